@@ -79,7 +79,9 @@ class PagedRun:
         call = decoder.call()
         call.bind({name: feeds[name] for name in decoder.source_inputs})
         spans = [Span(int(p), columns, table) for p, table in zip(past, tables, strict=True)]
-        call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last)
+        sources = [feeds[name] for name in decoder.source_inputs]
+        sequences = len(sources[0]) if sources else rows
+        call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last, sequences)
         logits = graph.output(Role.LOGITS)
         assert logits is not None
         outputs = {logits.name: call.outputs()[0].copy()}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
+from export.parity.verify import ParityError, verify
 from export.precision import Precision, Runtime
+from export.quantization.int8_parity import lower_precision
 from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.errors import BundleError, SetupError
+from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_generate_parity import GENERATORS, RULES, check, with_rules
 
@@ -18,7 +24,6 @@ REFUSED = {
     "t5": "its attention has a bias of relative positions",
     "mt5": "its attention has a bias of relative positions",
     "gemma2": "its attention scores are capped",
-    "blip": "x",
     "git": "its caches begin with the positions of an image",
     "idefics": "its prompts hold images",
 }
@@ -38,3 +43,53 @@ def test_engine_over_blocks_generates_what_transformers_generates(
 def for_openvino(bundle: Bundle) -> Bundle:
     """The same files, to be decoded with OpenVINO."""
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_what_the_operator_lacks_is_refused_before_anything_is_exported(
+    name: str, twins: Twins
+) -> None:
+    graphs = twins(name, "plain").graphs()
+    assert why_not_in_blocks(graphs) == REFUSED.get(name)
+    if name in REFUSED:
+        with pytest.raises(SetupError, match=f"cannot decode this model: {REFUSED[name]}; use"):
+            check_runtime(graphs, Runtime.OPENVINO, Precision.FP32)
+    else:
+        check_runtime(graphs, Runtime.OPENVINO, Precision.INT8)
+
+
+@pytest.mark.parametrize("name", ["marian", "gpt2", "llama", "vision-encoder-decoder"])
+def test_gate_passes_and_int8_stays_near(
+    name: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    twin, staged = twins(name, "plain"), staged_copy(bundles(name, "plain"), tmp_path)
+    report = verify(twin.graphs(), staged)
+    assert report.observations > 10
+    assert report.tokens["differences"] == []
+    manifest = lower_precision(report, twin.graphs(), staged, Precision.INT8)
+    assert manifest.states == staged.manifest.states  # 8 bits of the cache are the runtime's
+    found = report.int8
+    assert found["layers"] > 4
+    assert 0.98 <= found["least_cosine"] < 1
+    assert found["rows_alone"] > 10
+    assert found["hypotheses_alone"] == 25
+
+
+@pytest.mark.parametrize("name", ["marian", "gpt2"])
+def test_gate_refuses_a_disturbed_weight(
+    name: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    twin, staged = twins(name, "plain"), staged_copy(bundles(name, "plain"), tmp_path)
+    network = copy.deepcopy(twin.network)
+    with torch.no_grad():
+        network.decoder.blocks[1].attention.value.weight *= 1.001
+    graphs = twin.architecture.graphs(network, twin.prepared.image)
+    with pytest.raises(ParityError):
+        verify(graphs, staged)
+
+
+def staged_copy(bundle: Bundle, folder: Path) -> Bundle:
+    """The files in a folder of their own, whose graphs may be rewritten."""
+    target = folder / bundle.manifest.name
+    shutil.copytree(bundle.folder, target)
+    return for_openvino(Bundle(target, bundle.manifest))

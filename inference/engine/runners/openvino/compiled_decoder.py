@@ -40,6 +40,9 @@ from inference.errors import BundleError
 
 LEAST_THREADS = 2
 """With one thread OpenVINO 2026.4 loses errors of a run and returns the previous run's results."""
+SOURCE_MULTIPLE = 16
+"""Texts are encoded in such lengths: OpenVINO 2026.4 adds up the attention of other lengths in
+another order, and a source's bits would depend on the longest one beside it."""
 QUANTISATION_GROUP = 64
 """Activations that share a scale, in graphs with int8 weights."""
 
@@ -68,6 +71,7 @@ class CompiledDecoder:
 
     Attributes:
         pool: Numbers of blocks.
+        threads: Of each call.
         source_inputs: Inputs of `step` that belong to sources.
 
     Raises:
@@ -100,6 +104,7 @@ class CompiledDecoder:
         block_bytes = sum(
             prod(shape) * self._types[name].size for name, shape in self._shapes.items()
         )
+        self.threads: int = self._step.get_property("INFERENCE_NUM_THREADS")
         self.pool = BlockPool(_block_tokens(self._shapes), block_bytes)
         self._caches: dict[str, NDArray[Any]] = {}
         self._idle: list[DecoderCall] = []
@@ -107,8 +112,9 @@ class CompiledDecoder:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of all blocks that have memory."""
-        return sum(cache.nbytes for cache in self._caches.values())
+        """Bytes of all blocks that have numbers."""
+        held = len(next(iter(self._caches.values()))) - 1
+        return held * self.pool.block_bytes
 
     def held_state(self, width: int) -> GroupState:
         """The states of a group's sources; empty where the model has none."""
@@ -122,7 +128,16 @@ class CompiledDecoder:
         graph = self.manifest.graphs.get("admit")
         if graph is None:
             return {}
-        return self.run("admit", {each.name: source_input(each, prompts) for each in graph.inputs})
+        feeds = {each.name: source_input(each, prompts) for each in graph.inputs}
+        tokens = graph.input(Role.SOURCE_TOKENS)
+        if tokens is None:
+            return self.run("admit", feeds)
+        longest = feeds[tokens.name].shape[1]
+        padding = -longest % SOURCE_MULTIPLE
+        feeds[tokens.name] = np.pad(feeds[tokens.name], [(0, 0), (0, padding)])
+        found = self.run("admit", feeds)
+        cuts = {each.admit_output: each.shape.index("S") for each in self._held}
+        return {name: found[name][(slice(None),) * cuts[name] + (slice(longest),)] for name in cuts if name}
 
     def run(self, key: str, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs of `admit` or `align` by name, valid until the next call."""
@@ -155,7 +170,7 @@ class CompiledDecoder:
 
     def caches(self) -> Mapping[str, NDArray[Any]]:
         """The memory of all blocks that the pool has handed out, by the names of the inputs."""
-        if len(self.pool) > len(next(iter(self._caches.values()))):
+        if len(self.pool) >= len(next(iter(self._caches.values()))):
             self._resize_caches(len(self.pool))
         return self._caches
 
@@ -196,10 +211,13 @@ class CompiledDecoder:
         return TopK(session_options(self._threads), self.vocabulary_size, CpuDevice())
 
     def _resize_caches(self, blocks: int) -> None:
-        """Moves all blocks to memory for so many; pages that are never touched take none."""
+        """Moves all blocks to memory for so many; pages that are never touched take none.
+
+        One more is for rows that only pad a call.
+        """
         self._idle.clear()  # they are bound to the memory of before
         for name, shape in self._shapes.items():
-            grown = np.zeros((blocks, *shape), self._types[name].to_dtype())
+            grown = np.zeros((blocks + 1, *shape), self._types[name].to_dtype())
             if name in self._caches and blocks:
                 grown[: len(self._caches[name])] = self._caches[name]
             self._caches[name] = grown
@@ -254,7 +272,11 @@ class DecoderCall:
             self._arrays.pop(name, None)
 
     def run(
-        self, token_ids: NDArray[np.int64], spans: Sequence[Span], scored: NDArray[np.int64]
+        self,
+        token_ids: NDArray[np.int64],
+        spans: Sequence[Span],
+        scored: NDArray[np.int64],
+        sequences: int = 1,
     ) -> None:
         """One call.
 
@@ -262,7 +284,10 @@ class DecoderCall:
             token_ids: (N,) new tokens of all rows, row after row.
             spans: Of each row.
             scored: (M,) indices in N.
+            sequences: Whose sources are bound.
         """
+        if len(spans) < self._decoder.threads:
+            token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
         past = np.array([span.past for span in spans], np.int32)
         counts = np.array([span.tokens for span in spans], np.int32)
         if len(token_ids) == len(spans):
@@ -285,6 +310,36 @@ class DecoderCall:
         self._write(SCORED, scored)
         self._bind_caches()
         self._request.infer(share_outputs=True)
+
+    def _pad(
+        self,
+        token_ids: NDArray[np.int64],
+        spans: Sequence[Span],
+        scored: NDArray[np.int64],
+        sequences: int,
+    ) -> tuple[NDArray[np.int64], Sequence[Span], NDArray[np.int64]]:
+        """Adds a row without a past behind the rows of each sequence.
+
+        Where there are fewer rows than threads, OpenVINO 2026.4 divides the positions of a row
+        among threads, and adds up their results: other bits than those of a row in a larger batch.
+        It does not where a row has several new tokens.
+        """
+        caches = self._decoder.caches()
+        scratch = [len(next(iter(caches.values()))) - 1]
+        width = len(spans) // sequences
+        is_enough = sequences * (width + 1) >= self._decoder.threads
+        added = Span(0, 1 if is_enough else 2, scratch)
+        padded: list[Span] = []
+        places, start = [], 0
+        for first in range(0, len(spans), width):
+            padded += [*spans[first : first + width], added]
+            for span in spans[first : first + width]:
+                places += range(start, start + span.tokens)
+                start += span.tokens
+            start += added.tokens
+        tokens, kept = np.zeros(start, np.int64), np.array(places)
+        tokens[kept] = token_ids
+        return tokens, padded, kept[scored]
 
     def outputs(self) -> tuple[NDArray[np.float32], Candidates]:
         """(M, V) logits, valid until the next call, and the best tokens of each."""

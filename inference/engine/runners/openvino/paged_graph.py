@@ -62,7 +62,7 @@ def paged_graph(model: openvino.Model, manifest: Manifest) -> openvino.Model:
         pair = [_parameter(f"{kind}_cache.{index}", [-1] * 4, None) for kind in ("key", "value")]
         _replace_attention(node, pair, controls, manifest.name)
         caches += pair
-    _select_scored(parameters[_name(graph, Role.LAST)], scored)
+    _select_scored(parameters[_name(graph, Role.LAST)], scored, manifest.name)
     logits = graph.output(Role.LOGITS)
     assert logits is not None
     result = next(each for each in model.get_results() if logits.name in each.output(0).names)
@@ -158,22 +158,21 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     )
     half = tables[0].get_partial_shape()[1].get_length()
     width = part.get_partial_shape()[3].get_length()
-    sizes = _constant([2 * half, width - 2 * half], np.int64)
     turned, rest = part, None
     if width > 2 * half:
+        sizes = _constant([2 * half, width - 2 * half], np.int64)
         turned, rest = ops.variadic_split(part, last, sizes).outputs()
     if is_interleaved:
-        shape = turned.get_partial_shape()
         pairs = ops.reshape(turned, _constant([0, 0, 0, half, 2], np.int64), special_zero=True)
         first, second = (ops.squeeze(each, last) for each in ops.split(pairs, last, 2).outputs())
-        del shape
     else:
         first, second = ops.split(turned, last, 2).outputs()
     one = ops.subtract(ops.multiply(first, cosine), ops.multiply(second, sine))
     other = ops.add(ops.multiply(second, cosine), ops.multiply(first, sine))
     if is_interleaved:
         stacked = ops.concat([ops.unsqueeze(one, last), ops.unsqueeze(other, last)], -1)
-        rotated = ops.reshape(stacked, _constant([0, 0, 0, 2 * half], np.int64), special_zero=True)
+        sizes = _constant([0, 0, 0, 2 * half], np.int64)
+        rotated = ops.reshape(stacked, sizes, special_zero=True)
     else:
         rotated = ops.concat([one, other], -1)
     if rest is not None:
@@ -181,25 +180,42 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     return rotated.output(0)
 
 
-def _select_scored(last: Any, scored: Any) -> None:
+def _select_scored(last: Any, scored: Any, name: str) -> None:
     """Drops hidden states that are not scored, (N, 1, D) → (M, 1, D), before the output layer.
 
-    LAST selects a position of T, of which there is one.
+    LAST selects a position of T, of which there is one, by GatherElements or GatherND.
+
+    Raises:
+        BundleError: it does so in another way.
     """
-    zero = _constant([0], np.int64)
-    reached = [last]
+    selections = [
+        node
+        for node in _reached_from(last)
+        if node.get_type_name() in ("GatherElements", "GatherND")
+        and node.input_value(0).get_node().get_type_name() != "Constant"  # a table of positions
+    ]
+    if len(selections) != 1:
+        raise BundleError(f"{name}: OpenVINO's form of `step` does not select one position by LAST")
+    (selection,) = selections
+    hidden = selection.input_value(0)
+    selected = ops.gather(hidden, scored.output(0), _constant(0, np.int64))
+    if selection.get_type_name() == "GatherND":  # it drops T
+        selected = ops.squeeze(selected, _constant([1], np.int64))
+    selection.output(0).replace(selected.output(0))
+    last.output(0).replace(_constant([0], np.int64))
+
+
+def _reached_from(node: Any) -> list[Any]:
+    """All nodes that a value reaches, each once."""
+    found: dict[str, Any] = {}
+    reached = [node]
     while reached:
-        node = reached.pop()
-        for consumer in (each for output in node.outputs() for each in output.get_target_inputs()):
-            found = consumer.get_node()
-            if found.get_type_name() == "GatherElements":
-                hidden = found.input_value(0)
-                selected = ops.gather(hidden, scored.output(0), _constant(0, np.int64))
-                found.output(0).replace(selected.output(0))
-                reached = []
-                break
-            reached.append(found)
-    last.output(0).replace(zero)
+        outputs = reached.pop().outputs()
+        for each in (port.get_node() for out in outputs for port in out.get_target_inputs()):
+            if each.get_name() not in found:
+                found[each.get_name()] = each
+                reached.append(each)
+    return list(found.values())
 
 
 def _is_given(node: Any, index: int) -> bool:

@@ -104,7 +104,7 @@ class PagedGroup:
         if copies:
             self._decoder.copy_blocks(*zip(*copies, strict=True))
         call = self._bound_call(slice(0, len(self._sources)))
-        call.run(token_ids, spans, np.arange(len(spans)))
+        call.run(token_ids, spans, np.arange(len(spans)), len(self._sources))
         self._sources.advance_lengths()
         return candidates_of(self._decoder, call, row_requests)
 
@@ -193,7 +193,7 @@ class PagedGroup:
             self._sources.lengths[slot] = int(length)
         call = self._bound_call(slice(first, first + len(prompts)))
         begins = np.cumsum([0, *(len(ids) for ids in tokens[:-1])])
-        call.run(np.concatenate(tokens), spans, begins + lengths - 1)
+        call.run(np.concatenate(tokens), spans, begins + lengths - 1, len(prompts))
         return candidates_of(self._decoder, call, row_requests)
 
     def _bound_call(self, slots: slice) -> DecoderCall:

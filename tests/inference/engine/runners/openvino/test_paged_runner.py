@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,23 @@ from hypothesis import strategies as st
 
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
-from inference.engine.runners.candidates import plain_request
+from inference.engine.runners.candidates import CandidateRequest, plain_request
+from inference.engine.runners.openvino.compiled_decoder import DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
-from inference.errors import BundleError
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.errors import BundleError, InternalError, TooLong
+from inference.sequences import TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.runners.ort.test_runner import (
     assert_alike,
     prompt_request,
-    request,
+    staggered,
+)
+from tests.inference.engine.runners.ort.test_runner import (
+    request as source_request,
 )
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
@@ -53,10 +55,280 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
     return PagedRunner(for_openvino(language_bundle(tmp_path_factory.mktemp("language"))), 2)
 
 
-def test_it(attention, language):
+def used_blocks(runner: PagedRunner) -> int:
+    assert runner.blocks is not None
+    return runner.blocks.used
+
+
+def small_capacity(runner: PagedRunner, blocks: int, prefix_bytes: int = 0) -> Capacity:
+    """Room for so many blocks, which sequences of the tests exceed together."""
+    assert runner.blocks is not None
+    return Capacity(
+        rows=32,
+        prefill_tokens=24,
+        prefill_tokens_beside=12,
+        chunk_tokens=12,
+        state_bytes=blocks * runner.blocks.block_bytes + 30_000,
+        prefix_bytes=prefix_bytes,
+        prefix_min_tokens=8,
+    )
+
+
+def core_of(runner: PagedRunner, blocks: int, prefix_bytes: int = 0) -> EngineCore:
+    return EngineCore(runner, small_capacity(runner, blocks, prefix_bytes))
+
+
+def close(core: EngineCore) -> None:
+    """Drops everything, cached prefixes too: the runner is used again."""
+    core.fail(RuntimeError("the end of this test"))
+
+
+def run(
+    core: EngineCore, asked: Sequence[EngineRequest], turns: Sequence[int] = ()
+) -> list[list[Event]]:
+    """All events of each request; each is queued at its turn, or all at once."""
+    outcomes: list[list[Event]] = [[] for _ in asked]
+    due = dict(enumerate(turns or [0] * len(asked)))
+    turn = 0
+    while due or not core.is_idle:
+        for index in [index for index, when in due.items() if when <= turn]:
+            del due[index]
+            core.add(SequenceState(asked[index], outcomes[index].append))
+        core.step()
+        turn += 1
+        assert turn < 5000, "sequences wait for ever"
+    return outcomes
+
+
+company = st.lists(
+    st.tuples(
+        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(company=company)
+def test_language_follows_its_equations(
+    language: PagedRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, prompt_request(*rest)) for when, *rest in company]
     reference = FakeRunner(language_logits, VOCABULARY, takes_chunks=False)
-    asked=[prompt_request(1, 1, 20), prompt_request(2,2,10)]
-    assert_alike(decode(language, asked), [decode(reference,[a])[0] for a in asked])
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    core = core_of(language, 100, 1 << 14)
+    outcomes = run(core, [one for _, one in arrivals], [when for when, _ in arrivals])
+    assert_alike([final_result(events) for events in outcomes], wanted)
+    close(core)
+    assert used_blocks(language) == 0
+
+
+@given(company=company)
+def test_attention_follows_its_equations(
+    attention: PagedRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, source_request(*rest)) for when, *rest in company]
     reference = FakeRunner(attention_logits, VOCABULARY, takes_chunks=False)
-    asked=[request(1, 1, 20), request(2,2,10)]
-    assert_alike(decode(attention, asked), [decode(reference,[a])[0] for a in asked])
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    assert_alike(staggered(attention, arrivals, small_capacity(attention, 100)), wanted)
+    assert used_blocks(attention) == 0
+
+
+def endless(one: EngineRequest, **update: object) -> EngineRequest:
+    """The request without an end token."""
+    rules = one.rules.model_copy(update={"eos_token_ids": (), **update})
+    return replace(one, rules=rules, stream=rules.rows == 1)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [{}, {"do_sample": True, "seed": 5, "top_k": 9}, {"repetition_penalty": 1.3}],
+    ids=["greedy", "sampled", "penalised"],
+)
+def test_sequences_put_back_go_on_at_the_next_token(
+    language: PagedRunner, update: dict[str, object]
+) -> None:
+    asked = [endless(prompt_request(seed, 1, 90), **update) for seed in range(8)]
+    wanted = [decode(language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
+    core = core_of(language, blocks=14)
+    outcomes = run(core, asked)
+    assert core.metrics.put_back >= 3
+    assert core.metrics.failures == 0
+    assert_alike([final_result(events) for events in outcomes], wanted)
+    for events in outcomes:  # what was streamed before is not sent again
+        final = final_result(events)
+        sent = [
+            token for each in events if isinstance(each, TokenChunk) for token in each.token_ids
+        ]
+        assert tuple(sent) == final.hypotheses[0].token_ids
+    assert used_blocks(language) == 0
+
+
+@pytest.mark.parametrize(
+    "update",
+    [{"num_beams": 3}, {"do_sample": True, "num_beams": 1, "num_return_sequences": 3, "seed": 2}],
+    ids=["beams", "samples"],
+)
+def test_several_rows_put_back_begin_anew(
+    attention: PagedRunner, update: dict[str, object]
+) -> None:
+    asked = [endless(source_request(seed, 1, 70), **update) for seed in range(6)]
+    wanted = [decode(attention, [one])[0] for one in asked]
+    core = core_of(attention, blocks=16)
+    outcomes = run(core, asked)
+    assert core.metrics.put_back >= 2
+    assert_alike([final_result(events) for events in outcomes], wanted)
+    assert used_blocks(attention) == 0
+
+
+@given(company=company, blocks=st.integers(12, 20))
+def test_no_sequence_is_put_back_twice(
+    language: PagedRunner, company: list[tuple[int, int, int, int]], blocks: int
+) -> None:
+    core = core_of(language, blocks)
+    asked = [prompt_request(seed, beams, tokens) for _, seed, beams, tokens in company]
+    outcomes = run(core, asked)
+    assert core.metrics.put_back <= len(asked)
+    assert core.metrics.failures == 0
+    reference = FakeRunner(language_logits, VOCABULARY, takes_chunks=False)
+    wanted = [decode(reference, [one])[0] for one in asked]
+    assert_alike([final_result(events) for events in outcomes], wanted)
+    assert used_blocks(language) == 0
+
+
+def test_what_could_never_run_is_refused(language: PagedRunner) -> None:
+    core = core_of(language, blocks=3)
+    events: list[Event] = []
+    core.add(SequenceState(endless(prompt_request(1, 3, 90)), events.append))
+    with pytest.raises(TooLong, match="positions in 3 rows need"):
+        final_result(events)
+
+
+def test_beams_share_the_blocks_of_their_prompt(language: PagedRunner) -> None:
+    core = core_of(language, blocks=100)
+    ids = tuple(np.random.default_rng(0).integers(0, VOCABULARY, 96).tolist())
+    asked = endless(prompt_request(0, 3, 20))
+    core.add(SequenceState(replace(asked, prompt_ids=ids, stream=False), lambda event: None))
+    for _ in range(12):
+        core.step()
+    assert used_blocks(language) <= 3 + 3  # those of the prompt, and one for each beam
+    close(core)
+    assert used_blocks(language) == 0
+
+
+def test_a_next_turn_prefills_only_what_is_new(language: PagedRunner) -> None:
+    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+    first = endless(prompt_request(4, 1, 80))
+    (events,) = run(core, [first])
+    answer = final_result(events).hypotheses[0].token_ids
+    before = core.metrics.prefill_tokens
+    turn = replace(first, prompt_ids=(*first.prompt_ids, *answer, 3, 4))
+    (events,) = run(core, [turn])
+    known = len(first.decoder_ids) + len(answer) - 2
+    assert core.metrics.prefill_tokens - before <= len(turn.decoder_ids) - known // 32 * 32
+    close(core)
+    assert_alike([final_result(events)], decode(language, [turn], Capacity(prefix_bytes=0)))
+
+
+def test_cached_prefixes_give_way_to_sequences(language: PagedRunner) -> None:
+    core = core_of(language, blocks=8, prefix_bytes=1 << 20)
+    asked = [endless(prompt_request(seed, 1, 60)) for seed in range(6)]
+    outcomes = [run(core, [one])[0] for one in asked]
+    close(core)
+    wanted = [decode(language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
+    assert_alike([final_result(events) for events in outcomes], wanted)
+    assert core.metrics.put_back == 0
+
+
+def test_ended_sequences_hold_no_blocks(language: PagedRunner) -> None:
+    core = core_of(language, blocks=100)
+    cancelled = SequenceState(endless(prompt_request(2, 1, 60)), lambda event: None)
+    long = EngineRequest(cancelled.request.rules, prompt_ids=(2,) * 80)
+    prefilling = SequenceState(long, lambda event: None)
+    core.add(
+        cancelled,
+    )
+    core.step()
+    core.add(prefilling)
+    core.step()
+    assert used_blocks(language) > 0
+    cancelled.cancel()
+    prefilling.cancel()
+    core.step()
+    assert used_blocks(language) == 0
+
+
+def test_a_failed_call_leaves_no_blocks(
+    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: DecoderCall, *arguments: object) -> None:
+        raise RuntimeError("no such memory")
+
+    core = core_of(language, blocks=100)
+    events: list[Event] = []
+    core.add(SequenceState(endless(prompt_request(2, 2, 60)), events.append))
+    core.step()
+    monkeypatch.setattr(DecoderCall, "run", broken)
+    core.step()
+    with pytest.raises(InternalError, match="no such memory"):
+        final_result(events)
+    assert used_blocks(language) == 0
+
+
+@pytest.mark.parametrize("kind", ["language", "attention"])
+def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequest) -> None:
+    runner: PagedRunner = request.getfixturevalue(kind)
+    ids = [np.arange(length) % VOCABULARY for length in (3, 40, 17, 64)]
+    prompts = [Prompt(each) for each in ids]
+    if kind == "attention":
+        prompts = [Prompt(np.array([1]), each) for each in ids]
+    together = runner.group(1)
+    plain = [plain_request(8)] * len(prompts)
+    batches = [together.admit(prompts, plain)]
+    batches += [together.step(np.array([1, 5, 2, 9]) + step, plain) for step in range(6)]
+    for row, prompt in enumerate(prompts):
+        alone = runner.group(1)
+        found = [alone.admit([prompt], plain[:1])]
+        tokens = (np.array([1, 5, 2, 9]) + step for step in range(6))
+        found += [alone.step(each[row : row + 1], plain[:1]) for each in tokens]
+        for one, batch in zip(found, batches, strict=True):
+            assert one.token_ids[0].tolist() == batch.token_ids[row].tolist()
+            assert np.array_equal(one.log_probs[0], batch.log_probs[row])
+        alone.release()
+    together.release()
+
+
+@pytest.mark.parametrize("wide", [1, 20])
+def test_choice_in_the_graph_equals_a_ranking_of_the_logits(
+    language: PagedRunner, wide: int
+) -> None:
+    group = language.group(1)
+    prompts = [Prompt(np.arange(5)), Prompt(np.arange(9))]
+    asked = [plain_request(wide), CandidateRequest(3, temperature=0.7)]
+    found = group.admit(prompts, asked)
+    other = language.group(1)
+    chosen = other.admit(prompts, [plain_request(3)] * 2)
+    assert found.token_ids[:, :1].tolist() == chosen.token_ids[:, :1].tolist()
+    np.testing.assert_allclose(found.log_probs[:, :1], chosen.log_probs[:, :1], rtol=1e-5)
+    group.release()
+    other.release()
+
+
+def test_recurrent_decoders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="recurrent: export it with --runtime onnxruntime"):
+        PagedRunner(for_openvino(recurrent_bundle(tmp_path)), 2)
+
+
+def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
+    bundle = for_openvino(language_bundle(tmp_path))
+    bundle.path("step.onnx").write_bytes(b"not a graph")
+    with pytest.raises(BundleError, match=r"OpenVINO cannot read step\.onnx"):
+        PagedRunner(bundle, 2)
+
+
+def test_memory_of_an_idle_engine_is_given_back(language: PagedRunner) -> None:
+    decode(language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
+    assert language.spare_bytes > 0
+    language.trim()
+    assert language.spare_bytes == 0
+    decode(language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
