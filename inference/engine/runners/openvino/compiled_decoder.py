@@ -136,8 +136,11 @@ class CompiledDecoder:
         padding = -longest % SOURCE_MULTIPLE
         feeds[tokens.name] = np.pad(feeds[tokens.name], [(0, 0), (0, padding)])
         found = self.run("admit", feeds)
-        cuts = {each.admit_output: each.shape.index("S") for each in self._held}
-        return {name: found[name][(slice(None),) * cuts[name] + (slice(longest),)] for name in cuts if name}
+        axes = {each.admit_output: each.shape.index("S") for each in self._held}
+        return {
+            name: value[(*[slice(None)] * axes[name], slice(longest))]
+            for name, value in found.items()
+        }
 
     def run(self, key: str, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs of `admit` or `align` by name, valid until the next call."""
@@ -330,7 +333,8 @@ class DecoderCall:
         is_enough = sequences * (width + 1) >= self._decoder.threads
         added = Span(0, 1 if is_enough else 2, scratch)
         padded: list[Span] = []
-        places, start = [], 0
+        places: list[int] = []
+        start = 0
         for first in range(0, len(spans), width):
             padded += [*spans[first : first + width], added]
             for span in spans[first : first + width]:
