@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from serving.triton.process import Child, children
+from serving.processes.process_table import Child, children
 
 CLIENT = "client"
 """This process; the engine is in it where it runs in process."""

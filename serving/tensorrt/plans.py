@@ -14,6 +14,7 @@ from typing import Any
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
+from serving.processes.supervision import exit_reason
 
 _TAIL = 5
 
@@ -102,7 +103,7 @@ class Plans:
             raise DeviceError(f"building the plans of {name} was stopped")
         if "plans" not in said:
             self._failed.add(version)
-            reason = said.get("error") or f"exit code {code}: {' '.join(tail)}"
+            reason = said.get("error") or f"{exit_reason(code)}: {' '.join(tail)}"
             raise DeviceError(f"{name} has no plan: {reason}")
         self._failed.discard(version)
         return {model: Path(path) for model, path in said["plans"].items()}

@@ -16,7 +16,8 @@ from inference.bundle.repository import Repository, VersionLock
 from inference.errors import BundleError, SetupError
 from serving.liveness.stall_detector import StallDetector
 from serving.ports import free_ports
-from serving.triton import process as processes
+from serving.processes.process_table import is_running_child
+from serving.processes.supervision import await_end, kill
 from serving.triton.bundle_loader import BundleLoader
 from serving.triton.control import ModelControl, ServerStatus
 from serving.triton.installation import Installation, find_installation
@@ -106,7 +107,7 @@ class TritonServer:
 
     @property
     def last_output(self) -> str:
-        """Exit code and last lines of output; a crash leaves its stack trace there."""
+        """Exit reason and last lines of output; a crash leaves its stack trace there."""
         return self._process.last_output if self._process else "it was not started"
 
     @property
@@ -250,7 +251,7 @@ class TritonServer:
     def await_loss(self, timeout_s: float) -> None:
         """Return as soon as the server or a model's process dies, or when the time is over."""
         pids = self._stubs.pids | ({self.pid} if self.pid else set())
-        processes.await_end(pids, timeout_s)
+        await_end(pids, timeout_s)
 
     def status(self) -> ServerStatus | None:
         """The server's status, None if it does not respond."""
@@ -265,7 +266,7 @@ class TritonServer:
         """
         killed = self._stubs.running(model) & pids
         for pid in killed:
-            processes.kill(pid)
+            kill(pid)
         return killed
 
     def heal(self) -> list[str]:
@@ -379,7 +380,7 @@ class TritonServer:
         return running_stubs(self._process.pid, self.settings.repository.resolve())
 
     def _is_running_stub(self, pid: int) -> bool:
-        return self._process is not None and processes.is_running_child(pid, self._process.pid)
+        return self._process is not None and is_running_child(pid, self._process.pid)
 
     @property
     def _last_error(self) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from serving.triton import process as processes
+from serving.processes.launcher import launch_command
+from serving.processes.process_table import running_with
+from serving.processes.supervision import await_end, end_session, exit_reason, kill
 from serving.triton.control import restrictions
 from serving.triton.devices import GPU
 from serving.triton.installation import Installation
@@ -48,8 +51,16 @@ class ServerProcess:
     ) -> None:
         self._tail: deque[str] = deque(maxlen=40)
         self._on_line = on_line
-        self._process = processes.launch(
-            command, installation.environment(), inherited=(files.lock,)
+        self._process = subprocess.Popen(
+            launch_command(command, is_private=True),
+            env=installation.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C does not reach it: we decide the order of stopping
+            pass_fds=(files.lock,),
         )
         self._reader = threading.Thread(target=self._read, name="triton-output", daemon=True)
         self._reader.start()
@@ -66,8 +77,8 @@ class ServerProcess:
 
     @property
     def last_output(self) -> str:
-        """Exit code and last lines of output; a crash leaves its stack trace there."""
-        return "\n".join([f"exit code {self._process.poll()}", *self._tail])
+        """Exit reason and last lines of output; a crash leaves its stack trace there."""
+        return "\n".join([exit_reason(self._process.poll()), *self._tail])
 
     @property
     def last_error(self) -> str:
@@ -78,7 +89,7 @@ class ServerProcess:
 
     def end(self, is_over: Callable[[], bool]) -> None:
         """SIGTERM, then SIGKILL for the whole session once `is_over`."""
-        processes.end(self._process, is_over)
+        end_session(self._process, is_over)
         self._reader.join(_READER_S)
 
     def _read(self) -> None:
@@ -90,7 +101,7 @@ class ServerProcess:
                 self._tail.append(text)
                 self._on_line(text)
                 if _CRASH.match(text):
-                    processes.kill(self.pid)
+                    kill(self.pid)
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
                 is_relevant = is_glog and _NO_GPU not in text
                 level = _LEVELS.get(text[0], logging.DEBUG) if is_relevant else logging.DEBUG
@@ -107,10 +118,10 @@ def await_orphan(settings: TritonSettings) -> None:
     fixed = {argument for argument in ports if not argument.endswith("=0")}
     repository = _repository_argument(settings.repository)
     until_s = time.monotonic() + settings.stop_timeout_s + _ORPHAN_S
-    if pids := processes.running_with(repository, fixed):
+    if pids := running_with(repository, fixed):
         log.warning("waiting for the server of a killed supervisor to end: %s", pids)
-    while (pids := processes.running_with(repository, fixed)) and time.monotonic() < until_s:
-        processes.await_end(pids, 1.0)
+    while (pids := running_with(repository, fixed)) and time.monotonic() < until_s:
+        await_end(pids, 1.0)
 
 
 def _port_arguments(ports: Mapping[str, int]) -> list[str]:

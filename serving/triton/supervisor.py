@@ -13,7 +13,13 @@ from typing import NoReturn
 from inference.errors import SetupError
 from serving.liveness.stall_detector import StallDetector
 from serving.logs import configure_logs
-from serving.triton import process as processes
+from serving.processes.supervision import (
+    STOP_SIGNALS,
+    adopt_orphans,
+    back_off_s,
+    end_children,
+    reap,
+)
 from serving.triton.control import ServerStatus
 from serving.triton.control_socket import ControlSocket
 from serving.triton.server import TritonServer
@@ -31,7 +37,6 @@ _LONGEST_GAP_S = 5.0
 """A longer time between two checks means that this process was suspended itself, or loaded models;
 a check of a server that does not respond takes less than two seconds."""
 _LONGEST_BACK_OFF_S = 10.0
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +84,7 @@ class Supervisor:
             self._server.await_loss(WATCH_PERIOD_S)
             self.check()
             if self._server.pid is not None:
-                processes.reap(except_for=self._server.pid)
+                reap(except_for=self._server.pid)
 
     def check(self) -> None:
         """Check once, and repair what is broken.
@@ -156,8 +161,7 @@ class Supervisor:
         if self._start_at_s is None:
             log.error("tritonserver ended: %s", self._server.last_output)
             self._server.stop(at_once=True)  # its models' processes
-            back_off_s = min(2.0 ** (self._restarts - 1), _LONGEST_BACK_OFF_S)
-            self._start_at_s = self._clock() + (back_off_s if self._restarts else 0.0)
+            self._start_at_s = self._clock() + back_off_s(self._restarts, 1.0, _LONGEST_BACK_OFF_S)
         if self._clock() >= self._start_at_s:
             self._start("it ended")
 
@@ -206,9 +210,9 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     configure_logs(as_json=json_output)
     settings.device.check()
     server = TritonServer(settings)
-    for number in _STOP_SIGNALS:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: _stop(server))
-    processes.adopt_orphans()
+    adopt_orphans()
     try:
         with contextlib.closing(ControlSocket(settings.repository)) as commands:
             if commands.is_first:
@@ -220,7 +224,7 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     except _Stopped:
         log.info("Triton stopped")
     finally:
-        processes.end_children()
+        end_children()
     return 0
 
 
@@ -229,6 +233,6 @@ class _Stopped(BaseException):
 
 
 def _stop(server: TritonServer) -> None:
-    for further in _STOP_SIGNALS:  # stopping is bounded in time: do not interrupt it
+    for further in STOP_SIGNALS:  # stopping is bounded in time: do not interrupt it
         signal.signal(further, lambda *_: server.stop_waiting())
     raise _Stopped

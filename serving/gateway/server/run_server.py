@@ -36,6 +36,7 @@ from serving.gateway.triton_client.inference import Inference, TritonInference
 from serving.gateway.triton_client.stats_client import StatsClient
 from serving.logs import configure_logs
 from serving.ports import listening
+from serving.processes.supervision import STOP_SIGNALS, handle_signals
 from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -214,13 +215,7 @@ def _http_server(
 
 @contextlib.contextmanager
 def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handler)
-    # Of a worker they are blocked until now: none ends it while it starts.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
+    with handle_signals(dict.fromkeys(STOP_SIGNALS, handler)):
+        # Of a worker they are blocked until now: none ends it while it starts.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.harness.processes import part_of
-from serving.triton.process import Child
+from serving.processes.process_table import Child
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ print(json.dumps({"plans": {"twice": sys.argv[1] + "/../x.plan"}}))
     ("body", "reason"),
     [
         ('print(\'{"error": "no GPU"}\')', "no GPU$"),
-        ("import os; print('a crash'); os.abort()", "exit code -6: a crash"),
+        ("import os; print('a crash'); os.abort()", "killed by SIGABRT: a crash"),
         ("print('[1, 2]')", r"exit code 0: \[1, 2\]"),
     ],
 )

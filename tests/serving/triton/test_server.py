@@ -17,7 +17,8 @@ import onnx
 import pytest
 
 from inference.errors import SetupError
-from serving.triton import TritonServer, TritonSettings, process
+from serving.processes import process_table
+from serving.triton import TritonServer, TritonSettings
 from serving.triton.installation import STUB, find_installation
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
@@ -178,11 +179,11 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     server.start()
     session = cast(int, server.pid)
     files = runtime_files(session)
-    assert len(process.session_members(session)) == 2, "the server and one stub"
+    assert len(process_table.session_members(session)) == 2, "the server and one stub"
     assert len(files()) == 3, "the lock, the stub's region, the backend directory"
     server.stop()
     server.stop()
-    assert process.session_members(session) == []
+    assert process_table.session_members(session) == []
     assert files() == []
 
 

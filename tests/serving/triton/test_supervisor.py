@@ -28,7 +28,7 @@ class FakeServer:
         self.dead_stubs = dead_stubs
         self.starts = starts
         self.is_missing_stubs = False
-        self.last_output = "exit code -11"
+        self.last_output = "killed by SIGSEGV"
         self.engines: dict[str, EngineStats] | None = {"a": engine_stats(1)}
         self.calls: list[str] = []
         self.repository = SimpleNamespace(names=list)
@@ -108,10 +108,10 @@ def test_server_that_does_not_start_is_given_up() -> None:
 def test_server_that_requests_end_again_and_again_is_never_given_up() -> None:
     server, clock = FakeServer(), Clock()
     supervisor = supervise(server, clock)
-    for _ in range(600):
+    for _ in range(1100):
         server.is_alive = False  # the next request
-        watch(supervisor, clock, 1)
-    assert server.calls.count("start") > 50
+        watch(supervisor, clock, 11)
+    assert server.calls.count("start") == 1100
 
 
 def test_restarts_of_a_crashing_server_are_ever_farther_apart() -> None:
