@@ -11,14 +11,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pydantic import HttpUrl
+
 from serving.processes.launcher import launch_command
 from serving.processes.process_table import running_with
 from serving.processes.supervision import await_end, end_session, exit_reason, kill
+from serving.settings.triton_settings import TritonSettings
 from serving.triton.control import restrictions
 from serving.triton.devices import GPU
 from serving.triton.installation import Installation
 from serving.triton.runtime_files import RuntimeFiles
-from serving.triton.settings import TritonSettings
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,8 @@ _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
+READY_TIMEOUT_S = 120.0
+"""For the start of the server, and again for the loading of all bundles."""
 _ORPHAN_S = 5.0
 """For the server of a killed supervisor, beyond the time of its requests."""
 
@@ -111,13 +115,13 @@ class ServerProcess:
 def await_orphan(settings: TritonSettings) -> None:
     """Wait for the server of a supervisor that was killed: it ends by itself and has our ports.
 
-    Its requests in flight may take `stop_timeout_s`. Call it when no living supervisor has these
-    ports on this repository.
+    Its requests in flight may take `graceful_termination_timeout`. Call it when no living
+    supervisor has these ports on this repository.
     """
     ports = _port_arguments({"gRPC": settings.grpc_port, "metrics": settings.metrics_port})
     fixed = {argument for argument in ports if not argument.endswith("=0")}
     repository = _repository_argument(settings.repository)
-    until_s = time.monotonic() + settings.stop_timeout_s + _ORPHAN_S
+    until_s = time.monotonic() + settings.graceful_termination_timeout + _ORPHAN_S
     if pids := running_with(repository, fixed):
         log.warning("waiting for the server of a killed supervisor to end: %s", pids)
     while (pids := running_with(repository, fixed)) and time.monotonic() < until_s:
@@ -151,9 +155,9 @@ def command(
         f"--metrics-address={settings.host}",
         *_port_arguments(ports),
         restrictions(),
-        f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
+        f"--exit-timeout-secs={max(1, int(settings.graceful_termination_timeout))}",
         f"--backend-config=python,shm-region-prefix-name={files.prefix}",
-        f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
+        f"--backend-config=python,stub-timeout-seconds={int(READY_TIMEOUT_S)}",
         *(
             []
             if GPU.exists()
@@ -163,7 +167,7 @@ def command(
     ]
 
 
-def _trace_arguments(endpoint: str | None) -> list[str]:
+def _trace_arguments(endpoint: HttpUrl | None) -> list[str]:
     """A rate of 0 leaves the requests that have a trace context, which are always traced."""
     if endpoint is None:
         return []
@@ -171,6 +175,6 @@ def _trace_arguments(endpoint: str | None) -> list[str]:
         "--trace-config=mode=opentelemetry",
         "--trace-config=level=TIMESTAMPS",
         "--trace-config=rate=0",
-        f"--trace-config=opentelemetry,url={endpoint.rstrip('/')}/v1/traces",
+        f"--trace-config=opentelemetry,url={str(endpoint).rstrip('/')}/v1/traces",
         "--trace-config=opentelemetry,resource=service.name=triptych-triton",
     ]

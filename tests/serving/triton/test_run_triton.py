@@ -19,7 +19,7 @@ from serving.liveness.engine_stats import read_engine_stats
 from serving.ports import free_ports
 from serving.processes import process_table
 from serving.processes.supervision import kill
-from serving.triton import TritonServer, TritonSettings
+from serving.triton import TritonServer
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.server_process import await_orphan
 from tests.inference.tiny_bundles import publish
@@ -29,15 +29,15 @@ from tests.serving.triton.tiny import (
     living_stubs,
     publish_times,
     runtime_files,
+    settings,
     wait_until,
 )
 
 SUPERVISOR = """
 import sys
-from pathlib import Path
 from serving.triton import TritonSettings, run_triton
 grpc_port, metrics_port = map(int, sys.argv[2:])
-settings = TritonSettings(Path(sys.argv[1]), grpc_port=grpc_port, metrics_port=metrics_port)
+settings = TritonSettings(repository=sys.argv[1], grpc_port=grpc_port, metrics_port=metrics_port)
 sys.exit(run_triton(settings))
 """
 
@@ -163,13 +163,13 @@ def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     flags = dict(argument.split("=", 1) for argument in arguments if "-port=" in argument)
     ports = {f"{name}_port": int(flags[f"--{name}-port"]) for name in ("grpc", "metrics")}
-    await_orphan(TritonSettings(repository))
+    await_orphan(settings(repository))
     assert "killed supervisor" not in caplog.text, "it has other ports"
     supervisor.process.kill()
-    await_orphan(TritonSettings(repository, **ports))
+    await_orphan(settings(repository, **ports))
     assert "killed supervisor" in caplog.text
     assert not Path(f"/proc/{pid}").exists() or not Path(f"/proc/{pid}/cmdline").read_text()
-    with TritonServer(TritonSettings(repository, **ports)) as server:
+    with TritonServer(settings(repository, **ports)) as server:
         assert answer(server, "twice") == 2
 
 

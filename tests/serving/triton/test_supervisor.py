@@ -12,18 +12,23 @@ import pytest
 from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer
+from serving.triton import supervisor as supervision
 from serving.triton.control import ServerStatus
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import engine_stats
+
+
+@pytest.fixture(autouse=True)
+def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "MAX_DEAD_STUBS", 2)
+    monkeypatch.setattr(supervision, "MAX_FAILED_STARTS", 3)
 
 
 class FakeServer:
     """A server that dies, hangs or fails on command."""
 
     def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
-        self.settings = SimpleNamespace(
-            max_dead_stubs=2, max_failed_starts=3, stuck_after_s=10, idle_before_restart_s=60
-        )
+        self.settings = SimpleNamespace(stuck_after=10)
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
         self.starts = starts
