@@ -1,4 +1,4 @@
-"""Flags of a command, one for each field of its settings."""
+"""Flags of a command, one for each field of its settings (D98)."""
 
 from __future__ import annotations
 

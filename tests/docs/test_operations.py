@@ -3,8 +3,13 @@
 import re
 from pathlib import Path
 
+from pydantic import ByteSize, TypeAdapter
+
+from inference.engine.scheduler import Capacity
 from serving.gateway.observability.metrics import Metrics
 from serving.liveness import heartbeat
+from serving.settings.capacity import CapacitySettings
+from serving.settings.gateway_settings import GatewaySettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -17,3 +22,27 @@ def test_the_page_names_every_number_and_no_other() -> None:
     numbers = {name for name in exposed if not name.endswith("_created")}
     numbers |= {heartbeat.PREFIX + name for name in (*heartbeat.COUNTERS, *heartbeat.GAUGES)}
     assert set(re.findall(r"`(triptych_\w+)`", PAGE)) == numbers
+
+
+def table(heading: str) -> dict[str, str]:
+    """Setting → its default, of the table with this heading."""
+    rows = PAGE.partition(f"| {heading} | default | what it bounds")[2].partition("\n\n")[0]
+    found = re.findall(r"^\| `--([a-z-]+)` \| ([^|]+?) \|", rows, re.MULTILINE)
+    return {flag.replace("-", "_"): default for flag, default in found}
+
+
+def test_defaults_of_a_generators_limits_are_the_engines() -> None:
+    defaults = table("flag of `serve` and `triton`")
+    assert set(defaults) == set(CapacitySettings.model_fields)
+    assert CapacitySettings.of(defaults).capacity() == Capacity()
+
+
+def test_defaults_of_the_edges_limits_are_the_gateways() -> None:
+    defaults = table("setting")
+    assert defaults.pop("max_connections").startswith("2048, or fewer")
+    read = {
+        name: TypeAdapter(ByteSize).validate_python(text.removesuffix(" s"))
+        for name, text in defaults.items()
+    }
+    assert len(read) == 3
+    assert read == {name: GatewaySettings.model_fields[name].default for name in read}
