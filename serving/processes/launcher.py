@@ -14,11 +14,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
-_SET_SECCOMP = 22
-_SET_NO_NEW_PRIVILEGES = 38
-_FILTER = 2
-_PRIVATE_UMASK = 0o077
+_SET_PARENT_DEATH_SIGNAL, _SET_SECCOMP, _SET_NO_NEW_PRIVILEGES = 1, 22, 38  # prctl(2)
 _FCHMOD = {"x86_64": (0xC000003E, 91), "aarch64": (0xC00000B7, 52)}
 """The kernel's number of the architecture, and of `fchmod` on it."""
 
@@ -35,48 +31,35 @@ def launch_command(command: Sequence[str], *, is_private: bool = False) -> list[
 
 
 def end_with_parent(parent: int, number: int) -> None:
-    """Have this process get a signal when its parent's thread ends.
-
-    Args:
-        parent: Process id. If it has ended already, this process exits.
-        number: Of the signal.
-    """
+    """Have this process get a signal when its parent's thread ends; exit if it has ended."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, number)
     if os.getppid() != parent:  # it ended before prctl was called
         sys.exit(1)
 
 
-def close_files_to_others() -> None:
+def _close_files_to_others() -> None:
     """Have files that this process and its descendants create be this user's alone.
 
     For regions in /dev/shm the umask is not enough: Boost, with which Triton creates them, calls
     `fchmod(0644)`. So a filter (seccomp(2)) makes `fchmod` succeed without an effect, in Triton and
     in the processes of its models.
     """
-    os.umask(_PRIVATE_UMASK)
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    os.umask(0o077)
     load, equal, result, allow, no_effect = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000
     architecture, fchmod = _FCHMOD.get(platform.machine(), (0, 0))
-    lines = (
-        *((load, 0, 0, 4), (equal, 0, 3, architecture), (load, 0, 0, 0), (equal, 0, 1, fchmod)),
-        *((result, 0, 0, no_effect), (result, 0, 0, allow)),
-    )
+    lines = [(load, 0, 0, 4), (equal, 0, 3, architecture), (load, 0, 0, 0), (equal, 0, 1, fchmod)]
+    lines += [(result, 0, 0, no_effect), (result, 0, 0, allow)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
     program = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(code)))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
     words = [ctypes.c_ulong(word) for word in (_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)]
-    if prctl(*words) or prctl(_SET_SECCOMP, _FILTER, program):
+    if prctl(*words) or prctl(_SET_SECCOMP, 2, program):
         reason = os.strerror(ctypes.get_errno())
-        print(f"W0000 no seccomp: other users can read Triton's shared memory, {reason}")
-        sys.stdout.flush()
-
-
-def main(parent: int, is_private: bool, command: Sequence[str]) -> None:
-    """Become the program."""
-    end_with_parent(parent, signal.SIGTERM)
-    if is_private:
-        close_files_to_others()
-    os.execvp(command[0], list(command))
+        print("W0000 no seccomp: other users can read Triton's shared memory,", reason, flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3:])
+    end_with_parent(int(sys.argv[1]), signal.SIGTERM)
+    if sys.argv[2] == "1":
+        _close_files_to_others()
+    os.execvp(sys.argv[3], sys.argv[3:])

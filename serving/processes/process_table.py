@@ -5,22 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 _ENDED = "ZX"
 """States of a process that holds nothing but its process id."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """A child process."""
-
-    pid: int
-    is_zombie: bool
-    arguments: tuple[str, ...]
-    """Empty for a zombie."""
 
 
 class _Stat(NamedTuple):
@@ -31,13 +20,9 @@ class _Stat(NamedTuple):
     session: int
 
 
-def children(pid: int) -> list[Child]:
-    """Direct children of a process, whichever of its threads made them."""
-    return [
-        Child(child, stat.state in _ENDED, _arguments(child))
-        for child, stat in _processes()
-        if stat.parent == pid
-    ]
+def children(pid: int) -> dict[int, tuple[str, ...]]:
+    """Direct children of a process with their arguments; a zombie has none."""
+    return {child: _arguments(child) for child, stat in _processes() if stat.parent == pid}
 
 
 def is_running_child(pid: int, parent: int) -> bool:

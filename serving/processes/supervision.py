@@ -119,15 +119,11 @@ def reap(except_for: int) -> None:
 
     Only for a process that does nothing but supervise: it reaps every child.
     """
-    try:  # called twice a second, and listing all processes takes milliseconds
-        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            return
-    except ChildProcessError:
-        return
-    for child in children(os.getpid()):
-        if child.is_zombie and child.pid != except_for:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child.pid, os.WNOHANG)
+    with contextlib.suppress(ChildProcessError):  # there is none
+        while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if dead.si_pid == except_for:
+                return  # it is started again soon, and the others are collected then
+            os.waitpid(dead.si_pid, os.WNOHANG)
 
 
 def end_children() -> None:
@@ -136,10 +132,10 @@ def end_children() -> None:
     With `adopt_orphans`, grandchildren become children and are killed too.
     """
     while left := children(os.getpid()):
-        for child in left:
-            kill(child.pid)
+        for pid in left:
+            kill(pid)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(child.pid, 0)
+                os.waitpid(pid, 0)
 
 
 def adopt_orphans() -> None:

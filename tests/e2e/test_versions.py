@@ -111,7 +111,7 @@ class Site:
     def server(self) -> int:
         """Process id of tritonserver."""
         assert self.triton is not None
-        return process_table.children(self.triton.pid)[0].pid
+        return next(iter(process_table.children(self.triton.pid)))
 
     def stub(self) -> int:
         """Process id of the newest process of the generator."""

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
@@ -182,7 +182,9 @@ async def _until_signal(
         await grpc_server.stop(FLUSH_S)
 
     commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
-    with _signals(on_signal), commands:
+    with handle_signals(dict.fromkeys(STOP_SIGNALS, on_signal)), commands:
+        # Of a worker they are blocked until now: none ends it while it starts.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
             group.create_task(stop())
@@ -211,11 +213,3 @@ def _http_server(
             metrics=service.metrics,
         ),
     )
-
-
-@contextlib.contextmanager
-def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    with handle_signals(dict.fromkeys(STOP_SIGNALS, handler)):
-        # Of a worker they are blocked until now: none ends it while it starts.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        yield

@@ -2,7 +2,8 @@
 
 from codegen.settings import with_settings
 
-PAGE = "# Title\n\n<!-- settings: made by `make proto` -->\nstale text\n<!-- end of settings -->\nAfter.\n"
+BLOCK = "<!-- settings: made by `make proto` -->\nstale text\n<!-- end of settings -->"
+PAGE = f"# Title\n\n{BLOCK}\nAfter.\n"
 
 
 def test_table_replaces_what_stood_in_the_block() -> None:

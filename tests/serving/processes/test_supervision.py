@@ -120,3 +120,47 @@ async def test_signals_are_handled_until_the_end_of_the_block(tmp_path: Path) ->
             await both.wait()
     assert sorted(seen) == ["one", "two"]
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+REAPING = """
+import os, subprocess, sys
+from serving.processes.process_table import children
+from serving.processes.supervision import adopt_orphans, end_children, reap
+adopt_orphans()
+own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+# A child that leaves an orphan and ends.
+sleeps = "import time; time.sleep(600)"
+leaves = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleeps!r}])"
+left = subprocess.Popen([sys.executable, "-c", leaves])
+os.waitid(os.P_PID, left.pid, os.WEXITED | os.WNOWAIT)
+reap(except_for=own.pid)
+assert left.pid not in children(os.getpid()), "a dead child is collected"
+(orphan,) = children(os.getpid()).keys() - {own.pid}
+own.communicate(b"\\n")
+reap(except_for=-1)
+end_children()
+assert children(os.getpid()) == {}
+assert own.returncode == 0
+print("done")
+"""
+
+
+def test_dead_children_are_collected_and_orphans_end_with_the_supervisor() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+KEEPING = """
+import os, subprocess, sys
+from serving.processes.supervision import reap
+own = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(7)"])
+os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
+reap(except_for=own.pid)
+sys.exit(own.wait())
+"""
+
+
+def test_exit_code_of_the_excepted_child_is_kept_for_its_owner() -> None:
+    assert subprocess.run([sys.executable, "-c", KEEPING], timeout=60, check=False).returncode == 7

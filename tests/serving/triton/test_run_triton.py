@@ -115,7 +115,7 @@ class SupervisorProcess:
     def server(self) -> int:
         """Pid of tritonserver, once it is there."""
         wait_until(lambda: bool(process_table.children(self.process.pid)))
-        return process_table.children(self.process.pid)[0].pid
+        return next(iter(process_table.children(self.process.pid)))
 
     def is_ready(self, model: str) -> bool:
         """Whether Triton has the model."""
