@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pydantic.fields import FieldInfo
-
-from serving.commands.flags import variable_of
+from serving.commands.flags import default_of, variable_of
 from serving.settings.command_settings import CommandSettings, ServeSettings, flag_of
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import TritonSettings
@@ -32,18 +30,13 @@ def _table() -> str:
     for command, settings in COMMANDS.items():
         for name, field in settings.model_fields.items():
             if field.description:
-                variable = variable_of(settings, name)
-                cells = (f"`{flag_of(name)}`", f"`{variable}`" if variable else "", _default(field))
-                rows.setdefault((*cells, field.description), []).append(command)
+                texts = (flag_of(name), variable_of(settings, name), default_of(field))
+                rows.setdefault((*map(_code, texts), field.description), []).append(command)
     lines = ["| flag | of | variable | default | meaning |", "|---|---|---|---|---|"]
     for (flag, variable, default, meaning), commands in rows.items():
         lines.append(f"| {flag} | {', '.join(commands)} | {variable} | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def _default(field: FieldInfo) -> str:
-    default = None if field.default_factory else field.default
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    text = ",".join(default) if isinstance(default, tuple) else str(default)
-    return "" if default is None or not text else f"`{text}`"
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text else ""

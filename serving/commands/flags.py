@@ -47,8 +47,8 @@ def variable_of(settings: type[CommandSettings], name: str) -> str | None:
 
 
 def _flag(settings: type[CommandSettings], name: str, field: FieldInfo) -> inspect.Parameter:
-    flag, variable = flag_of(name), variable_of(settings, name)
-    texts = (field.description, variable and f"${variable}.", default_of(field))
+    flag, variable, default = flag_of(name), variable_of(settings, name), default_of(field)
+    texts = (field.description, variable and f"${variable}.", default and f"[{default}]")
     text = " ".join(text for text in texts if text)
     annotation: Any
     if field.annotation is bool:
@@ -63,9 +63,13 @@ def _flag(settings: type[CommandSettings], name: str, field: FieldInfo) -> inspe
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default in brackets; empty where the description says what holds without a value."""
+    """The default as text; empty where the description says what holds without a value."""
     default = None if field.default_factory else field.default
-    return "" if default in (None, (), False) else f"[{default}]"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return "" if default is None else str(default)
 
 
 def _validate(settings: type[S], flags: dict[str, Any]) -> S:

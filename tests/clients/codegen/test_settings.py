@@ -21,7 +21,7 @@ def test_settings_that_several_commands_have_alike_are_one_row() -> None:
     assert rows_flag.startswith("| `--max-rows` | serve, triton | `TRIPTYCH_MAX_ROWS` |  | ")
     assert len([row for row in rows if row.startswith("| `--glossaries` |")]) == 2
     assert any(row.startswith("| `--host` | triton |  | `127.0.0.1` |") for row in rows)
-    assert any(row.startswith("| `--page` | gateway | `TRIPTYCH_PAGE` | on |") for row in rows)
+    assert any(row.startswith("| `--page` | gateway | `TRIPTYCH_PAGE` | `on` |") for row in rows)
     dialects = "`openai,huggingface,tgi,tei,libretranslate`"
     assert any(f"| `TRIPTYCH_DIALECTS` | {dialects} |" in row for row in rows)
     assert not any("--program" in row for row in rows)
