@@ -14,6 +14,7 @@ from typing import Any
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
+from serving.processes.launcher import launch_command
 from serving.processes.supervision import exit_reason
 
 _TAIL = 5
@@ -123,7 +124,7 @@ class Plans:
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         with self._lock:
             process = subprocess.Popen(
-                command,
+                launch_command(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
