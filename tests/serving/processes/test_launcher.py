@@ -44,7 +44,10 @@ def test_program_gets_sigterm_when_the_thread_that_started_it_ends() -> None:
     thread.start()
     thread.join()
     with started[0] as child:
-        assert child.wait(30) == -signal.SIGTERM
+        try:
+            assert child.wait(30) == -signal.SIGTERM
+        finally:
+            child.kill()
 
 
 def test_program_does_not_start_when_its_parent_has_ended() -> None:
