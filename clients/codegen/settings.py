@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from serving.commands.flags import default_of, variable_of
-from serving.settings.command_settings import CommandSettings, ServeSettings, flag_of
+from serving.settings.command_settings import CommandSettings, flag_of
 from serving.settings.gateway_settings import GatewaySettings
+from serving.settings.model_settings import ServeSettings
 from serving.settings.triton_settings import TritonSettings
 
 COMMANDS: dict[str, type[CommandSettings]] = {

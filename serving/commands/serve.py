@@ -9,7 +9,8 @@ import typer
 from serving.commands.flags import with_flags
 from serving.commands.processes import Processes
 from serving.ports import free_ports
-from serving.settings.command_settings import FrontSettings, ModelSettings, ServeSettings
+from serving.settings.command_settings import FrontSettings
+from serving.settings.model_settings import ModelSettings, ServeSettings
 from triptych import Client, TriptychError
 from triptych.errors import InvalidArgument
 

@@ -1,7 +1,4 @@
-"""Settings that several commands have: each field is a flag and an environment variable (D98).
-
-`triptych serve` has those of `FrontSettings` and `ModelSettings`, which it passes on.
-"""
+"""Settings that several commands have: each field is a flag and an environment variable (D98)."""
 
 from __future__ import annotations
 
@@ -10,16 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, HttpUrl, field_validator
+from pydantic import Field, HttpUrl, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
-
-from serving.settings.capacity import CapacitySettings
-from serving.settings.served_device import ServedDevice
 
 PREFIX = "TRIPTYCH_"
 """Of environment variables: `TRIPTYCH_MAX_ROWS` for `--max-rows`."""
@@ -118,31 +112,4 @@ class FrontSettings(CommandSettings):
         default=None,
         description="Folder of the glossaries that clients store; several gateways may share it. "
         "Without one, none are stored.",
-    )
-
-
-def _known_device(text: str | None) -> str | None:
-    ServedDevice.of(text)
-    return text
-
-
-class ModelSettings(CapacitySettings, CommandSettings):
-    """Which models Triton serves, on which device, and how much each generator holds."""
-
-    model_config = SettingsConfigDict(env_ignore_empty=True)
-
-    watch: bool = Field(default=False, description="Serve new versions as they are exported.")
-    device: Annotated[str | None, AfterValidator(_known_device)] = Field(
-        default=None,
-        description="Device of the bundles that are served: cpu, cuda, or cuda:N for one card. "
-        "Default: that of each bundle.",
-    )
-
-
-class ServeSettings(ModelSettings, FrontSettings):
-    """What `triptych serve` is started with."""
-
-    glossaries: Path = Field(
-        default=Path("glossaries"),
-        description="Folder of the glossaries that clients store; made when the first one is.",
     )

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from serving.settings.command_settings import GracePeriod, JsonOutput, ModelSettings, Port
+from serving.settings.command_settings import GracePeriod, JsonOutput, Port
+from serving.settings.model_settings import ModelSettings
 from serving.settings.served_device import ServedDevice
 
 

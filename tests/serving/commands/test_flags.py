@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving.settings.command_settings import CommandSettings, ServeSettings
+from serving.settings.command_settings import CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
+from serving.settings.model_settings import ServeSettings
 from serving.settings.triton_settings import TritonSettings
 from triptych import cli
 

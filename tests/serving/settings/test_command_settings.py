@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.settings.command_settings import CommandSettings, ModelSettings, ServeSettings
+from serving.settings.command_settings import CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
+from serving.settings.model_settings import ModelSettings, ServeSettings
 from serving.settings.triton_settings import TritonSettings
 
 
