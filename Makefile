@@ -119,7 +119,7 @@ page-images: .venv/installed ## the pictures of the page in docs/images, made by
 figures: export ## the figures and numbers of docs/attention.md, those of served models included
 	@$(BIN)/python -m benchmarks.figures --repository $(REPOSITORY)
 
-proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
+proto: .venv/installed ## what follows from tasks and settings: proto, client methods, tables
 	@$(BIN)/python -m codegen
 
 up: ## Triton and the gateway in containers, with either version of Docker Compose

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from serving.triton.process import Child, children
+from serving.processes.process_table import children
 
 CLIENT = "client"
 """This process; the engine is in it where it runs in process."""
@@ -24,9 +24,9 @@ class Processes:
         self._parts = {os.getpid(): CLIENT}
         waiting = children(os.getpid())
         while waiting:
-            child = waiting.pop()
-            self._parts[child.pid] = part_of(child)
-            waiting += children(child.pid)
+            pid, arguments = waiting.popitem()
+            self._parts[pid] = part_of(arguments)
+            waiting |= children(pid)
 
     def cpu_seconds(self) -> dict[str, float]:
         """By part; a part that has several processes has the sum."""
@@ -36,13 +36,13 @@ class Processes:
         return found
 
 
-def part_of(child: Child) -> str:
+def part_of(arguments: tuple[str, ...]) -> str:
     """The part of `triptych serve` that a process belongs to."""
-    program = Path(child.arguments[0]).name if child.arguments else ""
+    program = Path(arguments[0]).name if arguments else ""
     for name, part in _PARTS.items():
         if name in program:
             return part
-    return next((_COMMANDS[word] for word in child.arguments if word in _COMMANDS), OTHER)
+    return next((_COMMANDS[word] for word in arguments if word in _COMMANDS), OTHER)
 
 
 def _seconds(pid: int) -> float:

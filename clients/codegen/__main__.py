@@ -1,4 +1,4 @@
-"""`python -m codegen`: write every committed file that follows from the tasks (`make proto`)."""
+"""`python -m codegen`: write every committed file that follows from declarations (`make proto`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from codegen.methods import methods_text
 from codegen.pages import with_tables
 from codegen.proto import PROTO, compile_proto, proto_text
 from codegen.schema import proto_messages, proto_methods
+from codegen.settings import with_settings
 from codegen.summaries import summaries_text
 from triptych import triptych_pb2
 from triptych.task import Task
@@ -42,7 +43,7 @@ def generate(output: Path, tasks: Mapping[str, Task] = TASKS) -> None:
     }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        files[str(page.relative_to(ROOT))] = with_tables(text, tasks)
+        files[str(page.relative_to(ROOT))] = with_settings(with_tables(text, tasks))
     for name, text in files.items():
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from serving.processes.launcher import launch_command
+from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from triptych.errors import TriptychError
 
 POLL_S = 0.1
 STOP_TIMEOUT_S = 60.0
-_STACKS_S = 1.0
-"""Time in which a child writes where its threads are, before it is killed."""
 IMMEDIATE_STOP_TIMEOUT_S = 5.0
 """After a second SIGTERM."""
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 class Processes:
@@ -55,13 +50,18 @@ class Processes:
                 stop and was killed.
         """
         overdue: list[str] = []
-        before = {number: signal.signal(number, self._stop) for number in _STOP_SIGNALS}
+        before = {number: signal.signal(number, self._stop) for number in STOP_SIGNALS}
         try:
             for name, command in self._commands.items():
-                self._children[name] = _start(command)
+                self._children[name] = subprocess.Popen(
+                    launch_command(command), start_new_session=True
+                )
             self._watch(is_ready, on_ready)
         finally:
-            overdue = self._end_all()
+            # Later children depend on earlier ones.
+            for name, child in reversed(self._children.items()):
+                if not self._end(child) and not self._is_immediate:
+                    overdue.append(name)
             for number, handler in before.items():
                 signal.signal(number, handler)
         if overdue:
@@ -81,50 +81,23 @@ class Processes:
             for name, child in self._children.items():
                 if child.poll() is not None:
                     raise TriptychError(
-                        f"{name} ended ({_exit_reason(child.returncode)}); stopped all"
+                        f"{name} ended ({exit_reason(child.returncode)}); stopped all"
                     )
             if not announced and is_ready():
                 announced = True
                 on_ready()
 
-    def _end_all(self) -> list[str]:
-        """In reverse order of their start, since later children depend on earlier ones.
+    def _end(self, child: subprocess.Popen[bytes]) -> bool:
+        """End a child and what it started; whether it exited in time."""
+        began_s, is_repeated = time.monotonic(), False
+        deadline_s = began_s + STOP_TIMEOUT_S
 
-        Returns:
-            Those that were killed because they did not stop in time.
-        """
-        overdue = []
-        for name, child in reversed(self._children.items()):
-            child.terminate()
-            deadline, is_repeated = time.monotonic() + STOP_TIMEOUT_S, False
-            while child.poll() is None and time.monotonic() < deadline:
-                time.sleep(POLL_S)
-                if self._is_immediate and not is_repeated:
-                    child.terminate()
-                    deadline, is_repeated = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S, True
-            if child.poll() is None and not is_repeated:
-                overdue.append(name)
-                child.send_signal(signal.SIGUSR2)  # it writes where its threads are
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(_STACKS_S)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # the child, or its remaining processes
-            child.wait()
-        return overdue
+        def is_over() -> bool:
+            nonlocal deadline_s, is_repeated
+            is_apart = time.monotonic() > began_s + POLL_S  # two at once would arrive as one
+            if self._is_immediate and not is_repeated and is_apart:
+                child.terminate()
+                deadline_s, is_repeated = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S, True
+            return time.monotonic() > deadline_s
 
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
-
-
-def _die_with_parent() -> None:
-    """SIGTERM when the parent ends, even by SIGKILL (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-
-
-def _exit_reason(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return end_session(child, is_over, writes_stacks=True)

@@ -6,8 +6,6 @@ functions and takes their outcomes.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import resource
 import signal
 import sys
@@ -18,8 +16,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from serving.processes.launcher import end_with_parent
+
 _PRELOADED = ("inference.processing.image", "serving.documents.passages")
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def main(descriptor: int, parent: int, memory_bytes: int, processor_s: int) -> None:
@@ -32,9 +31,7 @@ def main(descriptor: int, parent: int, memory_bytes: int, processor_s: int) -> N
         processor_s: Time of all cores that one piece of work may take.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before prctl was called
-        return
+    end_with_parent(parent, signal.SIGKILL)
     for name in _PRELOADED:
         import_module(name)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

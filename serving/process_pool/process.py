@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any
 
+from serving.processes.supervision import exit_reason
+
 _PROGRAM = (sys.executable, "-m", "serving.process_pool.child")
 _SETTINGS = "TRIPTYCH_"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -28,7 +30,7 @@ class ProcessEnded(Exception):
     """
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        super().__init__(exit_reason(code))
         self.took_too_long = code == -signal.SIGXCPU
 
 

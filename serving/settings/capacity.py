@@ -76,7 +76,7 @@ class CapacitySettings(BaseModel):
 
     def parameters(self) -> dict[str, str]:
         """The values that are set, as text for `config.pbtxt`."""
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(include=set(CapacitySettings.model_fields), exclude_none=True)
         return {name: str(int(value)) for name, value in given.items()}
 
     def capacity(self, otherwise: Capacity | None = None) -> Capacity:

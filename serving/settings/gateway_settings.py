@@ -1,4 +1,4 @@
-"""Environment and flags as frozen settings, validated once; nothing else reads either."""
+"""Addresses and limits of the gateway."""
 
 from __future__ import annotations
 
@@ -6,45 +6,26 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import AliasChoices, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
+from pydantic_settings import NoDecode
 
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from inference.tasks.shared.limits import TaskLimits
+from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOutput
 from serving.settings.image_origins import ImageOrigin
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
 DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate"]
 DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
-Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-class GatewaySettings(BaseSettings):
-    """What `triptych gateway` is started with.
+class GatewaySettings(FrontSettings):
+    """What `triptych gateway` is started with; names follow text-generation-inference."""
 
-    Every field is a flag (`--max-input-tokens`) and an environment variable
-    (`TRIPTYCH_MAX_INPUT_TOKENS`); flags take precedence. Names follow
-    text-generation-inference.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="TRIPTYCH_", frozen=True, extra="forbid")
-
-    repository: Path = Field(
-        default=Path("model_repository"), description="Folder that `triptych export` fills."
-    )
     triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
     triton_metrics: str | None = Field(
         default=None,
         description="Triton's metrics address; its heartbeats show which models are alive.",
-    )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    http_port: Port = Field(default=8080, description="0 takes any free port.")
-    grpc_port: Port = Field(default=8081, description="0 takes any free port.")
-    workers: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Processes that serve behind one address; limits and metrics are of all.",
     )
     api_key: SecretStr | None = Field(
         default=None,
@@ -55,11 +36,6 @@ class GatewaySettings(BaseSettings):
         default=None,
         description="TOML file with the hashes of several keys and their limits, read again when "
         "it changes (triptych key makes entries).",
-    )
-    glossaries: Path | None = Field(
-        default=None,
-        description="Folder of the glossaries that clients store; several gateways may share it. "
-        "Without one, none are stored.",
     )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
@@ -198,27 +174,8 @@ class GatewaySettings(BaseSettings):
         allow_inf_nan=False,
         description="Time in which a client must go on reading a response, in seconds.",
     )
-    graceful_termination_timeout: float = Field(
-        default=30.0,
-        ge=0,
-        le=3600,
-        allow_inf_nan=False,
-        description="Time that requests may take to finish after SIGTERM, in seconds.",
-    )
-    json_output: bool = Field(default=False, description="Log lines as JSON.")
-    otlp_endpoint: HttpUrl | None = Field(
-        default=None,
-        validation_alias=AliasChoices(
-            "otlp_endpoint", "TRIPTYCH_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
-        ),
-        description="Base URL of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of "
-        "each request; also $OTEL_EXPORTER_OTLP_ENDPOINT.",
-    )
-
-    @field_validator("otlp_endpoint", "public_url", mode="before")
-    @classmethod
-    def _none_if_empty(cls, value: object) -> object:
-        return None if value == "" else value
+    graceful_termination_timeout: GracePeriod = 30.0
+    json_output: JsonOutput = False
 
     @field_validator("image_urls", mode="before")
     @classmethod

@@ -14,6 +14,8 @@ from typing import Any
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
+from serving.processes.launcher import launch_command
+from serving.processes.supervision import exit_reason
 
 _TAIL = 5
 
@@ -102,7 +104,7 @@ class Plans:
             raise DeviceError(f"building the plans of {name} was stopped")
         if "plans" not in said:
             self._failed.add(version)
-            reason = said.get("error") or f"exit code {code}: {' '.join(tail)}"
+            reason = said.get("error") or f"{exit_reason(code)}: {' '.join(tail)}"
             raise DeviceError(f"{name} has no plan: {reason}")
         self._failed.discard(version)
         return {model: Path(path) for model, path in said["plans"].items()}
@@ -122,7 +124,7 @@ class Plans:
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         with self._lock:
             process = subprocess.Popen(
-                command,
+                launch_command(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

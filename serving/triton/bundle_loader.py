@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError, SetupError
 from serving.load_model import load_model
+from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
 from serving.triton.devices import require_device
-from serving.triton.settings import TritonSettings
 from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class BundleLoader:
         self._clock = clock
         self._control: ModelControl | None = None
         folder = plan_folder(settings.repository, settings.plans)
-        self.plans = Plans(folder, progress, settings.device.card or 0)
+        self.plans = Plans(folder, progress, settings.served_device.card or 0)
         self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
         self._backends: frozenset[str] = frozenset()
         self._switches: Counter[str] = Counter()
@@ -162,12 +162,12 @@ class BundleLoader:
             for model in set(bundle.models) - set(previous.models):
                 self._unload(model)
             raise
-        retire_at_s = self._clock() + self._settings.retire_after_s
+        retire_at_s = self._clock() + self._settings.retire_after
         self.serving[name] = Serving(bundle, previous, retire_at_s)
 
     def _prepare(self, bundle: Bundle) -> None:
         """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
-        require_device(bundle, self._settings.device)
+        require_device(bundle, self._settings.served_device)
         load_model(bundle)
         if not needs_plan(bundle):
             return
@@ -341,9 +341,9 @@ class BundleLoader:
             self._settings.repository / model,
             policy,
             self._incarnations[model],
-            self._settings.capacity.parameters(),
+            self._settings.parameters(),
             self._files.get((model, policy.version)),
-            self._settings.device.card,
+            self._settings.served_device.card,
         )
         before = self._stubs.running(model, policy.version)
         self._require_control().load(model, config)

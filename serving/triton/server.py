@@ -16,14 +16,15 @@ from inference.bundle.repository import Repository, VersionLock
 from inference.errors import BundleError, SetupError
 from serving.liveness.stall_detector import StallDetector
 from serving.ports import free_ports
-from serving.triton import process as processes
+from serving.processes.process_table import is_running_child
+from serving.processes.supervision import await_end, kill
+from serving.settings.triton_settings import TritonSettings
 from serving.triton.bundle_loader import BundleLoader
 from serving.triton.control import ModelControl, ServerStatus
 from serving.triton.installation import Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.served import FILE, Choice, ServedVersions
-from serving.triton.server_process import ServerProcess, command
-from serving.triton.settings import TritonSettings
+from serving.triton.server_process import READY_TIMEOUT_S, ServerProcess, command
 from serving.triton.shutdown import ShutdownMonitor
 from serving.triton.stubs import Stubs, StubWatch, running_stubs
 
@@ -106,7 +107,7 @@ class TritonServer:
 
     @property
     def last_output(self) -> str:
-        """Exit code and last lines of output; a crash leaves its stack trace there."""
+        """Exit reason and last lines of output; a crash leaves its stack trace there."""
         return self._process.last_output if self._process else "it was not started"
 
     @property
@@ -138,7 +139,7 @@ class TritonServer:
         bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
             self._launch(find_installation(self.settings.program))
-            self._await_live(began + self.settings.ready_timeout_s)
+            self._await_live(began + READY_TIMEOUT_S)
             self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
             failures = self._run_all(
                 [
@@ -169,7 +170,7 @@ class TritonServer:
         if self._process:
             log.info("stopping Triton%s", " at once" if at_once else "")
         self._loader.plans.close()
-        self._shutdown.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
+        self._shutdown.begin(0.0 if at_once else self.settings.graceful_termination_timeout + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
             self._shutdown.await_idle()
@@ -250,7 +251,7 @@ class TritonServer:
     def await_loss(self, timeout_s: float) -> None:
         """Return as soon as the server or a model's process dies, or when the time is over."""
         pids = self._stubs.pids | ({self.pid} if self.pid else set())
-        processes.await_end(pids, timeout_s)
+        await_end(pids, timeout_s)
 
     def status(self) -> ServerStatus | None:
         """The server's status, None if it does not respond."""
@@ -265,7 +266,7 @@ class TritonServer:
         """
         killed = self._stubs.running(model) & pids
         for pid in killed:
-            processes.kill(pid)
+            kill(pid)
         return killed
 
     def heal(self) -> list[str]:
@@ -302,7 +303,7 @@ class TritonServer:
         self._progress(f"starting {installation.program.name}")
         arguments = command(installation, settings, self._ports, files)
         self._process = ServerProcess(installation, arguments, files, self._read_log)
-        self._control = ModelControl(files.socket, self.metrics_address, settings.ready_timeout_s)
+        self._control = ModelControl(files.socket, self.metrics_address, READY_TIMEOUT_S)
         self._loader.begin(self._control, (each.name for each in files.backends.iterdir()))
 
     def _await_live(self, deadline: float) -> None:
@@ -311,8 +312,7 @@ class TritonServer:
                 raise SetupError(f"tritonserver ended while starting: {self._last_error}")
             if time.monotonic() > deadline:
                 raise SetupError(
-                    f"tritonserver did not answer within {self.settings.ready_timeout_s:g} s: "
-                    f"{self._last_error}"
+                    f"tritonserver did not answer within {READY_TIMEOUT_S:g} s: {self._last_error}"
                 )
             time.sleep(0.05)
 
@@ -341,7 +341,7 @@ class TritonServer:
                     if running and stalls.read_s_ago() >= _STATUS_PERIOD_S:
                         status = self._require_control().status()
                         stalls.update(status.engines if status else None)
-                        if stalls.unresponsive_s > self.settings.stuck_after_s:
+                        if stalls.unresponsive_s > self.settings.stuck_after:
                             raise SetupError("tritonserver does not respond while loading")
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -379,7 +379,7 @@ class TritonServer:
         return running_stubs(self._process.pid, self.settings.repository.resolve())
 
     def _is_running_stub(self, pid: int) -> bool:
-        return self._process is not None and processes.is_running_child(pid, self._process.pid)
+        return self._process is not None and is_running_child(pid, self._process.pid)
 
     @property
     def _last_error(self) -> str:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from serving.triton import process as processes
+from pydantic import HttpUrl
+
+from serving.processes.launcher import launch_command
+from serving.processes.process_table import running_with
+from serving.processes.supervision import await_end, end_session, exit_reason, kill
+from serving.settings.triton_settings import TritonSettings
 from serving.triton.control import restrictions
 from serving.triton.devices import GPU
 from serving.triton.installation import Installation
 from serving.triton.runtime_files import RuntimeFiles
-from serving.triton.settings import TritonSettings
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +30,8 @@ _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
+READY_TIMEOUT_S = 120.0
+"""For the start of the server, and again for the loading of all bundles."""
 _ORPHAN_S = 5.0
 """For the server of a killed supervisor, beyond the time of its requests."""
 
@@ -48,8 +55,16 @@ class ServerProcess:
     ) -> None:
         self._tail: deque[str] = deque(maxlen=40)
         self._on_line = on_line
-        self._process = processes.launch(
-            command, installation.environment(), inherited=(files.lock,)
+        self._process = subprocess.Popen(
+            launch_command(command, is_private=True),
+            env=installation.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C does not reach it: we decide the order of stopping
+            pass_fds=(files.lock,),
         )
         self._reader = threading.Thread(target=self._read, name="triton-output", daemon=True)
         self._reader.start()
@@ -66,8 +81,8 @@ class ServerProcess:
 
     @property
     def last_output(self) -> str:
-        """Exit code and last lines of output; a crash leaves its stack trace there."""
-        return "\n".join([f"exit code {self._process.poll()}", *self._tail])
+        """Exit reason and last lines of output; a crash leaves its stack trace there."""
+        return "\n".join([exit_reason(self._process.poll()), *self._tail])
 
     @property
     def last_error(self) -> str:
@@ -78,7 +93,7 @@ class ServerProcess:
 
     def end(self, is_over: Callable[[], bool]) -> None:
         """SIGTERM, then SIGKILL for the whole session once `is_over`."""
-        processes.end(self._process, is_over)
+        end_session(self._process, is_over)
         self._reader.join(_READER_S)
 
     def _read(self) -> None:
@@ -90,7 +105,7 @@ class ServerProcess:
                 self._tail.append(text)
                 self._on_line(text)
                 if _CRASH.match(text):
-                    processes.kill(self.pid)
+                    kill(self.pid)
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
                 is_relevant = is_glog and _NO_GPU not in text
                 level = _LEVELS.get(text[0], logging.DEBUG) if is_relevant else logging.DEBUG
@@ -100,17 +115,17 @@ class ServerProcess:
 def await_orphan(settings: TritonSettings) -> None:
     """Wait for the server of a supervisor that was killed: it ends by itself and has our ports.
 
-    Its requests in flight may take `stop_timeout_s`. Call it when no living supervisor has these
-    ports on this repository.
+    Its requests in flight may take `graceful_termination_timeout`. Call it when no living
+    supervisor has these ports on this repository.
     """
     ports = _port_arguments({"gRPC": settings.grpc_port, "metrics": settings.metrics_port})
     fixed = {argument for argument in ports if not argument.endswith("=0")}
     repository = _repository_argument(settings.repository)
-    until_s = time.monotonic() + settings.stop_timeout_s + _ORPHAN_S
-    if pids := processes.running_with(repository, fixed):
+    until_s = time.monotonic() + settings.graceful_termination_timeout + _ORPHAN_S
+    if pids := running_with(repository, fixed):
         log.warning("waiting for the server of a killed supervisor to end: %s", pids)
-    while (pids := processes.running_with(repository, fixed)) and time.monotonic() < until_s:
-        processes.await_end(pids, 1.0)
+    while (pids := running_with(repository, fixed)) and time.monotonic() < until_s:
+        await_end(pids, 1.0)
 
 
 def _port_arguments(ports: Mapping[str, int]) -> list[str]:
@@ -140,9 +155,9 @@ def command(
         f"--metrics-address={settings.host}",
         *_port_arguments(ports),
         restrictions(),
-        f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
+        f"--exit-timeout-secs={max(1, int(settings.graceful_termination_timeout))}",
         f"--backend-config=python,shm-region-prefix-name={files.prefix}",
-        f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
+        f"--backend-config=python,stub-timeout-seconds={int(READY_TIMEOUT_S)}",
         *(
             []
             if GPU.exists()
@@ -152,7 +167,7 @@ def command(
     ]
 
 
-def _trace_arguments(endpoint: str | None) -> list[str]:
+def _trace_arguments(endpoint: HttpUrl | None) -> list[str]:
     """A rate of 0 leaves the requests that have a trace context, which are always traced."""
     if endpoint is None:
         return []
@@ -160,6 +175,6 @@ def _trace_arguments(endpoint: str | None) -> list[str]:
         "--trace-config=mode=opentelemetry",
         "--trace-config=level=TIMESTAMPS",
         "--trace-config=rate=0",
-        f"--trace-config=opentelemetry,url={endpoint.rstrip('/')}/v1/traces",
+        f"--trace-config=opentelemetry,url={str(endpoint).rstrip('/')}/v1/traces",
         "--trace-config=opentelemetry,resource=service.name=triptych-triton",
     ]

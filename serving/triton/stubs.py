@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from serving.triton import process as processes
+from serving.processes.process_table import children
 from serving.triton.installation import STUB
 
 Stubs = dict[tuple[str, int], set[int]]
@@ -94,10 +94,10 @@ def running_stubs(server: int, repository: Path) -> Stubs:
     """
     root = f"{repository}/"
     stubs: Stubs = {}
-    for child in processes.children(server):
-        if not child.arguments or Path(child.arguments[0]).name != STUB:
+    for pid, arguments in children(server).items():
+        if not arguments or Path(arguments[0]).name != STUB:
             continue
-        for path in (text for text in child.arguments[1:] if text.startswith(root)):
+        for path in (text for text in arguments[1:] if text.startswith(root)):
             model, version = path.removeprefix(root).split("/")[:2]
-            stubs.setdefault((model, int(version)), set()).add(child.pid)
+            stubs.setdefault((model, int(version)), set()).add(pid)
     return stubs

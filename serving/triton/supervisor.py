@@ -13,25 +13,36 @@ from typing import NoReturn
 from inference.errors import SetupError
 from serving.liveness.stall_detector import StallDetector
 from serving.logs import configure_logs
-from serving.triton import process as processes
+from serving.processes.supervision import (
+    STOP_SIGNALS,
+    adopt_orphans,
+    back_off_s,
+    end_children,
+    reap,
+)
+from serving.settings.triton_settings import TritonSettings
 from serving.triton.control import ServerStatus
 from serving.triton.control_socket import ControlSocket
 from serving.triton.server import TritonServer
 from serving.triton.server_process import await_orphan
-from serving.triton.settings import TritonSettings
 from serving.triton.version_control import VersionControl
 
 WATCH_PERIOD_S = 0.5
 REFRESH_PERIOD_S = 2.0
 """Between two readings of the repository."""
 HEALTHY_AFTER_S = 60.0
+MAX_FAILED_STARTS = 5
+"""In a row, before giving up; a server that was ready is restarted without a limit."""
+MAX_DEAD_STUBS = 8
+"""A dead stub keeps its shared memory until the server stops: restart beyond this many."""
+IDLE_BEFORE_RESTART_S = 60.0
+"""With fewer dead stubs, restart after so long without a request."""
 _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
 _LONGEST_GAP_S = 5.0
 """A longer time between two checks means that this process was suspended itself, or loaded models;
 a check of a server that does not respond takes less than two seconds."""
 _LONGEST_BACK_OFF_S = 10.0
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +52,7 @@ class Supervisor:
 
     A server that was ready is restarted however often it ends, since a request may have ended it:
     at once, then after 1, 2, 4, … 10 seconds, until it has been healthy for a minute. A server that
-    does not start is given up after `max_failed_starts` attempts in a row.
+    does not start is given up after `MAX_FAILED_STARTS` attempts in a row.
 
     It alone decides which version of each bundle is served; everything else follows Triton.
 
@@ -79,7 +90,7 @@ class Supervisor:
             self._server.await_loss(WATCH_PERIOD_S)
             self.check()
             if self._server.pid is not None:
-                processes.reap(except_for=self._server.pid)
+                reap(except_for=self._server.pid)
 
     def check(self) -> None:
         """Check once, and repair what is broken.
@@ -97,9 +108,9 @@ class Supervisor:
         self._stalls.update(status.engines if status else None)
         if status is None:  # further calls would wait, too
             self._busy_s = self._clock()
-            if self._stalls.unresponsive_s > settings.stuck_after_s:
+            if self._stalls.unresponsive_s > settings.stuck_after:
                 self._restart("tritonserver does not respond")
-        elif server.is_missing_stubs and server.dead_stubs >= settings.max_dead_stubs:
+        elif server.is_missing_stubs and server.dead_stubs >= MAX_DEAD_STUBS:
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
         else:
             self._heal()
@@ -127,7 +138,7 @@ class Supervisor:
 
     def _check_stalls(self, status: ServerStatus) -> None:
         """Kill stalled models; restart an idle server with dead stubs."""
-        stuck_after_s = self._server.settings.stuck_after_s
+        stuck_after_s = self._server.settings.stuck_after
         for model, stalled_s in self._stalls.stalled_s.items():
             stalled = {pid for pid, seconds in stalled_s.items() if seconds > stuck_after_s}
             for pid in self._server.kill_stubs(model, stalled) if stalled else ():
@@ -140,7 +151,7 @@ class Supervisor:
         if not status.is_idle or self._has_worked(status):
             self._steps = status.steps
             self._busy_s = self._clock()
-        is_long_idle = self._clock() - self._busy_s > self._server.settings.idle_before_restart_s
+        is_long_idle = self._clock() - self._busy_s > IDLE_BEFORE_RESTART_S
         if self._server.dead_stubs and is_long_idle:
             self._restart(
                 f"{self._server.dead_stubs} dead stubs hold shared memory, the server is idle"
@@ -156,8 +167,7 @@ class Supervisor:
         if self._start_at_s is None:
             log.error("tritonserver ended: %s", self._server.last_output)
             self._server.stop(at_once=True)  # its models' processes
-            back_off_s = min(2.0 ** (self._restarts - 1), _LONGEST_BACK_OFF_S)
-            self._start_at_s = self._clock() + (back_off_s if self._restarts else 0.0)
+            self._start_at_s = self._clock() + back_off_s(self._restarts, 1.0, _LONGEST_BACK_OFF_S)
         if self._clock() >= self._start_at_s:
             self._start("it ended")
 
@@ -173,7 +183,7 @@ class Supervisor:
             self._server.start(strict=False)
         except SetupError as error:
             self._failed_starts += 1
-            if self._failed_starts >= self._server.settings.max_failed_starts:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise SetupError(
                     f"gave up: Triton did not start {self._failed_starts} times in a row: "
                     f"{error.message}"
@@ -191,11 +201,11 @@ class Supervisor:
         self._started_s = self._busy_s = self._clock()
 
 
-def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
+def run_triton(settings: TritonSettings) -> int:
     """Start Triton and keep it up until SIGTERM or SIGINT; the body of `triptych triton`.
 
-    Call it from the main thread. Requests in flight get `stop_timeout_s`; a second signal ends
-    them.
+    Call it from the main thread. Requests in flight get `graceful_termination_timeout`; a second
+    signal ends them.
 
     Returns:
         0: the exit code after a signal.
@@ -203,12 +213,12 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     Raises:
         SetupError: it does not start, or does not stay up.
     """
-    configure_logs(as_json=json_output)
-    settings.device.check()
+    configure_logs(as_json=settings.json_output)
+    settings.served_device.check()
     server = TritonServer(settings)
-    for number in _STOP_SIGNALS:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: _stop(server))
-    processes.adopt_orphans()
+    adopt_orphans()
     try:
         with contextlib.closing(ControlSocket(settings.repository)) as commands:
             if commands.is_first:
@@ -220,7 +230,7 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     except _Stopped:
         log.info("Triton stopped")
     finally:
-        processes.end_children()
+        end_children()
     return 0
 
 
@@ -229,6 +239,6 @@ class _Stopped(BaseException):
 
 
 def _stop(server: TritonServer) -> None:
-    for further in _STOP_SIGNALS:  # stopping is bounded in time: do not interrupt it
+    for further in STOP_SIGNALS:  # stopping is bounded in time: do not interrupt it
         signal.signal(further, lambda *_: server.stop_waiting())
     raise _Stopped

@@ -21,8 +21,8 @@ from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
 from serving.gateway.triton_client.inference import TritonInference
 from serving.settings.gateway_settings import GatewaySettings
-from serving.triton import TritonServer, TritonSettings
-from tests.serving.triton.tiny import http
+from serving.triton import TritonServer
+from tests.serving.triton.tiny import http, settings
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +38,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("joining") / "model_repository"
     for name in (EMBEDDER, FILLER):
         shutil.copytree(repository / name, folder / name)
-    with TritonServer(TritonSettings(folder)) as started:
+    with TritonServer(settings(folder)) as started:
         for name in (EMBEDDER, FILLER):
             started.load(name)
         yield started

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.triton import TritonSettings
+from serving.triton.supervisor import MAX_DEAD_STUBS
 from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, running, stop_stack
 from tests.e2e.introspection import (
     alive_processes,
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("TRIPTYCH_TEST_KILLS", "6"))
 PICTURE = Path(__file__).parents[2] / "examples" / "demo" / "pictures" / "scene-1.png"
-DEAD = TritonSettings.max_dead_stubs
+DEAD = MAX_DEAD_STUBS
 DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "500"))
 
 

@@ -24,7 +24,7 @@ import httpx
 import pytest
 
 from serving.ports import free_ports
-from serving.triton import process
+from serving.processes import process_table
 from serving.triton.stubs import running_stubs
 from tests.inference.tiny_models import image_file
 from tests.serving.versioned_bundles import publish_towers, publish_version
@@ -111,7 +111,7 @@ class Site:
     def server(self) -> int:
         """Process id of tritonserver."""
         assert self.triton is not None
-        return process.children(self.triton.pid)[0].pid
+        return next(iter(process_table.children(self.triton.pid)))
 
     def stub(self) -> int:
         """Process id of the newest process of the generator."""

@@ -20,9 +20,10 @@ import pytest
 from export.pipeline.publish import config
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import newest_bundle
-from serving.triton import TritonServer, TritonSettings, server
+from serving.triton import TritonServer, server
 from serving.triton.installation import Installation, find_installation
 from serving.triton.stubs import running_stubs
+from tests.serving.triton.tiny import settings
 from triptych.cli import run
 
 CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
@@ -90,7 +91,7 @@ def started(repository: Path, backends: Path | None) -> Iterator[TritonServer]:
                 "find_installation",
                 lambda program: _native(program, backends, repository.parent),
             )
-        with TritonServer(TritonSettings(repository)) as running:
+        with TritonServer(settings(repository)) as running:
             yield running
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from serving import probe
-from serving.triton import TritonServer, TritonSettings
+from serving.triton import TritonServer
 from serving.triton.control_socket import ControlSocket
-from tests.serving.triton.tiny import publish_times
+from tests.serving.triton.tiny import publish_times, settings
 
 
 def run(*arguments: str | Path, temporary: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def run(*arguments: str | Path, temporary: Path | None = None) -> subprocess.Com
 def test_triton_without_a_model_is_alive_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TritonServer(TritonSettings(tmp_path)) as server:
+    with TritonServer(settings(tmp_path)) as server:
         socket = server.http_socket
         assert socket in Path(tempfile.gettempdir()).glob(probe.HTTP_SOCKETS)
         assert probe.problem(socket) == "no model is loaded"

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
@@ -36,6 +36,7 @@ from serving.gateway.triton_client.inference import Inference, TritonInference
 from serving.gateway.triton_client.stats_client import StatsClient
 from serving.logs import configure_logs
 from serving.ports import listening
+from serving.processes.supervision import STOP_SIGNALS, handle_signals
 from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -181,7 +182,9 @@ async def _until_signal(
         await grpc_server.stop(FLUSH_S)
 
     commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
-    with _signals(on_signal), commands:
+    with handle_signals(dict.fromkeys(STOP_SIGNALS, on_signal)), commands:
+        # Of a worker they are blocked until now: none ends it while it starts.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
             group.create_task(stop())
@@ -210,17 +213,3 @@ def _http_server(
             metrics=service.metrics,
         ),
     )
-
-
-@contextlib.contextmanager
-def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handler)
-    # Of a worker they are blocked until now: none ends it while it starts.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from inference.errors import SetupError
@@ -25,6 +25,7 @@ from serving.gateway.server.shared_memory import Field
 from serving.gateway.server.worker_process import WorkerProcess
 from serving.logs import configure_logs
 from serving.ports import listening, reserved
+from serving.processes.supervision import STOP_SIGNALS, back_off_s, handle_signals
 from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,7 @@ class Supervisor:
         """Wait until a worker that has ended may be started again; give up if none serves."""
         number = worker.number
         self._failures[number] = failures = 1 if lived_s > HEALTHY_S else self._failures[number] + 1
-        delay_s = min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** (failures - 1))
+        delay_s = back_off_s(failures, _FIRST_DELAY_S, LONGEST_DELAY_S)
         self._segment.words[self._segment.place(number, Field.RESTARTS)] += 1
         log.error(
             "worker ended (%s), %d times in a row: starting it again in %g s",
@@ -207,8 +208,7 @@ class Supervisor:
             self._exit_code = 1
             await worker.kill()
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> AbstractContextManager[None]:
         """SIGTERM and SIGINT drain, a second one ends requests; SIGUSR2 writes all stacks."""
 
         def on_stop() -> None:
@@ -225,15 +225,7 @@ class Supervisor:
             for worker in self._running:
                 worker.write_stacks()
 
-        loop = asyncio.get_running_loop()
-        handlers = {signal.SIGINT: on_stop, signal.SIGTERM: on_stop, signal.SIGUSR2: on_stacks}
-        for number, handler in handlers.items():
-            loop.add_signal_handler(number, handler)
-        try:
-            yield
-        finally:
-            for number in handlers:
-                loop.remove_signal_handler(number)
+        return handle_signals({**dict.fromkeys(STOP_SIGNALS, on_stop), signal.SIGUSR2: on_stacks})
 
 
 def _fields(worker: WorkerProcess) -> dict[str, int]:

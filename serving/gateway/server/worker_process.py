@@ -11,13 +11,11 @@ from asyncio.subprocess import PIPE, Process
 
 from serving.gateway.server.launch_workers import Start
 from serving.gateway.server.shared_memory import Field, Segment
+from serving.processes.supervision import STACKS_S, STOP_SIGNALS, exit_reason
 
 _PROGRAM = (sys.executable, "-m", "serving.gateway.server.worker")
 _METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client reads the folder of its multiprocess mode."""
-_STACKS_S = 1.0
-"""Time in which a worker writes where its threads are, before it is killed."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class WorkerProcess:
@@ -38,13 +36,13 @@ class WorkerProcess:
     async def start(message: Start, segment: Segment) -> WorkerProcess:
         """Start a worker in a fresh interpreter, which has signals blocked until it serves."""
         environment = os.environ | {_METRICS_FOLDER: str(message.folder.metrics)}
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             process = await asyncio.create_subprocess_exec(
                 *_PROGRAM, stdin=PIPE, pass_fds=(message.http_fd,), env=environment
             )
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         worker = WorkerProcess(process, segment, message.number)
         worker.send(message.encoded())
         return worker
@@ -74,7 +72,7 @@ class WorkerProcess:
         """End the worker at once, after it had the time to write where its threads are."""
         self.write_stacks()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _STACKS_S)
+            await asyncio.wait_for(self._process.wait(), STACKS_S)
         self._signal(signal.SIGKILL)
 
     async def ended(self) -> str:
@@ -84,7 +82,7 @@ class WorkerProcess:
         """
         code = await self._process.wait()
         self._segment.clear(self.number)
-        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return exit_reason(code)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

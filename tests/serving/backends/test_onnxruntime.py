@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
 from inference.errors import SetupError
-from serving.triton import TritonServer, TritonSettings
+from serving.triton import TritonServer
 from tests.inference.tiny_bundles import graph, publish
+from tests.serving.triton.tiny import settings
 
 pytestmark = pytest.mark.integration
 
@@ -196,7 +197,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
     for publish_model in PUBLISHERS:
         publish_model(repository)
-    with TritonServer(TritonSettings(repository)) as started:
+    with TritonServer(settings(repository)) as started:
         yield started
 
 

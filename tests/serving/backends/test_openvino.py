@@ -14,7 +14,7 @@ from onnx import helper
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.invalid_argument import InvalidArgument
-from serving.triton import TritonServer, TritonSettings
+from serving.triton import TritonServer
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,
@@ -26,6 +26,7 @@ from tests.serving.backends.test_onnxruntime import (
     sums,
     tensor,
 )
+from tests.serving.triton.tiny import settings
 
 OPENVINO = 'backend: "triptych_openvino"'
 
@@ -52,7 +53,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.Inferenc
     )
     served("product", product, *tensors, max_batch=0)
     with (
-        TritonServer(TritonSettings(repository)) as started,
+        TritonServer(settings(repository)) as started,
         triton.InferenceServerClient(started.grpc_address) as connected,
     ):
         yield connected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError
+from serving.processes.process_table import running_with
 from serving.tensorrt.plans import Plans, plan_folder, relative
 from tests.serving.triton.tiny import publish_times
 
@@ -41,7 +44,7 @@ print(json.dumps({"plans": {"twice": sys.argv[1] + "/../x.plan"}}))
     ("body", "reason"),
     [
         ('print(\'{"error": "no GPU"}\')', "no GPU$"),
-        ("import os; print('a crash'); os.abort()", "exit code -6: a crash"),
+        ("import os; print('a crash'); os.abort()", "killed by SIGABRT: a crash"),
         ("print('[1, 2]')", r"exit code 0: \[1, 2\]"),
     ],
 )
@@ -107,6 +110,32 @@ def test_stop_ends_a_build(tmp_path: Path, bundle: Bundle) -> None:
     ]
     with pytest.raises(DeviceError, match="was stopped"):
         plans.ready(bundle)
+
+
+SUPERVISOR = """
+import sys
+from pathlib import Path
+from inference.bundle.reader import open_bundle
+from serving.tensorrt.plans import Plans
+program = (sys.executable, "-u", "-c", sys.argv[3])
+plans = Plans(Path(sys.argv[1]), lambda line: print(line, flush=True), program=program)
+plans.ready(open_bundle(Path(sys.argv[2])))
+"""
+
+
+def test_build_ends_with_its_killed_supervisor(tmp_path: Path, bundle: Bundle) -> None:
+    body = 'import time; print(\'{"progress": "begun"}\'); time.sleep(600)'
+    arguments = [str(tmp_path / "plans"), str(bundle.folder), body]
+    command = [sys.executable, "-c", SUPERVISOR, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
+        assert supervisor.stdout.readline() == "begun\n"
+        assert running_with(str(bundle.folder), {"-u"})
+        supervisor.kill()
+    deadline_s = time.monotonic() + 30
+    while running_with(str(bundle.folder), {"-u"}):
+        assert time.monotonic() < deadline_s, "the build goes on"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError, SetupError
-from serving.triton import TritonServer, TritonSettings, devices
+from serving.settings.served_device import ServedDevice
+from serving.triton import TritonServer, devices
 from serving.triton.control import VersionPolicy, model_config
-from serving.triton.devices import ServedDevice
 from serving.triton.supervisor import run_triton
-from tests.serving.triton.tiny import publish_times
+from tests.serving.triton.tiny import publish_times, settings
 
 
 def _for_cuda(repository: Path) -> Bundle:
@@ -50,7 +50,7 @@ def test_bundle_for_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.Mon
 def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
     _for_cuda(tmp_path)
     publish_times(tmp_path, "thrice", 3)
-    server = TritonServer(TritonSettings(tmp_path))
+    server = TritonServer(settings(tmp_path))
     try:
         server.start(strict=False)
         assert server.models == ("thrice",)
@@ -67,7 +67,7 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
     bundle = _for_cuda(tmp_path)
     (bundle.folder / next(iter(bundle.manifest.graphs.values())).file).write_bytes(b"no graph")
     publish_times(tmp_path, "thrice", 3)
-    server = TritonServer(TritonSettings(tmp_path))
+    server = TritonServer(settings(tmp_path))
     try:
         server.start()
         assert server.models == ("thrice",)
@@ -91,14 +91,14 @@ def test_flag_names_a_card(text: str, card: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "CUDA"])
 def test_other_devices_are_refused(text: str) -> None:
-    with pytest.raises(SetupError, match="supported are cpu, cuda and cuda:N"):
+    with pytest.raises(ValueError, match="supported are cpu, cuda and cuda:N"):
         ServedDevice.of(text)
 
 
 def test_server_for_cuda_does_not_start_without_its_provider(tmp_path: Path) -> None:
-    settings = TritonSettings(tmp_path, device=ServedDevice.of("cuda"))
+    chosen = settings(tmp_path, device="cuda")
     with pytest.raises(DeviceError, match="has no CUDAExecutionProvider: install"):
-        run_triton(settings)
+        run_triton(chosen)
     assert not list(tmp_path.iterdir())
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 
 from inference.errors import BundleError, SetupError
 from serving.ports import free_ports
-from serving.triton import process as processes
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
@@ -88,20 +85,6 @@ def test_stubs_are_listed_only_when_an_expected_one_has_ended() -> None:
     assert len(listings) == before
     running = {("a", 1): {1}}
     assert watch.missing() == {("b", 1): 1}
-
-
-def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        assert processes.is_running_child(child.pid, os.getpid())
-        assert not processes.is_running_child(child.pid, 1)
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
-        assert not processes.is_running_child(child.pid, os.getpid())
-    finally:
-        child.kill()
-        child.wait()
-    assert not processes.is_running_child(child.pid, os.getpid())
 
 
 def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:

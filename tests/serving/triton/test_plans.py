@@ -16,9 +16,9 @@ import pytest
 from inference.bundle.manifest import MANIFEST
 from inference.errors import DeviceError
 from serving.tensorrt.plans import Plans
-from serving.triton import TritonServer, TritonSettings, bundle_loader, devices, installation
+from serving.triton import TritonServer, bundle_loader, devices, installation
 from tests.inference.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, answer, publish_times, times
+from tests.serving.triton.tiny import CONFIG, answer, publish_times, settings, times
 
 pytestmark = pytest.mark.integration
 
@@ -80,8 +80,8 @@ def _publish_planned(repository: Path, name: str, version: int) -> None:
 def test_each_version_is_served_from_its_own_plan(machine: Path, tmp_path: Path) -> None:
     _publish_planned(machine, "ten", 1)
     lines: list[str] = []
-    settings = TritonSettings(machine, plans=tmp_path / "plans")
-    with TritonServer(settings, lines.append) as server:
+    chosen = settings(machine, plans=tmp_path / "plans")
+    with TritonServer(chosen, lines.append) as server:
         assert answer(server, "ten") == 10
         _publish_planned(machine, "ten", 2)
         assert server.load("ten") == 2
@@ -95,7 +95,7 @@ def test_each_version_is_served_from_its_own_plan(machine: Path, tmp_path: Path)
 def test_plan_that_cannot_be_built_leaves_the_others(machine: Path) -> None:
     _publish_planned(machine, "broken", 1)
     publish_times(machine, "twice", 2)
-    with TritonServer(TritonSettings(machine)) as server:
+    with TritonServer(settings(machine)) as server:
         assert server.models == ("twice",)
         assert answer(server, "twice") == 2
         with pytest.raises(DeviceError, match=r"broken version 1 has no plan: .*no such operator"):
@@ -109,7 +109,7 @@ def test_plan_that_cannot_be_built_is_the_failure_where_there_is_nothing_else(
     _publish_planned(machine, "broken", 1)
     with (
         pytest.raises(DeviceError, match="no such operator"),
-        TritonServer(TritonSettings(machine)),
+        TritonServer(settings(machine)),
     ):
         pass
 
@@ -120,5 +120,5 @@ def test_triton_without_the_backend_says_so(
     (tmp_path / "backends" / "tensorrt" / "model.py").unlink()
     _publish_planned(machine, "ten", 1)
     expected = "ten version 1 is for TensorRT, and this Triton has no tensorrt backend"
-    with pytest.raises(DeviceError, match=expected), TritonServer(TritonSettings(machine)):
+    with pytest.raises(DeviceError, match=expected), TritonServer(settings(machine)):
         pass

@@ -17,7 +17,9 @@ from tritonclient.utils import InferenceServerException
 
 from serving.liveness.engine_stats import read_engine_stats
 from serving.ports import free_ports
-from serving.triton import TritonServer, TritonSettings, process
+from serving.processes import process_table
+from serving.processes.supervision import kill
+from serving.triton import TritonServer
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.server_process import await_orphan
 from tests.inference.tiny_bundles import publish
@@ -27,15 +29,15 @@ from tests.serving.triton.tiny import (
     living_stubs,
     publish_times,
     runtime_files,
+    settings,
     wait_until,
 )
 
 SUPERVISOR = """
 import sys
-from pathlib import Path
 from serving.triton import TritonSettings, run_triton
 grpc_port, metrics_port = map(int, sys.argv[2:])
-settings = TritonSettings(Path(sys.argv[1]), grpc_port=grpc_port, metrics_port=metrics_port)
+settings = TritonSettings(repository=sys.argv[1], grpc_port=grpc_port, metrics_port=metrics_port)
 sys.exit(run_triton(settings))
 """
 
@@ -112,8 +114,8 @@ class SupervisorProcess:
 
     def server(self) -> int:
         """Pid of tritonserver, once it is there."""
-        wait_until(lambda: bool(process.children(self.process.pid)))
-        return process.children(self.process.pid)[0].pid
+        wait_until(lambda: bool(process_table.children(self.process.pid)))
+        return next(iter(process_table.children(self.process.pid)))
 
     def is_ready(self, model: str) -> bool:
         """Whether Triton has the model."""
@@ -148,7 +150,7 @@ def test_signal_stops_everything_with_exit_code_0(
     assert files()
     supervisor.process.send_signal(number)
     assert supervisor.process.wait(20) == 0
-    assert process.session_members(session) == []
+    assert process_table.session_members(session) == []
     assert files() == []
 
 
@@ -161,13 +163,13 @@ def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     flags = dict(argument.split("=", 1) for argument in arguments if "-port=" in argument)
     ports = {f"{name}_port": int(flags[f"--{name}-port"]) for name in ("grpc", "metrics")}
-    await_orphan(TritonSettings(repository))
+    await_orphan(settings(repository))
     assert "killed supervisor" not in caplog.text, "it has other ports"
     supervisor.process.kill()
-    await_orphan(TritonSettings(repository, **ports))
+    await_orphan(settings(repository, **ports))
     assert "killed supervisor" in caplog.text
     assert not Path(f"/proc/{pid}").exists() or not Path(f"/proc/{pid}/cmdline").read_text()
-    with TritonServer(TritonSettings(repository, **ports)) as server:
+    with TritonServer(settings(repository, **ports)) as server:
         assert answer(server, "twice") == 2
 
 
@@ -176,7 +178,7 @@ def test_signal_during_the_start_stops_everything(supervisor: SupervisorProcess)
     session = supervisor.server()
     supervisor.process.terminate()
     assert supervisor.process.wait(20) == 0
-    assert process.session_members(session) == []
+    assert process_table.session_members(session) == []
 
 
 @pytest.mark.integration
@@ -194,7 +196,7 @@ def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path)
             answer = pool.submit(supervisor.ask, "at-work", 7.0)
             wait_until(lambda: supervisor.is_busy("at-work"))
             [stub] = living_stubs(session, repository)["healed"]
-            process.kill(stub)
+            kill(stub)
             wait_until(lambda: not supervisor.is_ready("healed"))
             supervisor.process.terminate()
             wait_until(lambda: supervisor.has_logged("stopping Triton"))
@@ -202,7 +204,7 @@ def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path)
             (at_work / "running").unlink()
             assert answer.result() == 7
         assert supervisor.process.wait(30) == 0
-        assert process.session_members(session) == []
+        assert process_table.session_members(session) == []
         assert files() == []
     finally:
         supervisor.process.kill()
@@ -216,6 +218,6 @@ def test_server_ends_with_its_killed_supervisor(supervisor: SupervisorProcess) -
     files = runtime_files(session)
     supervisor.process.kill()
     supervisor.process.wait()
-    wait_until(lambda: not process.session_members(session))
+    wait_until(lambda: not process_table.session_members(session))
     RuntimeFiles().remove()  # what the next server does first
     assert files() == []

@@ -17,7 +17,8 @@ import onnx
 import pytest
 
 from inference.errors import SetupError
-from serving.triton import TritonServer, TritonSettings, process
+from serving.processes import process_table
+from serving.triton import TritonServer
 from serving.triton.installation import STUB, find_installation
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
@@ -26,6 +27,7 @@ from tests.serving.triton.tiny import (
     living_stubs,
     publish_times,
     runtime_files,
+    settings,
     wait_until,
 )
 
@@ -33,7 +35,7 @@ from tests.serving.triton.tiny import (
 @pytest.fixture
 def server(repository: Path) -> Iterator[TritonServer]:
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository)) as started:
+    with TritonServer(settings(repository)) as started:
         yield started
 
 
@@ -42,7 +44,7 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     publish_times(repository, "twice", 3, version=2, complete=False)
     publish_times(repository, "nothing", 3, complete=False)
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         assert server.models == ("twice",)
         assert answer(server, "twice") == 2
 
@@ -50,7 +52,7 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
 @pytest.mark.integration
 def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository, retire_after_s=0)) as server:
+    with TritonServer(settings(repository, retire_after=0)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert answer(server, "twice") == 2, "a version is served before a reload"
         first = living_stubs(cast(int, server.pid), repository)["twice"]
@@ -69,7 +71,7 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
 def test_further_parts_are_loaded_with_their_bundle(repository: Path) -> None:
     publish_times(repository, "pair", 2, parts={"image": "pair", "text": "pair-text"})
     publish_times(repository, "pair-text", 5, complete=False)
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         assert server.models == ("pair", "pair-text")
         assert answer(server, "pair-text") == 5
 
@@ -93,7 +95,7 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
 @pytest.mark.integration
 def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository, stuck_after_s=2)) as server:
+    with TritonServer(settings(repository, stuck_after=2)) as server:
         supervisor = Supervisor(server)
         assert server.pid is not None
         [stub] = living_stubs(server.pid, repository)["twice"]
@@ -125,7 +127,7 @@ def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) 
 def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     stuck_after_s = 6.0
-    with TritonServer(TritonSettings(repository, stuck_after_s=stuck_after_s)) as server:
+    with TritonServer(settings(repository, stuck_after=stuck_after_s)) as server:
         supervisor, first = Supervisor(server), server.pid
         assert first is not None
         supervisor.check()
@@ -142,7 +144,7 @@ def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -
 @pytest.mark.integration
 def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository, stuck_after_s=3)) as server:
+    with TritonServer(settings(repository, stuck_after=3)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGSTOP)
@@ -155,7 +157,7 @@ def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
 def test_chunked_request_ends_the_server_and_not_its_supervisor(repository: Path) -> None:
     """CVE-2025-23310, which only this user's processes can use."""
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         supervisor, first = Supervisor(server), server.pid
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.connect(str(server.http_socket))
@@ -174,15 +176,15 @@ def test_chunked_request_ends_the_server_and_not_its_supervisor(repository: Path
 @pytest.mark.integration
 def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    server = TritonServer(TritonSettings(repository))
+    server = TritonServer(settings(repository))
     server.start()
     session = cast(int, server.pid)
     files = runtime_files(session)
-    assert len(process.session_members(session)) == 2, "the server and one stub"
+    assert len(process_table.session_members(session)) == 2, "the server and one stub"
     assert len(files()) == 3, "the lock, the stub's region, the backend directory"
     server.stop()
     server.stop()
-    assert process.session_members(session) == []
+    assert process_table.session_members(session) == []
     assert files() == []
 
 
@@ -190,7 +192,7 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
 def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> None:
     other = tmp_path / "other"
     publish_times(other, "twice", 200)
-    with TritonServer(TritonSettings(other)) as second:
+    with TritonServer(settings(other)) as second:
         assert answer(second, "twice") == 200
         assert answer(server, "twice") == 2
     assert answer(server, "twice") == 2, "stopping one took the other's files"
@@ -201,7 +203,7 @@ def test_bundle_that_does_not_load_stops_the_start_with_its_reason(repository: P
     publish_times(repository, "twice", 2)
     broken = publish_times(repository, "broken", 2)
     (broken / "model.onnx").write_bytes(b"not a graph")
-    server = TritonServer(TritonSettings(repository))
+    server = TritonServer(settings(repository))
     with pytest.raises(SetupError, match=r"Triton cannot load 'broken'.*model.onnx"):
         server.start()
     assert not server.is_alive
@@ -210,7 +212,7 @@ def test_bundle_that_does_not_load_stops_the_start_with_its_reason(repository: P
 @pytest.mark.integration
 def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> None:
     port = int(server.grpc_address.split(":")[1])
-    second = TritonServer(TritonSettings(server.settings.repository, grpc_port=port))
+    second = TritonServer(settings(server.settings.repository, grpc_port=port))
     with pytest.raises(SetupError, match=f":{port} "):
         second.start()
     assert second.pid is None
@@ -228,8 +230,8 @@ def test_installation_laid_out_like_nvidias_container_serves(
     shutil.copy2(wheel.program, root / "bin")
     (root / "lib").symlink_to(wheel.libraries[0])
     publish_times(repository, "twice", 2)
-    settings = TritonSettings(repository, program=root / "bin" / "tritonserver")
-    with TritonServer(settings) as server:
+    chosen = settings(repository, program=root / "bin" / "tritonserver")
+    with TritonServer(chosen) as server:
         assert answer(server, "twice") == 2
         command = Path(f"/proc/{server.pid}/cmdline").read_text()
         assert command.startswith(str(root))
@@ -238,7 +240,7 @@ def test_installation_laid_out_like_nvidias_container_serves(
 @pytest.mark.integration
 def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         pid = cast(int, server.pid)
         [old] = living_stubs(pid, repository)["twice"]
         publish_times(repository, "twice", 20, version=2)
@@ -272,7 +274,7 @@ def test_switch_whose_configurations_differ_replaces_the_version_at_once(
 ) -> None:
     folder = publish_times(repository, "twice", 2)
     (folder / "config.pbtxt").write_text((repository / "twice" / "config.pbtxt").read_text())
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         newer = publish_times(repository, "twice", 20, version=2)
         config = (repository / "twice" / "config.pbtxt").read_text()
         (newer / "config.pbtxt").write_text(config.replace('"y"', '"z"'))
@@ -292,7 +294,7 @@ def test_parts_switch_together_or_not_at_all(repository: Path) -> None:
     parts = {"image": "pair", "text": "pair-text"}
     publish_times(repository, "pair-text", 5, complete=False)
     publish_times(repository, "pair", 2, parts=parts)
-    with TritonServer(TritonSettings(repository)) as server:
+    with TritonServer(settings(repository)) as server:
         publish_times(repository, "pair-text", 50, version=2, complete=False)
         broken = publish_times(repository, "pair", 20, version=2, parts=parts)
         graph = (broken / "model.onnx").read_bytes()

@@ -12,23 +12,28 @@ import pytest
 from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer
+from serving.triton import supervisor as supervision
 from serving.triton.control import ServerStatus
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import engine_stats
+
+
+@pytest.fixture(autouse=True)
+def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "MAX_DEAD_STUBS", 2)
+    monkeypatch.setattr(supervision, "MAX_FAILED_STARTS", 3)
 
 
 class FakeServer:
     """A server that dies, hangs or fails on command."""
 
     def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
-        self.settings = SimpleNamespace(
-            max_dead_stubs=2, max_failed_starts=3, stuck_after_s=10, idle_before_restart_s=60
-        )
+        self.settings = SimpleNamespace(stuck_after=10)
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
         self.starts = starts
         self.is_missing_stubs = False
-        self.last_output = "exit code -11"
+        self.last_output = "killed by SIGSEGV"
         self.engines: dict[str, EngineStats] | None = {"a": engine_stats(1)}
         self.calls: list[str] = []
         self.repository = SimpleNamespace(names=list)
@@ -108,10 +113,10 @@ def test_server_that_does_not_start_is_given_up() -> None:
 def test_server_that_requests_end_again_and_again_is_never_given_up() -> None:
     server, clock = FakeServer(), Clock()
     supervisor = supervise(server, clock)
-    for _ in range(600):
+    for _ in range(1100):
         server.is_alive = False  # the next request
-        watch(supervisor, clock, 1)
-    assert server.calls.count("start") > 50
+        watch(supervisor, clock, 11)
+    assert server.calls.count("start") == 1100
 
 
 def test_restarts_of_a_crashing_server_are_ever_farther_apart() -> None:

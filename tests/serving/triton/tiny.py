@@ -12,6 +12,7 @@ import httpx
 from onnx import TensorProto, helper
 
 from serving.liveness.engine_stats import EngineStats
+from serving.settings.triton_settings import TritonSettings
 from serving.triton import TritonServer
 from serving.triton.runtime_files import SHARED_MEMORY
 from serving.triton.stubs import running_stubs
@@ -25,6 +26,11 @@ output [{name: "y" data_type: TYPE_FP32 dims: [1]}]
 instance_group [{kind: KIND_CPU count: 1}]
 parameters {key: "intra_op_thread_count" value {string_value: "1"}}
 """
+
+
+def settings(repository: Path, **changes: Any) -> TritonSettings:
+    """Settings of a server on free ports."""
+    return TritonSettings(repository=repository, **{"grpc_port": 0, "metrics_port": 0} | changes)
 
 
 def times(factor: float) -> Any:

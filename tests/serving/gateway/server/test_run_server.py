@@ -97,6 +97,18 @@ async def test_both_fronts_answer_and_sigterm_ends_them(settings: GatewaySetting
     assert running.inference.is_closed
 
 
+async def test_signals_that_are_blocked_at_the_start_are_not_while_it_serves(
+    settings: GatewaySettings,
+) -> None:
+    """A supervisor starts workers so that no signal ends one before it serves."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        async with Running(settings):
+            assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
+
 def test_responses_are_sent_without_nagles_delay() -> None:
     with listening("127.0.0.1", 0, "HTTP") as listener:
         host, port = listener.getsockname()

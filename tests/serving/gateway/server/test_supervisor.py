@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[4]
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(worker_process, "_PROGRAM", STANDING_IN)
-    monkeypatch.setattr(worker_process, "_STACKS_S", 0.05)
+    monkeypatch.setattr(worker_process, "STACKS_S", 0.05)
     monkeypatch.setattr(supervisor, "_POLL_S", 0.05)
     monkeypatch.setattr(supervisor, "_FIRST_DELAY_S", 0.01)
     monkeypatch.setattr(supervisor, "STUCK_AFTER_S", 1.0)
