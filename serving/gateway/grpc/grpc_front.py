@@ -127,7 +127,8 @@ class GrpcTasks:
                     raise InvalidRequest(
                         f"this method does not stream: call {method}Stream", field="stream"
                     )
-                return (await self._service.answer(parsed)).response
+                response, _ = await self._service.answer(parsed)
+                return response
 
             return await self._respond(method, data, work, context)
 

@@ -14,6 +14,10 @@ from serving.gateway.http.disconnect import unless_disconnected
 from serving.gateway.http.middleware import FAILURE
 from serving.gateway.requests.chunk_stream import ChunkStream
 
+_HEADERS = {
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # nginx would collect the events
+}
 log = logging.getLogger(__name__)
 
 
@@ -23,7 +27,7 @@ class EventStream(Response):
     Args:
         stream: The chunks.
         renderer: Their form.
-        headers: Of the response.
+        headers: Of the response, beside those of every stream.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class EventStream(Response):
         self.media_type = renderer.media_type
         self._stream = stream
         self._renderer = renderer
-        self.init_headers(headers)
+        self.init_headers({**_HEADERS, **headers})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end, or until the client disconnects: that ends the work."""

@@ -8,6 +8,7 @@ from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.dialect import Dialect
 from serving.gateway.http.disconnect import unless_disconnected
 from serving.gateway.http.event_stream import EventStream
+from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
@@ -24,8 +25,10 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     parsed = await service.completed(await dialect.parse(request, task, service))
     if parsed.streams:
         return await _streamed(dialect, request, parsed, service.stream(parsed))
-    answer = await unless_disconnected(request.receive, service.answer(parsed))
-    return dialect.render_answer(parsed, answer)
+    answer, timings = await unless_disconnected(request.receive, service.answer(parsed))
+    response = dialect.render_answer(parsed, answer)
+    response.headers.update(_timing_headers(dialect, timings))
+    return response
 
 
 async def _streamed(
@@ -37,5 +40,16 @@ async def _streamed(
     except BaseException:
         await stream.close()
         raise
-    renderer, headers = dialect.render_stream(parsed, stream.timings)
-    return EventStream(stream, renderer, headers)
+    headers = _timing_headers(dialect, stream.timings)
+    return EventStream(stream, dialect.render_stream(parsed), headers)
+
+
+def _timing_headers(dialect: Dialect, timings: Timings | None) -> dict[str, str]:
+    """Milliseconds, so that a slow response shows its own cause."""
+    if timings is None or not dialect.shows_timings:
+        return {}
+    return {
+        "x-tokenization-time": f"{timings.tokenization_s * 1000:.1f}",
+        "x-queue-time": f"{timings.queue_s * 1000:.1f}",
+        "x-inference-time": f"{timings.inference_s * 1000:.1f}",
+    }

@@ -19,7 +19,7 @@ from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRo
 from serving.gateway.dialects.huggingface.route import TaskRoute
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
 from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS, RerankBody
-from serving.gateway.http.dialect import Dialect
+from serving.gateway.http.dialect import Routes
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
     CaptionRoute,
@@ -38,7 +38,7 @@ MESSAGES: tuple[type[BaseModel], ...] = (
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(keys: Keys) -> list[Dialect]:
+def dialects(keys: Keys) -> list[Routes]:
     """The routes of `/hf`, each with its own form of answers.
 
     Args:
@@ -48,11 +48,11 @@ def dialects(keys: Keys) -> list[Dialect]:
     return [*routes, FirstTaskRoute(keys, routes)]
 
 
-def tgi_dialects(keys: Keys) -> list[Dialect]:
+def tgi_dialects(keys: Keys) -> list[Routes]:
     """The paths of Text Generation Inference."""
     return [path(keys) for path in TGI_PATHS]
 
 
-def tei_dialects(keys: Keys) -> list[Dialect]:
+def tei_dialects(keys: Keys) -> list[Routes]:
     """The paths of Text Embeddings Inference."""
     return [path(keys) for path in TEI_PATHS]

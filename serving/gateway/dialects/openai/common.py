@@ -22,9 +22,8 @@ from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_bo
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk, Usage
 from triptych.parameters import (
     Beams,
@@ -116,6 +115,7 @@ class OpenAIDialect(ABC):
         keys: Required of every request, if there are any.
     """
 
+    shows_timings = False
     path: ClassVar[str]
     task: ClassVar[AnyTask]
     request: ClassVar[type[BaseModel]]
@@ -160,12 +160,10 @@ class OpenAIDialect(ABC):
         """See `Dialect.parse`."""
 
     @abstractmethod
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """See `Dialect.render_answer`."""
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[StreamRenderer, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """See `Dialect.render_stream`; only routes with `events` are asked."""
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ from serving.gateway.dialects.openai.common import (
 from serving.gateway.dialects.openai.completion_messages import Texts
 from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.tasks.embed import EmbedRequest
 
 Encoding = Literal["float", "base64"]
@@ -109,10 +109,9 @@ class EmbeddingsDialect(OpenAIDialect):
             dimensions=body.dimensions,
         )
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A list of embeddings."""
         assert isinstance(request, EncodedRequest)
-        response = answer.response
         error = first_error(response.data)
         if error is not None:
             return self.render_error(refused(error))
