@@ -10,7 +10,6 @@ def formatted(code: str, name: str) -> str:
     """`code` with sorted imports and formatted lines.
 
     Args:
-        code: A module.
         name: Path of the file that it will be, for the settings that apply to it.
 
     Raises:

@@ -105,7 +105,6 @@ class PatchClassification(nn.Module):
     The pre-training task of the picture examples.
 
     Args:
-        encoder: The encoder to train.
         patches: Pictures → encoded patches, (B, N, D), row by row.
         patch: Side of a patch in pixels.
         width: D.

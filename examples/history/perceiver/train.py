@@ -86,7 +86,6 @@ def build_model(vit: Any, layers: Sequence[int]) -> PerceiverForImageClassificat
     """An untrained network with a latent for each token of a ViT.
 
     Args:
-        vit: Its configuration.
         layers: Those of its layers that will be between the latents.
     """
     config = PerceiverConfig(

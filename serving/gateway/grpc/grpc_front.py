@@ -223,7 +223,6 @@ class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Refuses a call without its key before its message is read.
 
     Args:
-        handlers: Of the methods.
         service: Has the keys.
     """
 

@@ -25,8 +25,6 @@ class EventStream(Response):
     """Sends chunks as they are produced; chunks that are ready together share one write.
 
     Args:
-        stream: The chunks.
-        renderer: Their form.
         headers: Of the response, beside those of every stream.
     """
 

@@ -132,7 +132,6 @@ class Metrics:
         """Record a call to a stateless model (of Triton).
 
         Args:
-            model: Its name.
             rows: Of the call.
             calls: Calls of requests that it was made of.
         """

@@ -63,7 +63,6 @@ class RequestTimes:
     Args:
         metrics: Token times are recorded there.
         route: Label of the metrics.
-        limit_s: The time it has.
     """
 
     def __init__(self, metrics: Metrics, route: str, limit_s: float) -> None:

@@ -106,8 +106,6 @@ class Execution:
 
         Args:
             size: Size of the work (`INLINE_LIMIT`, `task_threads.LARGE`); None: between both.
-            work: A function.
-            arguments: Its arguments.
         """
         if size is not None and size <= INLINE_LIMIT:
             return work(*arguments)
@@ -123,7 +121,6 @@ class Execution:
         Args:
             expected_s: Seconds that it will take, about.
             work: A function of a module.
-            arguments: Its arguments.
 
         Raises:
             InvalidRequest: it takes more than it may.

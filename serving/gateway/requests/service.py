@@ -44,7 +44,6 @@ class Service:
     """The tasks of a gateway's models. Lives on one event loop.
 
     Args:
-        catalog: The models.
         inference: Runs them; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.

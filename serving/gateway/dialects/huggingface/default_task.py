@@ -26,7 +26,6 @@ class FirstTaskRoute:
 
     Args:
         keys: Required of every request, if there are any.
-        routes: Those of the tasks.
     """
 
     def __init__(self, keys: Keys, routes: Sequence[TaskRoute]) -> None:

@@ -47,7 +47,6 @@ class Translator:
         """Translations of each text, best first; a text without a letter is its own only one.
 
         Args:
-            texts: The texts.
             further: Number of translations beside the best.
 
         Raises:
