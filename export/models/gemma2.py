@@ -183,12 +183,9 @@ class Gemma(TransformerDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         logits = super().logits(hidden)
-        return logits if self.logits_cap is None else soft_capped(logits, self.logits_cap)
-
-
-def soft_capped(logits: Tensor, limit: float) -> Tensor:
-    """Logits between -limit and limit, their order kept."""
-    return limit * (logits / limit).tanh()
+        if self.logits_cap is None:
+            return logits
+        return self.logits_cap * (logits / self.logits_cap).tanh()  # between both caps, in order
 
 
 # ----------------------------------------------------------------------------------------- names

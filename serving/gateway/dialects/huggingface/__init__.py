@@ -18,7 +18,7 @@ from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
-from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS, RerankBody
+from serving.gateway.dialects.huggingface.tgi_tei_routes import RerankBody
 from serving.gateway.http.dialect import Routes
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
@@ -46,13 +46,3 @@ def dialects(keys: Keys) -> list[Routes]:
     """
     routes = [route(keys) for route in _ROUTES]
     return [*routes, FirstTaskRoute(keys, routes)]
-
-
-def tgi_dialects(keys: Keys) -> list[Routes]:
-    """The paths of Text Generation Inference."""
-    return [path(keys) for path in TGI_PATHS]
-
-
-def tei_dialects(keys: Keys) -> list[Routes]:
-    """The paths of Text Embeddings Inference."""
-    return [path(keys) for path in TEI_PATHS]
