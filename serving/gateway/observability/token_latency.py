@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.trace_context import TRACE
 
 

@@ -19,8 +19,7 @@ from serving.gateway.admission.auth import KEY
 from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.admission.task_threads import TaskThreads
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.token_latency import RequestTimes
 from serving.gateway.requests.attempt import Attempt, StreamAttempt
 from serving.gateway.requests.call_runner import CallRunner

@@ -18,8 +18,7 @@ from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import Keys
 from serving.gateway.admission.counts import Counts
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream

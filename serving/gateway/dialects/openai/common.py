@@ -18,7 +18,6 @@ from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.all_or_nothing import Closed, Open, refused
-from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
@@ -241,3 +240,46 @@ class Events(ABC):
 def response_fields(prefix: str, model: str) -> dict[str, Any]:
     """What every response, or every event of one, begins with; the identifier is like `cmpl-…`."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
+class CompletionError(Open):
+    """The `error` of a failed request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class CompletionErrorBody(Open):
+    """Body of every response with a status of 400 or more."""
+
+    error: CompletionError
+
+
+def error_body(error: ServingError, parameters: Mapping[str, str]) -> str:
+    """The body of a failed request.
+
+    Args:
+        parameters: See `OpenAIDialect.parameters`.
+    """
+    status = error.http_status
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    made = CompletionError(
+        message=error.message,
+        type=_TYPES.get(status, kind),
+        param=_parameter(error.field, parameters),
+        code=_CODES.get(status, error.wire),
+    )
+    return CompletionErrorBody(error=made).model_dump_json()
+
+
+def _parameter(field: str | None, parameters: Mapping[str, str]) -> str | None:
+    if field is None:
+        return None
+    name, dot, rest = field.partition(".")
+    return parameters.get(name, name) + dot + rest
