@@ -97,8 +97,14 @@ def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
 ) -> None:
     bundle = bundles(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
+    requests = prompted(bundle, beams)
+    assert_alike(staggered(runner, requests, PIECES), decode(runner, requests, WHOLE))
+
+
+def prompted(bundle: Bundle, beams: int) -> list[EngineRequest]:
+    """A source with a prompt each, of several lengths."""
     random = np.random.default_rng(6)
-    requests = [
+    return [
         EngineRequest(
             rules(bundle, beams),
             **{
@@ -108,4 +114,3 @@ def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
         )
         for length in (12, 2, 9, 1)
     ]
-    assert_alike(staggered(runner, requests, PIECES), decode(runner, requests, WHOLE))

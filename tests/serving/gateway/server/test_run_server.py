@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -106,18 +107,26 @@ def test_responses_are_sent_without_nagles_delay() -> None:
             accepted.close()
 
 
+async def held(
+    running: Running, http: httpx.AsyncClient, channel: grpc.aio.Channel
+) -> tuple[asyncio.Future[httpx.Response], Any]:
+    """A request over HTTP and one over gRPC, until `hold` is set."""
+    running.inference.hold = asyncio.Event()
+    work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+    call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
+    while running.inference.running < 2:
+        await asyncio.sleep(0.001)
+    return work, call
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_running_requests_finish_before_the_end(
     settings: GatewaySettings, number: signal.Signals
 ) -> None:
     running = Running(settings)
     async with running, httpx.AsyncClient(base_url=running.url) as http:
-        running.inference.hold = asyncio.Event()
-        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
         channel = grpc.aio.insecure_channel(running.target)
-        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
-        while running.inference.running < 2:
-            await asyncio.sleep(0.001)
+        work, call = await held(running, http, channel)
         os.kill(os.getpid(), number)
         async with httpx.AsyncClient(base_url=running.url) as late:
             while (await late.get("/ready")).status_code == 200:
@@ -137,12 +146,8 @@ async def test_running_requests_finish_before_the_end(
 async def test_second_signal_ends_running_requests_with_an_error(settings: GatewaySettings) -> None:
     running = Running(settings)
     async with running, httpx.AsyncClient(base_url=running.url) as http:
-        running.inference.hold = asyncio.Event()
-        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
         channel = grpc.aio.insecure_channel(running.target)
-        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
-        while running.inference.running < 2:
-            await asyncio.sleep(0.001)
+        work, call = await held(running, http, channel)
         os.kill(os.getpid(), signal.SIGTERM)
         while (await http.get("/ready")).status_code == 200:
             await asyncio.sleep(0.001)
