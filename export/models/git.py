@@ -33,7 +33,7 @@ from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import patch_count
 from export.models import clip
-from export.twin import TINY_IMAGE, Twin
+from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -218,13 +218,13 @@ _TINY = {
     "pad_token_id": 0,
     "vision_config": _TINY_IMAGE,
 }
-TWIN = Twin(
-    reference="transformers:GitForCausalLM",
-    configs={
-        "plain": _TINY | {"hidden_size": 24, "num_hidden_layers": 1},
-        "odd": _TINY,
-        "tied": _TINY
-        | {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 1}
+TWIN = tiny_twin(
+    "transformers:GitForCausalLM",
+    _TINY,
+    {
+        "plain": {"hidden_size": 24, "num_hidden_layers": 1},
+        "odd": {},
+        "tied": {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 1}
         | {"vision_config": _TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3}},
     },
 )
