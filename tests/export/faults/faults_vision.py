@@ -53,12 +53,12 @@ def _row_by_row(merging: PatchMerging, x: torch.Tensor) -> torch.Tensor:
 
 
 def _each(kind: type[nn.Module], action: Callable[[Any], object]) -> Fault:
-    def change(network: nn.Module) -> None:
+    def change_all(network: nn.Module) -> None:
         for module in network.modules():
             if isinstance(module, kind):
                 action(module)
 
-    return change(change)
+    return change(change_all)
 
 
 def _unmasked(windows: WindowAttention) -> None:
