@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, TypeAdapter
 from starlette.datastructures import Headers
 
 from inference.errors import ServingError, UnsupportedMediaType
@@ -33,6 +33,7 @@ from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from triptych.parameters import optional
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -54,7 +55,7 @@ def _refused(value: object) -> object:
 Unserved = Annotated[
     Literal[False] | None,
     BeforeValidator(_refused),
-    Field(default=None, description="Not served: refused, unless it is false."),
+    optional("Not served: refused, unless it is false."),
 ]
 
 

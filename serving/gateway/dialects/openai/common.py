@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from inference.errors import ServingError
@@ -36,6 +36,7 @@ from triptych.parameters import (
     TopK,
     TopP,
     TypicalP,
+    optional,
 )
 from triptych.tasks.generate import OneOrManyStops
 
@@ -62,7 +63,7 @@ class GenerationRequest(Closed):
     logit_bias: LogitBias | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="Accepted and not used.")
+    user: str | None = optional("Accepted and not used.")
     best_of: Beams | None = None
     top_k: TopK | None = None
     min_p: MinP | None = None
