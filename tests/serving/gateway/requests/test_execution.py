@@ -22,7 +22,7 @@ from serving.gateway.requests.execution import Execution, Preparation
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
 from tests.serving.gateway.conftest import FakeInference
-from tests.serving.gateway.test_gateway import until
+from tests.serving.waiting import until
 from triptych.messages import Generation, Response
 from triptych.tasks.generate import GenerateResponse
 
