@@ -42,8 +42,8 @@ def training_flags(
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=steps, help=f"{counted} (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
-    help = "folder to write into (%(default)s)"
-    parser.add_argument("--output", type=Path, default=output, metavar="DIR", help=help)
+    folder = "folder to write into (%(default)s)"
+    parser.add_argument("--output", type=Path, default=output, metavar="DIR", help=folder)
     return parser
 
 

@@ -215,6 +215,15 @@ def test_more_keys_than_rows_take_turns(path: Path) -> None:
         assert other.of_key(names[0]) == Usage()
 
 
+def test_key_without_a_row_is_refused_before_it_counts(path: Path) -> None:
+    counts = SharedCounts(Segment(path, 2, 2), 0)
+    for name in ("one", "two"):
+        counts.add(name, Usage(requests=1))
+    with pytest.raises(Overloaded, match="too many keys"):
+        counts.add("three", Usage(requests=1))
+    assert counts.total() == Usage(requests=2)
+
+
 def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
     one, two = (SharedCounts(Segment(path, 3, KEYS), number) for number in (0, 1))
     segment.words[segment.place(0, Field.BEATS)] = 7
