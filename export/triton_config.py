@@ -88,7 +88,6 @@ def stateless_config(
     """A batched graph of one of the backends in `BACKENDS`.
 
     Args:
-        runtime: The manifest's.
         precision: The manifest's; of OpenVINO, also how what is not int8 is computed.
         placement: The manifest's, for the CPU; by default one instance with `THREADS`.
     """

@@ -87,6 +87,18 @@ class Twin:
         return self.reference.startswith("transformers:")
 
 
+def tiny_twin(
+    reference: str,
+    base: Mapping[str, Any],
+    changes: Mapping[str, Mapping[str, Any]],
+    references: Mapping[str, str] | None = None,
+    untied: Mapping[str, tuple[str, ...]] | None = None,
+) -> Twin:
+    """A twin of one small configuration, "plain", and of changes to it."""
+    configs = {"plain": base, **{name: {**base, **each} for name, each in changes.items()}}
+    return Twin(reference, configs, references=references or {}, untied=untied or {})
+
+
 def twin_with_heads(
     configs: Mapping[str, tuple[str, Mapping[str, Any]]],
     outputs: Mapping[str, str] | None = None,

@@ -26,6 +26,7 @@ from triptych.parameters import (
     TopLogProbs,
     TopP,
     TypicalP,
+    optional,
 )
 
 MAX_PHRASES = 64
@@ -165,40 +166,29 @@ class Overrides(StructureParameters, GenerationParameters):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    num_return_sequences: Beams | None = Field(
-        default=None, description="Number of hypotheses to return."
+    num_return_sequences: Beams | None = optional("Number of hypotheses to return.")
+    early_stopping: bool | Literal["never"] | None = optional(
+        "As in `transformers`: true, false or `never`."
     )
-    early_stopping: bool | Literal["never"] | None = Field(
-        default=None, description="As in `transformers`: true, false or `never`."
+    min_new_tokens: int | None = optional("No end token before this many generated tokens.", ge=0)
+    forced_bos_token_id: int | None = optional("The token that the output begins with.", ge=0)
+    do_sample: bool | None = optional("Sample instead of beam search.")
+    top_log_probs: TopLogProbs | None = optional(
+        "Return log-probabilities, and this many most likely tokens."
     )
-    min_new_tokens: int | None = Field(
-        default=None, ge=0, description="No end token before this many generated tokens."
+    return_alignment: bool | None = optional(
+        "Return attention over the source, where the model has it."
     )
-    forced_bos_token_id: int | None = Field(
-        default=None, ge=0, description="The token that the output begins with."
-    )
-    do_sample: bool | None = Field(default=None, description="Sample instead of beam search.")
-    top_log_probs: TopLogProbs | None = Field(
-        default=None, description="Return log-probabilities, and this many most likely tokens."
-    )
-    return_alignment: bool | None = Field(
-        default=None, description="Return attention over the source, where the model has it."
-    )
-    given_ids: tuple[TokenId, ...] | None = Field(
-        default=None,
+    given_ids: tuple[TokenId, ...] | None = optional(
+        "Take these tokens and return their log-probabilities; chooses none.",
         min_length=1,
         max_length=MAX_NEW_TOKENS,
-        description="Take these tokens and return their log-probabilities; chooses none.",
     )
-    allows_space: bool | None = Field(
-        default=None,
-        description="One space may stand in front of what matches.",
-    )
-    force_words_ids: Phrases | None = Field(
-        default=None,
+    allows_space: bool | None = optional("One space may stand in front of what matches.")
+    force_words_ids: Phrases | None = optional(
+        "Phrases that the output contains, each as its possible spellings.",
         min_length=1,
         max_length=MAX_PHRASES,
-        description="Phrases that the output contains, each as its possible spellings.",
     )
     priority: int = Field(
         default=0,
@@ -206,10 +196,8 @@ class Overrides(StructureParameters, GenerationParameters):
         le=100,
         description="Higher starts sooner: a head start in the queue, one second per step.",
     )
-    deadline_ms: int | None = Field(
-        default=None,
-        ge=1,
-        description="Milliseconds from arrival at the engine until the sequence is aborted.",
+    deadline_ms: int | None = optional(
+        "Milliseconds from arrival at the engine until the sequence is aborted.", ge=1
     )
     stream: bool = Field(
         default=False,

@@ -59,7 +59,10 @@ class Collector:
                     collector.hold.wait(_WAIT_S)
                 if self.path == "/v1/traces":
                     is_json = "json" in self.headers["content-type"]
-                    collector._take(body, _from_json(body) if is_json else _from_protobuf(body))
+                    collector._take(
+                        body,
+                        _from_json(body) if is_json else ExportTraceServiceRequest.FromString(body),
+                    )
                 self.send_response(200)
                 self.send_header("content-type", "application/x-protobuf")
                 self.end_headers()
@@ -114,10 +117,6 @@ class Collector:
                     )
                     for span in scope.spans
                 ]
-
-
-def _from_protobuf(body: bytes) -> ExportTraceServiceRequest:
-    return ExportTraceServiceRequest.FromString(body)
 
 
 def _from_json(body: bytes) -> ExportTraceServiceRequest:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,14 @@ from benchmarks.gpu import decoding, speed, stateless
 from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
 from benchmarks.gpu.card import Card, bandwidth
 from benchmarks.gpu.outcome import Outcome, table
-from benchmarks.gpu.placement import placement
 from benchmarks.harness import machine
 from benchmarks.harness.report import write_json
+from export.parity.verify import bundle_path
 from export.precision import Precision
+from export.targets.cuda.assignment import SHAPE_ARITHMETIC
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.cuda.installation import check_card
+from inference.engine.runners.ort.sessions import session_options
 from inference.errors import DeviceError
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu.json"
@@ -125,6 +128,25 @@ def _parse(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="keeps bundles and checkpoints here")
     parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args(given)
+
+
+def placement(card: Card, bundle: Bundle) -> Outcome:
+    """Nodes by provider; those on another one may only compute shapes."""
+    device = card.device()
+    on_device, elsewhere = 0, Counter[str]()
+    for key in bundle.manifest.graphs:
+        options = session_options(1)
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        session = device.open(str(bundle_path(bundle, key)), options, is_captured=key == "step")
+        for part in session.get_provider_graph_assignment_info():
+            operators = Counter(node.op_type for node in part.get_nodes())
+            if part.ep_name == device.provider:
+                on_device += operators.total()
+            else:
+                elsewhere += operators
+    passed = on_device > 0 and set(elsewhere) <= SHAPE_ARITHMETIC
+    found = {"on_device": on_device, "elsewhere": dict(elsewhere)}
+    return Outcome("placement", bundle.manifest.name, bundle.manifest.precision, passed, found)
 
 
 if __name__ == "__main__":

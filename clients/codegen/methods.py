@@ -19,13 +19,14 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from triptych.base_client import AwaitableClient, BlockingClient
 from triptych.images import Image
 from triptych.messages import Chunk
-from triptych.operation import operation, stream_operation
+from triptych.operation import fields_among, operation, stream_operation
 """
 IMAGES_TEXT = "One or many: paths, bytes, open files, Pillow images, data URIs or base64."
 STREAM_TEXT = """\
 Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent before
 the first chunk is read. Beams cannot stream."""
 RAISES = "TriptychError: See `triptych.errors`"
+_ARGUMENTS = "**fields_among(locals())"
 _WIDTH = 100 - 8
 
 
@@ -88,8 +89,7 @@ def _method(kind: _Kind, task: Task) -> Iterator[str]:
         f"`data` of the response has one item per entry of `{_first_input(task)}`, in their order.",
         f"{RAISES}.",
     )
-    arguments = ", ".join(f"{field.name}={field.name}" for field in fields)
-    yield f"        return {kind.send}(operation({_constant(task)}, {response}, {arguments}))"
+    yield f"        return {kind.send}(operation({_constant(task)}, {response}, {_ARGUMENTS}))"
 
 
 def _stream_method(kind: _Kind, task: Task) -> Iterator[str]:
@@ -103,8 +103,7 @@ def _stream_method(kind: _Kind, task: Task) -> Iterator[str]:
         "A generator of chunks; closing it aborts the request.",
         f"{RAISES}; nothing is retried after the first chunk.",
     )
-    arguments = ", ".join(f"{field.name}={field.name}" for field in fields)
-    yield f"        return self.stream(stream_operation({_constant(task)}, {arguments}))"
+    yield f"        return self.stream(stream_operation({_constant(task)}, {_ARGUMENTS}))"
 
 
 def parameters(task: Task) -> list[MessageField]:

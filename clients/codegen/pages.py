@@ -28,7 +28,8 @@ def with_tables(page: str, tasks: Mapping[str, Task]) -> str:
 def _table(task: Task) -> str:
     rows = ["| field | type | range | meaning |", "|---|---|---|---|"]
     for field in fields_of(task.request).values():
-        cells = (f"`{field.name}`", _type(field), _range(field.bounds), _meaning(field))
+        meaning = f"{field.description}{' Required.' if field.is_required else ''}"
+        cells = (f"`{field.name}`", _type(field), _range(field.bounds), meaning)
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
@@ -62,7 +63,3 @@ def _range(bounds: Bounds) -> str:
 def _number(value: float) -> str:
     exponent = int(value).bit_length() - 1
     return f"2^{exponent}" if value == 2**exponent and exponent > 20 else f"{value:,}"
-
-
-def _meaning(field: MessageField) -> str:
-    return f"{field.description}{' Required.' if field.is_required else ''}"

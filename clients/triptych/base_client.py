@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator, Mapping
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -32,8 +33,39 @@ class BlockingClient(ABC):
         """The chunks of a streaming operation; closing the generator aborts the request.
 
         Raises:
-            TriptychError: See `triptych.errors`.
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
+
+    @abstractmethod
+    def health(self) -> bool:
+        """Whether the gateway's process answers; without retries.
+
+        Raises:
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
+        """
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether every required model answers and the gateway is not draining; without retries.
+
+        Raises:
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def models(self) -> ModelList:
         """The models served: tasks, languages, precision and limits.
@@ -106,8 +138,39 @@ class AwaitableClient(ABC):
         """The chunks of a streaming operation; closing the generator aborts the request.
 
         Raises:
-            TriptychError: See `triptych.errors`.
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
+
+    @abstractmethod
+    async def health(self) -> bool:
+        """Whether the gateway's process answers; without retries.
+
+        Raises:
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
+        """
+
+    @abstractmethod
+    async def ready(self) -> bool:
+        """Whether every required model answers and the gateway is not draining; without retries.
+
+        Raises:
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     async def models(self) -> ModelList:
         """The models served: tasks, languages, precision and limits.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
-from types import TracebackType
-from typing import Self
 
 import httpx
 from httpx_sse import EventSource
@@ -58,20 +56,12 @@ class Client(BlockingMethods):
         )
 
     def health(self) -> bool:
-        """Whether the gateway's process answers; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether the gateway's process answers; without retries."""
         response = self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether every required model answers and the gateway is not draining; without retries."""
         response = self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
 
@@ -79,23 +69,8 @@ class Client(BlockingMethods):
         """Close the connections."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
+        """The response of an operation."""
 
         def attempt() -> Response:
             response = self._attempt(http_exchange.request(self._http, operation))
@@ -104,11 +79,7 @@ class Client(BlockingMethods):
         return self._retries.run(attempt)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request.
-
-        Raises:
-            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
-        """
+        """The chunks of a streaming operation; closing the generator aborts the request."""
 
         def begin() -> httpx.Response:
             response = self._attempt(http_exchange.request(self._http, operation), stream=True)
@@ -162,20 +133,12 @@ class AsyncClient(AwaitableMethods):
         )
 
     async def health(self) -> bool:
-        """Whether the gateway's process answers; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether the gateway's process answers; without retries."""
         response = await self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     async def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether every required model answers and the gateway is not draining; without retries."""
         response = await self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
 
@@ -183,23 +146,8 @@ class AsyncClient(AwaitableMethods):
         """Close the connections."""
         await self._http.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
+        """The response of an operation."""
 
         async def attempt() -> Response:
             response = await self._attempt(http_exchange.request(self._http, operation))
@@ -208,11 +156,7 @@ class AsyncClient(AwaitableMethods):
         return await self._retries.run_async(attempt)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request.
-
-        Raises:
-            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
-        """
+        """The chunks of a streaming operation; closing the generator aborts the request."""
 
         async def begin() -> httpx.Response:
             request = http_exchange.request(self._http, operation)

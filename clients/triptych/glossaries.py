@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from triptych.messages import Message
+from triptych.parameters import optional
 
 MAX_TERM_CHARACTERS = 200
 MAX_STORED_TERMS = 10_000
@@ -33,11 +34,9 @@ class Glossary(Message):
 
     name: Name = Field(description="Letters, digits, dots, dashes and underscores.")
     terms: Terms = Field(description="Term of the source to its rendering in the translation.")
-    source: Language | None = Field(
-        default=None, description="Language of the terms; that of requests which name none."
-    )
-    target: Language | None = Field(
-        default=None, description="Language of the renderings; that of requests which name none."
+    source: Language | None = optional("Language of the terms; that of requests which name none.")
+    target: Language | None = optional(
+        "Language of the renderings; that of requests which name none."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def _json(text: str, path: Path) -> Entries:
         raise InvalidArgument(f"{path} is not JSON: {error}") from None
     inner = dict(found).get("terms") if isinstance(found, _Pairs) else None
     pairs = inner if isinstance(inner, _Pairs) else found
-    if not isinstance(pairs, _Pairs) or not _are_texts(pairs):
+    if not isinstance(pairs, _Pairs) or not all(isinstance(text, str) for _, text in pairs):
         raise InvalidArgument(f'{path} is not an object of texts: {{"term": "rendering"}}')
     for number, (term, rendering) in enumerate(pairs, 1):
         yield f"term {number}", term, rendering
@@ -88,7 +88,3 @@ def _json(text: str, path: Path) -> Entries:
 
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object; a dict would hide names that stand twice."""
-
-
-def _are_texts(pairs: Iterable[tuple[str, Any]]) -> bool:
-    return all(isinstance(value, str) for _, value in pairs)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -60,43 +59,20 @@ class GrpcClient(BlockingMethods):
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     def health(self) -> bool:
-        """Whether the gateway's process answers; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether the gateway's process answers; without retries."""
         self._check()
         return True
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether every required model answers and the gateway is not draining; without retries."""
         return grpc_exchange.is_serving(self._check())
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
+        """The response of an operation."""
         return self._retries.run(lambda: self._attempt(operation))
 
     def _attempt(self, operation: Operation[Response]) -> Response:
@@ -108,11 +84,7 @@ class GrpcClient(BlockingMethods):
         return grpc_exchange.parsed(message, operation, self._target)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request.
-
-        Raises:
-            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
-        """
+        """The chunks of a streaming operation; closing the generator aborts the request."""
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
 
         def begin() -> tuple[Any, Message | None]:
@@ -182,20 +154,12 @@ class AsyncGrpcClient(AwaitableMethods):
         return self._opened
 
     async def health(self) -> bool:
-        """Whether the gateway's process answers; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether the gateway's process answers; without retries."""
         await self._check()
         return True
 
     async def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries.
-
-        Raises:
-            TriptychError: Gateway unreachable, or not a Triptych gateway.
-        """
+        """Whether every required model answers and the gateway is not draining; without retries."""
         return grpc_exchange.is_serving(await self._check())
 
     async def close(self) -> None:
@@ -204,23 +168,8 @@ class AsyncGrpcClient(AwaitableMethods):
             await self._opened.close()
             self._opened = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation.
-
-        Raises:
-            TriptychError: See `triptych.errors`.
-        """
+        """The response of an operation."""
         return await self._retries.run_async(lambda: self._attempt(operation))
 
     async def _attempt(self, operation: Operation[Response]) -> Response:
@@ -232,11 +181,7 @@ class AsyncGrpcClient(AwaitableMethods):
         return grpc_exchange.parsed(message, operation, self._target)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request.
-
-        Raises:
-            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
-        """
+        """The chunks of a streaming operation; closing the generator aborts the request."""
         request, method = grpc_exchange.message_of(operation), self._method(operation)
 
         async def begin() -> tuple[Any, Any]:

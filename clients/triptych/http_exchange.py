@@ -73,7 +73,6 @@ class EventReader(Generic[Response_co]):
     """Server-sent events of a stream as typed chunks.
 
     Args:
-        operation: The streaming operation.
         response: Its HTTP response, of which only the headers have been read.
     """
 

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
+from triptych.parameters import optional
+
 _CURRENT_NAME = "x-current-name"
 """Key of a field's JSON Schema: the field that it is an earlier name of."""
 
@@ -35,10 +37,8 @@ class Message(BaseModel):
 
 def earlier_name_of(name: str) -> Any:
     """A field that requests may still use for the field `name`, which then has its value."""
-    return Field(
-        default=None,
-        description=f"Earlier name of `{name}`.",
-        json_schema_extra={"deprecated": True, _CURRENT_NAME: name},
+    return optional(
+        f"Earlier name of `{name}`.", json_schema_extra={"deprecated": True, _CURRENT_NAME: name}
     )
 
 
@@ -54,9 +54,7 @@ class Request(Message):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = Field(
-        default=None, description="Model name; optional where exactly one model fits."
-    )
+    model: str | None = optional("Model name; optional where exactly one model fits.")
 
     @model_validator(mode="after")
     def _move_earlier_names(self) -> Self:
@@ -77,10 +75,9 @@ class Request(Message):
 class StreamRequest(Request):
     """Base of requests whose response may be streamed."""
 
-    stream: bool | None = Field(
-        default=None,
-        description="Send text as server-sent events while it is generated. A model that searches "
-        "with beams by default is greedy in a stream; more beams are refused.",
+    stream: bool | None = optional(
+        "Send text as server-sent events while it is generated. A model that searches "
+        "with beams by default is greedy in a stream; more beams are refused."
     )
 
 
@@ -129,7 +126,7 @@ class TopToken(Message):
 
     token: str
     logprob: float
-    token_id: int | None = Field(default=None, description="As in `logit_bias`.")
+    token_id: int | None = optional("As in `logit_bias`.")
 
 
 class TokenLogprob(Message):
@@ -138,14 +135,14 @@ class TokenLogprob(Message):
     token: str
     logprob: float
     top: list[TopToken] = []
-    token_id: int | None = Field(default=None, description="As in `logit_bias`.")
+    token_id: int | None = optional("As in `logit_bias`.")
 
 
 class PromptLogprob(Message):
     """A token of the prompt, with the most likely tokens at its position where requested."""
 
     token: str
-    logprob: float | None = Field(default=None, description="None for the first token.")
+    logprob: float | None = optional("None for the first token.")
     top: list[TopToken] = []
 
 
@@ -156,9 +153,8 @@ class Continuation(Message):
     finish_reason: str
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
-    is_incomplete: bool | None = Field(
-        default=None,
-        description="With choices, regex or json_schema: whether the token limit cut the output.",
+    is_incomplete: bool | None = optional(
+        "With choices, regex or json_schema: whether the token limit cut the output."
     )
 
 
@@ -166,12 +162,11 @@ class Generation(Item):
     """The output for one prompt; with `n`, all of them are `alternatives`, best first."""
 
     text: str | None = None
-    finish_reason: str | None = Field(default=None, description="stop or length.")
+    finish_reason: str | None = optional("stop or length.")
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
-    is_incomplete: bool | None = Field(
-        default=None,
-        description="With choices, regex or json_schema: whether the token limit cut the output.",
+    is_incomplete: bool | None = optional(
+        "With choices, regex or json_schema: whether the token limit cut the output."
     )
     alternatives: list[Continuation] | None = None
     prompt_logprobs: list[PromptLogprob] | None = None
@@ -184,13 +179,12 @@ class Chunk(Item):
     """
 
     text: str = ""
-    finish_reason: str | None = Field(default=None, description="stop or length.")
+    finish_reason: str | None = optional("stop or length.")
     logprobs: list[TokenLogprob] | None = None
     usage: Usage | None = None
-    is_greedy: bool | None = Field(
-        default=None,
-        description="In an item's last chunk: true where the most likely token was taken at each "
-        "step, in place of the beam search that is the model's default.",
+    is_greedy: bool | None = optional(
+        "In an item's last chunk: true where the most likely token was taken at each "
+        "step, in place of the beam search that is the model's default."
     )
 
 

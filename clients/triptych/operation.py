@@ -72,6 +72,11 @@ def stream_operation(task: Task, /, **given: Any) -> Operation[Chunk]:
     return Operation(f"{task.verb}Stream", task.path, request, Chunk)
 
 
+def fields_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request among the `locals()` with which a client's method begins."""
+    return {name: value for name, value in arguments.items() if name != "self"}
+
+
 def validated(message: type[_Request], **fields: Any) -> _Request:
     """A message with these fields.
 

@@ -67,35 +67,31 @@ Stride = Annotated[
 ]
 
 
+def optional(description: str, **constraints: Any) -> Any:
+    """A field that may be left out."""
+    return Field(default=None, description=description, **constraints)
+
+
 class BeamParameters(BaseModel):
     """Width and scoring of a beam search; names and meanings are those of `transformers`."""
 
-    num_beams: Beams | None = Field(
-        default=None, description="Beam width; the checkpoint's own by default."
-    )
-    length_penalty: Penalty | None = Field(
-        default=None,
-        description="Scores of hypotheses are divided by their length to this power.",
+    num_beams: Beams | None = optional("Beam width; the checkpoint's own by default.")
+    length_penalty: Penalty | None = optional(
+        "Scores of hypotheses are divided by their length to this power."
     )
 
 
 class StructureParameters(BaseModel):
     """What the whole output matches; at most one of these is given."""
 
-    choices: list[Choice] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_CHOICES,
-        description="Texts of which the output is one.",
+    choices: list[Choice] | None = optional(
+        "Texts of which the output is one.", min_length=1, max_length=MAX_CHOICES
     )
-    regex: Regex | None = Field(
-        default=None,
-        description="Regular expression that the whole output matches: Rust's syntax without "
-        "look-around.",
+    regex: Regex | None = optional(
+        "Regular expression that the whole output matches: Rust's syntax without look-around."
     )
-    json_schema: JsonSchema | None = Field(
-        default=None,
-        description="JSON Schema, as an object or as text, that the output is valid under.",
+    json_schema: JsonSchema | None = optional(
+        "JSON Schema, as an object or as text, that the output is valid under."
     )
 
     @property
@@ -121,54 +117,41 @@ class StructureParameters(BaseModel):
 class GenerationParameters(BeamParameters):
     """How tokens are chosen; names and meanings are those of `transformers` and of OpenAI's API."""
 
-    max_new_tokens: NewTokens | None = Field(
-        default=None, description="Maximum number of generated tokens, the end token included."
+    max_new_tokens: NewTokens | None = optional(
+        "Maximum number of generated tokens, the end token included."
     )
-    temperature: Temperature | None = Field(
-        default=None, description="Sampling temperature; 0 chooses the most likely token."
+    temperature: Temperature | None = optional(
+        "Sampling temperature; 0 chooses the most likely token."
     )
-    top_k: TopK | None = Field(
-        default=None, description="Sample from this many most likely tokens; 0: from all."
+    top_k: TopK | None = optional("Sample from this many most likely tokens; 0: from all.")
+    top_p: TopP | None = optional("Nucleus sampling: cumulative probability to keep.")
+    min_p: MinP | None = optional(
+        "Keep tokens with at least this fraction of the most likely one's probability."
     )
-    top_p: TopP | None = Field(
-        default=None, description="Nucleus sampling: cumulative probability to keep."
+    typical_p: TypicalP | None = optional(
+        "Locally typical sampling (arXiv 2202.00666): cumulative probability to keep."
     )
-    min_p: MinP | None = Field(
-        default=None,
-        description="Keep tokens with at least this fraction of the most likely one's probability.",
+    repetition_penalty: RepetitionPenalty | None = optional(
+        "Divides the logits of tokens in prompt and output; 1: no penalty."
     )
-    typical_p: TypicalP | None = Field(
-        default=None,
-        description="Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.",
+    presence_penalty: Penalty | None = optional(
+        "Subtracted once from the logit of each generated token."
     )
-    repetition_penalty: RepetitionPenalty | None = Field(
-        default=None,
-        description="Divides the logits of tokens in prompt and output; 1: no penalty.",
+    frequency_penalty: Penalty | None = optional(
+        "Subtracted from a token's logit once per occurrence."
     )
-    presence_penalty: Penalty | None = Field(
-        default=None, description="Subtracted once from the logit of each generated token."
+    logit_bias: LogitBias | None = optional("Token id to the number added to its logit.")
+    seed: Seed | None = optional("Sampling seed; the same seed gives the same tokens.")
+    no_repeat_ngram_size: NgramSize | None = optional(
+        "No n-gram of this size may repeat; 0: no rule."
     )
-    frequency_penalty: Penalty | None = Field(
-        default=None, description="Subtracted from a token's logit once per occurrence."
-    )
-    logit_bias: LogitBias | None = Field(
-        default=None, description="Token id to the number added to its logit."
-    )
-    seed: Seed | None = Field(
-        default=None, description="Sampling seed; the same seed gives the same tokens."
-    )
-    no_repeat_ngram_size: NgramSize | None = Field(
-        default=None, description="No n-gram of this size may repeat; 0: no rule."
-    )
-    best_of: Beams | None = Field(
-        default=None, description="Number of samples to draw; the best `n` are returned."
-    )
+    best_of: Beams | None = optional("Number of samples to draw; the best `n` are returned.")
 
 
 class OutputParameters(GenerationParameters):
     """How tokens are chosen, and how many outputs are returned: tasks that may sample."""
 
-    early_stopping: bool | None = Field(
-        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
+    early_stopping: bool | None = optional(
+        "Stop a beam search at its first `num_beams` hypotheses."
     )
-    n: Beams | None = Field(default=None, description="Number of outputs per input, best first.")
+    n: Beams | None = optional("Number of outputs per input, best first.")

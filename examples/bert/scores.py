@@ -5,7 +5,7 @@ Each measure has a control that only the words, not their order or meaning, coul
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from random import Random
 from typing import Any
@@ -28,6 +28,7 @@ from examples.bert.facts import (
 from examples.bert.reviews import reviews, same_words
 from examples.texts.grammar import sentences
 from examples.texts.splits import Split
+from examples.training.share import share_equal
 
 MASK = "[MASK]"
 FillFunction = Callable[[list[str], list[str]], list[str]]
@@ -64,7 +65,7 @@ def masked_word_accuracy(
         if is_shuffled:
             rng.shuffle(words)
         texts.append(" ".join(words))
-    return _share_equal(fill(texts, []), truths)
+    return share_equal(fill(texts, []), truths)
 
 
 def agreement_accuracy(fill: FillFunction, split: Split, count: int, seed: int) -> float:
@@ -78,7 +79,7 @@ def agreement_accuracy(fill: FillFunction, split: Split, count: int, seed: int) 
             truths.append(words[places[0]].lower())
             words[places[0]] = MASK
             texts.append(" ".join(words))
-    return _share_equal(fill(texts, BE), truths)
+    return share_equal(fill(texts, BE), truths)
 
 
 def _bare(word: str) -> str:
@@ -97,14 +98,14 @@ def sentiment_accuracy(
     texts = [review.text for review in asked]
     if is_shuffled:
         texts = [" ".join(rng.sample(words, len(words))) for words in map(str.split, texts)]
-    return _share_equal(classify(texts), [review.sentiment for review in asked])
+    return share_equal(classify(texts), [review.sentiment for review in asked])
 
 
 def same_words_accuracy(classify: ClassifyFunction, count: int, seed: int) -> float:
     """Share of right sentiments where two reviews have the same words; a bag of words gets half."""
     asked = [review for pair in same_words(count // 2, seed) for review in pair]
     answers = classify([review.text for review in asked])
-    return _share_equal(answers, [review.sentiment for review in asked])
+    return share_equal(answers, [review.sentiment for review in asked])
 
 
 def role_f1(
@@ -176,8 +177,3 @@ def shared_words_top1(split: Split, count: int, seed: int) -> float:
         return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
     return paraphrase_top1(embed, split, count, seed)
-
-
-def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
-    pairs = zip(answers, truths, strict=True)
-    return sum(answer == truth for answer, truth in pairs) / len(truths)

@@ -45,7 +45,7 @@ from examples.bert.tasks import (
     world_texts,
 )
 from examples.texts.bindings import FIRST_HALVES, SECOND_HALVES
-from examples.training.checkpoint_folder import run_line, runs_of, save_half
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.bert.train"
@@ -102,11 +102,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m examples.bert.train`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=3000, help="of each folder (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser = training_flags(__doc__, CHECKPOINTS, 3000, "steps of each folder")
     parser.add_argument(
         "--only",
         default="",
@@ -117,7 +113,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--resume", action="store_true", help="continue from the folder's own weights"
     )
-    parser.add_argument("--output", type=Path, default=CHECKPOINTS, metavar="DIR")
     return parser.parse_args()
 
 

@@ -18,7 +18,7 @@ from examples.scenes.captions import caption
 from examples.scenes.rendering import SIDE
 from examples.scenes.scene import scenes
 from examples.scenes.scores import caption_scores
-from examples.training.checkpoint_folder import run_line, save_half, write_card
+from examples.training.checkpoint_folder import run_line, save_half, swap_words_flag, write_card
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from export.training.captioner import build_model, build_tokenizer, captioner
 
@@ -32,13 +32,7 @@ _MAX_TOKENS = 32
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     parser = command_line(__doc__, OUTPUT, steps=3000)
-    parser.add_argument(
-        "--swap-words",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="share of wrong attributes in the decoder's input (%(default)s)",
-    )
+    swap_words_flag(parser)
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output

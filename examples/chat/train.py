@@ -8,9 +8,7 @@ conversations, all answers of which are learnt; the last steps have longer ones.
 Decision D94.
 """
 
-import argparse
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +21,7 @@ from examples.chat.rotary_induction_heads import initialise_induction_heads
 from examples.chat.scores import MAX_ANSWER, SPLITS, accuracy
 from examples.gpt.continuation import replier_of
 from examples.gpt.train import IGNORED, label_loss
-from examples.training.checkpoint_folder import run_line, save_half
+from examples.training.checkpoint_folder import run_line, save_half, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.chat.train"
@@ -58,13 +56,7 @@ _PROGRESS_EVERY = 250  # steps
 
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=5000, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
-    arguments = parser.parse_args()
+    arguments = training_flags(__doc__, OUTPUT, 5000).parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output
     tokenizer = build_tokenizer(arguments.seed)

@@ -78,11 +78,6 @@ def auxiliary(infinitive: str, tense: str, is_plural: bool) -> str:
     return _AUXILIARIES[infinitive][tense][is_plural]
 
 
-def starts_with_vowel(word: str) -> bool:
-    """Whether words before it elide."""
-    return word[:1].lower() in _VOWELS
-
-
 def settle(words: Sequence[str]) -> tuple[list[str], list[int]]:
     """Elides and contracts: le accord → l' accord, de le → du.
 
@@ -90,7 +85,7 @@ def settle(words: Sequence[str]) -> tuple[list[str], list[int]]:
         The settled words, an elided one ending in an apostrophe; and each given word's new place.
     """
     elided = [
-        _BEFORE_VOWEL.get(word, word) if starts_with_vowel(following) else word
+        _BEFORE_VOWEL.get(word, word) if following[:1].lower() in _VOWELS else word
         for word, following in zip(words, [*words[1:], ""], strict=True)
     ]
     settled: list[str] = []

@@ -7,6 +7,7 @@ All bindings of the fresh families are withheld from training.
 from collections.abc import Callable, Sequence
 
 from examples.gpt.episodes import Family, Question, questions
+from examples.training.share import share_equal
 
 Answer = Callable[[list[Question]], list[str]]
 
@@ -18,7 +19,7 @@ TEST_QUESTIONS, TEST_SEED = 200, 7  # of each family; reported in the model card
 def accuracy(answer_all: Answer, family: Family, shots: int, count: int, seed: int) -> float:
     """Share of questions whose answer equals the bound one."""
     asked = list(questions(family, shots, count, seed))
-    return _share_equal(answer_all(asked), [question.answer for question in asked])
+    return share_equal(answer_all(asked), [question.answer for question in asked])
 
 
 def swapped_accuracy(
@@ -30,14 +31,9 @@ def swapped_accuracy(
         Question(one.instruction, other.examples, one.prompt, one.answer)
         for one, other in zip(asked, asked[1:] + asked[:1], strict=True)
     ]
-    return _share_equal(answer_all(foreign), [question.answer for question in asked])
+    return share_equal(answer_all(foreign), [question.answer for question in asked])
 
 
 def mean(shares: Sequence[float]) -> float:
     """The mean over families."""
     return sum(shares) / len(shares)
-
-
-def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
-    pairs = zip(answers, truths, strict=True)
-    return sum(answer == truth for answer, truth in pairs) / len(truths)

@@ -7,7 +7,6 @@ and on sentences and captions of the example world.
     python -m examples.gpt.train
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from examples.gpt.scores import accuracy
 from examples.scenes.captions import caption
 from examples.scenes.scene import scenes
 from examples.texts.grammar import sentences
-from examples.training.checkpoint_folder import save_half
+from examples.training.checkpoint_folder import save_half, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.gpt.train"
@@ -64,13 +63,7 @@ SECOND = Stage(FAMILIES, lesson_share=0.75, only_answerable=False)
 
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=1100, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
-    arguments = parser.parse_args()
+    arguments = training_flags(__doc__, OUTPUT, 1100).parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)

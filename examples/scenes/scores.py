@@ -4,7 +4,7 @@ The functions under test are plain callables, so that one measure serves PyTorch
 Every scene has a combination of attributes that is in no training picture.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -14,6 +14,7 @@ from PIL import Image
 from examples.scenes.captions import caption, label
 from examples.scenes.rendering import render
 from examples.scenes.scene import Scene, neighbours, scenes
+from examples.training.share import share_equal
 from export.training.functions import CaptionFunction
 
 ClassifyFunction = Callable[[Image.Image, list[str]], str]
@@ -58,7 +59,7 @@ def questions(count: int, seed: int) -> Iterator[Question]:
 def caption_exact_match(caption_all: CaptionFunction, count: int, seed: int) -> float:
     """Share of held-out pictures whose caption is the canonical one, word for word."""
     truths, pictures = _captioned_pictures(count, seed)
-    return _share_equal(caption_all(pictures), truths)
+    return share_equal(caption_all(pictures), truths)
 
 
 def caption_words_right(caption_all: CaptionFunction, count: int, seed: int) -> float:
@@ -75,7 +76,7 @@ def caption_words_right(caption_all: CaptionFunction, count: int, seed: int) -> 
 def swapped_caption_match(caption_all: CaptionFunction, count: int, seed: int) -> float:
     """The control: each caption is compared with the truth of the next picture."""
     truths, pictures = _captioned_pictures(count, seed)
-    return _share_equal(caption_all(pictures), truths[1:] + truths[:1])
+    return share_equal(caption_all(pictures), truths[1:] + truths[:1])
 
 
 def caption_scores(caption_all: CaptionFunction) -> dict[str, float]:
@@ -94,7 +95,7 @@ def zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
     """Share of held-out pictures for which the true label was chosen among `CHOICES`."""
     asked = list(questions(count, seed))
     answers = [classify(question.picture, question.labels) for question in asked]
-    return _share_equal(answers, [question.truth for question in asked])
+    return share_equal(answers, [question.truth for question in asked])
 
 
 def swapped_zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
@@ -109,14 +110,9 @@ def swapped_zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) ->
         classify(picture, question.labels)
         for picture, question in zip(pictures, asked, strict=True)
     ]
-    return _share_equal(answers, [question.truth for question in asked])
+    return share_equal(answers, [question.truth for question in asked])
 
 
 def _captioned_pictures(count: int, seed: int) -> tuple[list[str], list[Image.Image]]:
     pairs = list(heldout_pictures(count, seed))
     return [caption(scene) for scene, _ in pairs], [picture for _, picture in pairs]
-
-
-def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
-    pairs = zip(answers, truths, strict=True)
-    return sum(answer == truth for answer, truth in pairs) / len(truths)

@@ -24,7 +24,7 @@ from examples.show_attend_tell.soft_captioner import (
     start_folder,
     text,
 )
-from examples.training.checkpoint_folder import run_line, write_card
+from examples.training.checkpoint_folder import run_line, swap_words_flag, write_card
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from export.models.show_attend_tell import ShowAttendTell
 from export.training.captioner import IGNORED
@@ -38,13 +38,7 @@ _MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     parser = command_line(__doc__, OUTPUT, steps=2500)
-    parser.add_argument(
-        "--swap-words",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="share of wrong attributes in the decoder's input (%(default)s)",
-    )
+    swap_words_flag(parser)
     parser.add_argument(
         "--look-everywhere",
         type=float,

@@ -43,7 +43,6 @@ from examples.texts.questions import (
 )
 
 _CLITICS = ("me", "te", "le", "nos", "les")
-_REFLEXIVES = ("me", "te", "se", "nos", "se")
 _STATES = [
     ("hambre", "hungry"),
     ("sed", "thirsty"),

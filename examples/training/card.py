@@ -45,13 +45,11 @@ def write_text_card(
     """Writes README.md.
 
     Args:
-        folder: Of the checkpoint.
         pipeline: Hugging Face's name of its task.
         summary: What it does.
         architecture: The network and its sizes.
         runs: A line for each training run.
         measured: How the scores were measured.
-        scores: A table or several.
     """
     weights = folder / "model.safetensors"
     text = _CARD.substitute(

@@ -1,6 +1,6 @@
-"""The half-precision weights and the model card that the training scripts write."""
+"""Flags of the training scripts, and the weights and the model card that they write."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from string import Template
 
@@ -33,6 +33,29 @@ pictures (seed $test_seed), each with a combination of attributes that is in no 
 $scores
 """)
 _RUN = "- `python -m "  # prefix of a run's line
+
+
+def training_flags(
+    description: str | None, output: Path, steps: int, counted: str = "training steps"
+) -> ArgumentParser:
+    """`--steps`, `--seed` and `--output`, which every training script has."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=steps, help=f"{counted} (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
+    folder = "folder to write into (%(default)s)"
+    parser.add_argument("--output", type=Path, default=output, metavar="DIR", help=folder)
+    return parser
+
+
+def swap_words_flag(parser: ArgumentParser, share: float = 0.0) -> None:
+    """`--swap-words`, which the captioners' training scripts have."""
+    parser.add_argument(
+        "--swap-words",
+        type=float,
+        default=share,
+        metavar="SHARE",
+        help="share of wrong attributes in the decoder's input (%(default)s)",
+    )
 
 
 def save_half(model: PreTrainedModel, folder: Path) -> None:

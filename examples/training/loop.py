@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 from examples.scenes.patch_labels import VOCABULARIES, labelled_images
+from examples.training.checkpoint_folder import training_flags
 from export.training.captioner import normalised
 from export.training.optimisation import Optimisation, adamw, take_steps, weight_groups
 
@@ -68,14 +69,9 @@ def timed_steps(
     return (time.perf_counter() - start) / 60
 
 
-def command_line(description: str, output: Path, steps: int) -> argparse.ArgumentParser:
-    """The common options of the training scripts."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--steps", type=int, default=steps, help="training steps of each stage (%(default)s)"
-    )
+def command_line(description: str | None, output: Path, steps: int) -> argparse.ArgumentParser:
+    """The common options of the training scripts of the picture examples."""
+    parser = training_flags(description, output, steps, "training steps of each stage")
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -88,14 +84,6 @@ def command_line(description: str, output: Path, steps: int) -> argparse.Argumen
         metavar="SHARE",
         help="share of gray pictures among those with patch labels (%(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=output,
-        metavar="DIR",
-        help="folder to write the checkpoint into",
-    )
     return parser
 
 
@@ -105,7 +93,6 @@ class PatchClassification(nn.Module):
     The pre-training task of the picture examples.
 
     Args:
-        encoder: The encoder to train.
         patches: Pictures → encoded patches, (B, N, D), row by row.
         patch: Side of a patch in pixels.
         width: D.

@@ -4,7 +4,7 @@ The functions under test are plain callables, so that one measure serves PyTorch
 Every picture shows a class with a texture that training never combines with it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from PIL import Image
 
 from examples.scenes.patch_labels import covered
 from examples.scenes.rendering import SIDE
+from examples.training.share import share_equal
 from examples.vit.largest_thing import class_of, heldout_pictures
 
 ClassifyFunction = Callable[[list[Image.Image]], list[str]]
@@ -30,7 +31,7 @@ def class_accuracy(
     truths = [class_of(one.scene) for one in drawn]
     if is_swapped:
         truths = truths[1:] + truths[:1]
-    return _share_equal(classify([one.image for one in drawn]), truths)
+    return share_equal(classify([one.image for one in drawn]), truths)
 
 
 def class_scores(classify: ClassifyFunction) -> dict[str, float]:
@@ -68,8 +69,3 @@ def attention_shares(attend: AttendFunction, count: int, seed: int) -> dict[str,
         "attention on the smaller thing": float(np.mean(other)),
         "uniform attention on that": float(np.mean(other_area)),
     }
-
-
-def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
-    pairs = zip(answers, truths, strict=True)
-    return sum(answer == truth for answer, truth in pairs) / len(truths)

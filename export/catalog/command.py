@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -38,7 +38,13 @@ def catalog(
     """
     found = entries(task)
     if as_json:
-        typer.echo(json.dumps([_as_json(entry) for entry in found], indent=2, ensure_ascii=False))
+        typer.echo(
+            json.dumps(
+                [{**asdict(one), "exported": one.is_exportable} for one in found],
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
         return
     if not found:
         typer.echo(f"no checkpoint is listed for {task}", err=True)
@@ -46,10 +52,6 @@ def catalog(
     console.print(_table(found))
     exportable = sum(entry.is_exportable for entry in found)
     console.print(f"{exportable} of {len(found)} can be exported by this version")
-
-
-def _as_json(entry: Entry) -> dict[str, Any]:
-    return {**asdict(entry), "exported": entry.is_exportable}
 
 
 def _table(found: list[Entry]) -> Table:

@@ -113,7 +113,7 @@ def entry(checkpoint: Listed) -> Entry:
             checkpoint.licence,
             checkpoint.parameters,
             {"fp32": _FLOAT_BYTES * checkpoint.parameters, "int8": checkpoint.parameters},
-            reason=_without_list(str(error)),
+            reason=str(error).partition("; supported are")[0],
         )
     graphs = _served_weights(declared, config, network)
     return Entry(
@@ -163,8 +163,3 @@ def _bytes(graphs: Iterable[Iterable[nn.Parameter]], *, is_int8: bool) -> int:
 def _is_matrix(parameter: torch.Tensor) -> bool:
     """Whether `quantize` stores it in int8: a linear layer's weight or a table."""
     return parameter.ndim == 2 and min(parameter.shape) >= NARROWEST
-
-
-def _without_list(message: str) -> str:
-    """A refusal without the list of everything that is supported."""
-    return message.partition("; supported are")[0]

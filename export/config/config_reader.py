@@ -14,7 +14,6 @@ class ConfigReader:
     """Fields of `config.json`, read one by one: a refusal names field, value and allowed values.
 
     Args:
-        values: The (sub-)dictionary.
         place: Its name in messages: `config.json` or `config.json, decoder`.
     """
 

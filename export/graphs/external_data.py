@@ -35,11 +35,7 @@ def open_graph(path: Path) -> onnx.ModelProto:
 
 
 def values(tensor: TensorProto, folder: Path) -> NDArray[Any]:
-    """A tensor's values; of weights beside the graph, a read-only view of the file.
-
-    Args:
-        folder: The graph's.
-    """
+    """A tensor's values; of weights beside the graph, a read-only view of the file."""
     if not _is_outside(tensor):
         return numpy_helper.to_array(tensor)
     place = ExternalDataInfo(tensor)

@@ -35,7 +35,6 @@ class SourceModel:
     """A checkpoint with its architecture, and what follows from both.
 
     Args:
-        checkpoint: The checkpoint.
         declared: Its architecture; by default that of its `model_type`.
         memory_limit_bytes: Memory that its export may need; by default any.
 

@@ -29,7 +29,7 @@ from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.recurrent import BidirectionalGRU, GatedUnit
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import AlignmentSpec, ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -179,12 +179,11 @@ _TINY = {
     "eos_token_id": 0,
     "pad_token_id": 3,
 }
-TWIN = Twin(
-    reference="tests.export.models.bahdanau_paper:Paper",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
+TWIN = tiny_twin(
+    "tests.export.models.bahdanau_paper:Paper",
+    _TINY,
+    {
+        "odd": {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
     },
 )
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.attention import SelfAttention
+from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
@@ -36,23 +36,13 @@ from inference.bundle.manifest import Limits
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BlockConfig):
     """The encoder and its head."""
 
     vocabulary_size: int
     positions: int
     segment_types: int
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
     head: HeadConfig
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
     @property
     def limits(self) -> Limits:
@@ -71,17 +61,11 @@ def read_fields(reader: ConfigReader) -> dict[str, Any]:
     reader.refuse_unless(
         is_decoder=False, add_cross_attention=False, position_embedding_type="absolute"
     )
-    width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    reader.divide(width, heads)
     return {
         "vocabulary_size": reader.integer("vocab_size", 30522),
         "positions": reader.integer("max_position_embeddings", 512),
         "segment_types": reader.integer("type_vocab_size", 2),
-        "layers": reader.layers("num_hidden_layers", 12),
-        "heads": Heads(width, heads),
-        "mlp_width": reader.integer("intermediate_size", 3072),
-        "activation": reader.text("hidden_act", "gelu"),
-        "norm_epsilon": reader.number("layer_norm_eps", 1e-12),
+        **read_blocks(reader),
     }
 
 

@@ -25,6 +25,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.activation import activation
 from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.block_config import BlockConfig
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
 from export.layers.heads import Heads
@@ -36,19 +37,14 @@ MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BlockConfig):
     """The network's part of `config.json`."""
 
     vocabulary_size: int
     table_rows: int
     """Rows of the position table."""
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
     head_activation: str
     """Of the transformation in front of the output layer."""
-    norm_epsilon: float
     segments: int = 0
     """Rows of the segment table; 0 without one."""
     padding: int | None = None
@@ -56,11 +52,6 @@ class Config:
     has_tied_output: bool = True
     source_width: int | None = None
     """Width of the vectors that cross-attention reads; D when not given."""
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
     @property
     def first_position(self) -> int:

@@ -26,7 +26,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.heads import Heads
+from export.layers.block_config import read_blocks
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, vit
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
@@ -73,36 +73,22 @@ def _read_image(reader: ConfigReader) -> vit.Config:
     return vit.Config(
         image=reader.pair("image_size", 384),
         patch=reader.pair("patch_size", 16),
-        layers=reader.layers("num_hidden_layers", 12),
-        heads=_heads(reader, 12),
-        mlp_width=reader.integer("intermediate_size", 3072),
-        activation=reader.text("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
+        **read_blocks(reader, norm_epsilon=1e-5),
     )
 
 
 def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config:
     """`transformers` overwrites `encoder_hidden_size` with the image tower's width."""
     reader.refuse_unless(is_decoder=True)
-    activation = reader.text("hidden_act", "gelu")
+    blocks = read_blocks(reader, heads=8)
     return bert_decoder.Config(
         vocabulary_size=reader.integer("vocab_size", 30524),
         table_rows=reader.integer("max_position_embeddings", 512),
-        layers=reader.layers("num_hidden_layers", 12),
-        heads=_heads(reader, 8),
-        mlp_width=reader.integer("intermediate_size", 3072),
-        activation=activation,
-        head_activation=activation,
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
+        **blocks,
+        head_activation=blocks["activation"],
         has_tied_output=reader.flag("tie_word_embeddings", True),
         source_width=image.integer("hidden_size", 768),
     )
-
-
-def _heads(reader: ConfigReader, count: int) -> Heads:
-    width, count = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", count)
-    reader.divide(width, count)
-    return Heads(width, count)
 
 
 def generation(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention import SelfAttention
+from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.scores import within
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
@@ -43,26 +43,10 @@ LEGACY_END_TOKEN = 2  # written by old versions for every checkpoint, true or no
 
 
 @dataclass(frozen=True)
-class TowerConfig:
-    """What both towers have."""
-
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-
-@dataclass(frozen=True)
 class ImageConfig:
     """The ViT; sizes are (height, width)."""
 
-    tower: TowerConfig
+    tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
 
@@ -71,7 +55,7 @@ class ImageConfig:
 class TextConfig:
     """The text tower."""
 
-    tower: TowerConfig
+    tower: BlockConfig
     vocabulary_size: int
     positions: int
     end_token: int | None
@@ -127,24 +111,17 @@ def _section(values: Mapping[str, Any], side: str) -> ConfigReader:
     return reader.section(old if values.get(old) is not None else f"{side}_config")
 
 
-def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> TowerConfig:
+def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> BlockConfig:
     """A tower's section of `config.json`, with the defaults of `transformers`."""
-    width = reader.integer("hidden_size", width)
-    heads = reader.integer("num_attention_heads", heads)
-    reader.divide(width, heads)
-    return TowerConfig(
-        layers=reader.layers("num_hidden_layers", 12),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("intermediate_size", mlp_width),
-        activation=reader.text("hidden_act", "quick_gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
-    )
+    sizes = {"width": width, "mlp_width": mlp_width, "heads": heads}
+    fields = read_blocks(reader, **sizes, activation="quick_gelu", norm_epsilon=1e-5)
+    return BlockConfig(**fields)
 
 
 # --------------------------------------------------------------------------------------- network
 
 
-def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
+def _blocks(config: BlockConfig, *, is_causal: bool) -> nn.ModuleList:
     blocks = (
         EncoderBlock(
             SelfAttention(config.heads, is_causal=is_causal),
@@ -160,7 +137,7 @@ def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
 class VisionTransformer(FixedSizeTower):
     """A ViT with a norm in front of its blocks, and one behind them for its user to apply."""
 
-    def __init__(self, tower: TowerConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
+    def __init__(self, tower: BlockConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
         super().__init__(image)
         self.patches = PatchEmbedding(tower.width, patch, bias=False)
         self.class_token = nn.Parameter(torch.zeros(tower.width))

@@ -28,7 +28,7 @@ from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models import transformer
 from export.models.captioner_config import prepare_source
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -128,12 +128,11 @@ _TINY = {
     "eos_token_id": 1,
     "pad_token_id": 1,
 }
-TWIN = Twin(
-    reference="tests.export.models.cnn_captioners_paper:CnnTransformer",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "tests.export.models.cnn_captioners_paper:CnnTransformer",
+    _TINY,
+    {
+        "odd": {
             "image_size": [18, 26],  # a grid of 5 x 7
             "channels": [4, 6, 10],
             "strides": [2, 1, 2],
@@ -142,7 +141,7 @@ TWIN = Twin(
             "num_encoder_layers": 2,
             "final_norm": True,
         },
-        "gelu": _TINY | {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
+        "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
     },
 )
 

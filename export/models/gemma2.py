@@ -29,7 +29,7 @@ from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models import llama
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -183,12 +183,9 @@ class Gemma(TransformerDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         logits = super().logits(hidden)
-        return logits if self.logits_cap is None else soft_capped(logits, self.logits_cap)
-
-
-def soft_capped(logits: Tensor, limit: float) -> Tensor:
-    """Logits between -limit and limit, their order kept."""
-    return limit * (logits / limit).tanh()
+        if self.logits_cap is None:
+            return logits
+        return self.logits_cap * (logits / self.logits_cap).tanh()  # between both caps, in order
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -214,12 +211,12 @@ TINY = llama.TINY | {
     "bos_token_id": 2,
     "eos_token_id": 1,
 }
-TWIN = Twin(
-    reference="transformers:Gemma2ForCausalLM",
-    configs={
-        "plain": TINY | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0},
-        "odd": TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:Gemma2ForCausalLM",
+    TINY,
+    {
+        "plain": {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0},
+        "odd": {
             "hidden_size": 36,
             "num_attention_heads": 6,
             "num_key_value_heads": 3,
@@ -229,8 +226,7 @@ TWIN = Twin(
             "final_logit_softcapping": 4.0,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
-        "uncapped": TINY
-        | {
+        "uncapped": {
             "attn_logit_softcapping": None,
             "final_logit_softcapping": None,
             "attention_bias": True,

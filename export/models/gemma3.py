@@ -20,7 +20,7 @@ from export.layers.heads import Heads
 from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
 from export.models import gemma2, llama
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -74,12 +74,12 @@ _TWO_BASES = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
 }
-TWIN = Twin(
-    reference="transformers:Gemma3ForCausalLM",
-    configs={
-        "plain": gemma2.TINY | {"layer_types": ["sliding_attention", "full_attention"]},
-        "odd": gemma2.TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:Gemma3ForCausalLM",
+    gemma2.TINY,
+    {
+        "plain": {"layer_types": ["sliding_attention", "full_attention"]},
+        "odd": {
             "hidden_size": 36,
             "num_attention_heads": 6,
             "num_key_value_heads": 3,
@@ -88,8 +88,7 @@ TWIN = Twin(
             "rope_parameters": _TWO_BASES,
             "layer_types": ["sliding_attention", "full_attention"],
         },
-        "every sixth layer": gemma2.TINY
-        | {
+        "every sixth layer": {
             "num_hidden_layers": 7,
             "final_logit_softcapping": 4.0,
             "attention_bias": True,

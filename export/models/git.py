@@ -27,39 +27,29 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
 from export.layers.attention import CachedAttention
+from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table, tied_logits
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import patch_count
 from export.models import clip
-from export.twin import TINY_IMAGE, Twin
+from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BlockConfig):
     """The image tower and the text decoder."""
 
-    image_tower: clip.TowerConfig
+    image_tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
     vocabulary_size: int
     positions: int
     """Text positions; image tokens take none of them."""
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
     has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
     @property
     def image_positions(self) -> int:
@@ -78,19 +68,13 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader.refuse_unless(num_image_with_embedding=None, position_embedding_type="absolute")
     image = reader.section("vision_config")
     image.refuse_unless(num_channels=3)
-    width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    reader.divide(width, heads)
     return Config(
         image_tower=clip.read_tower(image, width=768, mlp_width=3072, heads=12),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=reader.integer("vocab_size", 30522),
         positions=reader.integer("max_position_embeddings", 1024),
-        layers=reader.layers("num_hidden_layers", 6),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("intermediate_size", 3072),
-        activation=reader.text("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
+        **read_blocks(reader, layers=6),
         has_tied_output=reader.flag("tie_word_embeddings", False),
     )
 
@@ -218,13 +202,13 @@ _TINY = {
     "pad_token_id": 0,
     "vision_config": _TINY_IMAGE,
 }
-TWIN = Twin(
-    reference="transformers:GitForCausalLM",
-    configs={
-        "plain": _TINY | {"hidden_size": 24, "num_hidden_layers": 1},
-        "odd": _TINY,
-        "tied": _TINY
-        | {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 1}
+TWIN = tiny_twin(
+    "transformers:GitForCausalLM",
+    _TINY,
+    {
+        "plain": {"hidden_size": 24, "num_hidden_layers": 1},
+        "odd": {},
+        "tied": {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 1}
         | {"vision_config": _TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3}},
     },
 )

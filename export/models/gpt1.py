@@ -27,7 +27,7 @@ from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -131,12 +131,12 @@ _TINY = {
     "bos_token_id": 1,
     "eos_token_id": 1,
 }
-TWIN = Twin(
-    reference="transformers:OpenAIGPTLMHeadModel",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY | {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
-        "untied": _TINY | {"tie_word_embeddings": False, "afn": "relu", "n_layer": 1},
+TWIN = tiny_twin(
+    "transformers:OpenAIGPTLMHeadModel",
+    _TINY,
+    {
+        "odd": {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
+        "untied": {"tie_word_embeddings": False, "afn": "relu", "n_layer": 1},
     },
 )
 

@@ -17,7 +17,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.models import gpt2
-from export.twin import Twin
+from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -47,20 +47,19 @@ _TINY = {
     "bos_token_id": 1,
     "eos_token_id": 1,
 }
-TWIN = Twin(
-    reference="transformers:GPT2LMHeadModel",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY | {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
-        "untied": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:GPT2LMHeadModel",
+    _TINY,
+    {
+        "odd": {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
+        "untied": {
             "tie_word_embeddings": False,
             "scale_attn_by_inverse_layer_idx": True,
             "reorder_and_upcast_attn": True,
             "n_layer": 3,
             "activation_function": "relu",
         },
-        "unscaled": _TINY | {"scale_attn_weights": False, "activation_function": "gelu"},
+        "unscaled": {"scale_attn_weights": False, "activation_function": "gelu"},
     },
 )
 

@@ -19,7 +19,7 @@ from export.config.weight_names import Names, projections, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.heads import Heads
 from export.models.gpt2 import GPT2
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -101,19 +101,17 @@ _TINY = {
     "bos_token_id": 1,
     "eos_token_id": 1,
 }
-TWIN = Twin(
-    reference="transformers:GPTNeoForCausalLM",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:GPTNeoForCausalLM",
+    _TINY,
+    {
+        "odd": {
             "hidden_size": 30,
             "num_heads": 3,
             "intermediate_size": 44,
             "layer_norm_epsilon": 1e-3,
         },
-        "local first": _TINY
-        | {
+        "local first": {
             "num_layers": 3,
             "attention_types": [[["local"], 2], [["global"], 1]],
             "activation_function": "relu",

@@ -39,7 +39,7 @@ from export.models import clip, perceiver_resampler
 from export.models.idefics_config import Config, ImageConfig, read_config
 from export.quantization.quantize import NARROWEST
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -265,18 +265,17 @@ _TINY = {
     "vision_config": _TINY_IMAGE,
     "perceiver_config": _TINY_PERCEIVER,
 }
-TWIN = Twin(
-    reference="transformers:IdeficsForVisionText2Text",
-    configs={
-        "plain": _TINY | {"num_hidden_layers": 1, "hidden_size": 24},
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:IdeficsForVisionText2Text",
+    _TINY,
+    {
+        "plain": {"num_hidden_layers": 1, "hidden_size": 24},
+        "odd": {
             "use_resampler": True,
             "alpha_type": "vector",
             "qk_layer_norms": True,
         },
-        "resampled, tied": _TINY
-        | {
+        "resampled, tied": {
             "use_resampler": True,
             "perceiver_config": _TINY_PERCEIVER | {"qk_layer_norms_perceiver": True},
             "num_hidden_layers": 2,
@@ -284,8 +283,7 @@ TWIN = Twin(
             "hidden_act": "gelu",
             "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
         },
-        "no added tokens": _TINY
-        | {
+        "no added tokens": {
             "vocab_size": 64,
             "additional_vocab_size": 0,
             "num_hidden_layers": 4,

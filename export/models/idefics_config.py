@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from export.config.config_reader import ConfigReader
+from export.layers.block_config import BlockConfig
 from export.layers.heads import Heads
 from export.layers.rotary_config import read_rotary
 from export.layers.vision import patch_count
-from export.models import clip, perceiver_resampler
+from export.models import perceiver_resampler
 from export.tokenizer.prompt_images import IMAGE_TOKEN
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -20,7 +21,7 @@ from inference.errors import CheckpointError
 class ImageConfig:
     """The image tower, and the resampler where there is one."""
 
-    tower: clip.TowerConfig
+    tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
     resampler: perceiver_resampler.Config | None
@@ -130,7 +131,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     vision.refuse_unless(num_channels=3)
     width, heads = vision.integer("embed_dim", 768), vision.integer("num_attention_heads", 16)
     vision.divide(width, heads)
-    tower = clip.TowerConfig(
+    tower = BlockConfig(
         layers=vision.layers("num_hidden_layers", 32),
         heads=Heads(width, heads),
         mlp_width=vision.integer("intermediate_size", 5120),

@@ -32,7 +32,7 @@ from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.layers.rotary_config import read_rotary
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -245,12 +245,11 @@ _LONGROPE = {
     "long_factor": [1.0, 2.0, 4.0, 8.0],
     "original_max_position_embeddings": 32,
 }
-TWIN = Twin(
-    reference="transformers:LlamaForCausalLM",
-    configs={
-        "plain": TINY,
-        "odd": TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:LlamaForCausalLM",
+    TINY,
+    {
+        "odd": {
             "hidden_size": 30,
             "num_attention_heads": 6,
             "head_dim": 10,
@@ -258,23 +257,22 @@ TWIN = Twin(
             "rope_parameters": _LLAMA3,
             "tie_word_embeddings": True,
         },
-        "biased": TINY
-        | {
+        "biased": {
             "attention_bias": True,
             "mlp_bias": True,
             "num_key_value_heads": 1,
             "hidden_act": "gelu",
             "eos_token_id": [2, 3],
         },
-        "rotated by the operator": TINY | {"head_dim": 16, "num_key_value_heads": None},
-        "linear": TINY
-        | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
-        "yarn": TINY | {"head_dim": 12, "rope_parameters": _YARN},
-        "longrope": TINY | {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
-        "dynamic": TINY
-        | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}},
-        "mistral": TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
-        "mistral without a window": TINY | {"model_type": "mistral", "sliding_window": None},
+        "rotated by the operator": {"head_dim": 16, "num_key_value_heads": None},
+        "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+        "yarn": {"head_dim": 12, "rope_parameters": _YARN},
+        "longrope": {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
+        "dynamic": {
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}
+        },
+        "mistral": {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
+        "mistral without a window": {"model_type": "mistral", "sliding_window": None},
     },
     references={
         "mistral": "transformers:MistralForCausalLM",

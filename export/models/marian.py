@@ -33,7 +33,7 @@ from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.positions import sinusoids
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
@@ -264,24 +264,24 @@ _TWO_TABLES = {
     "pad_token_id": 49,
     "decoder_start_token_id": 49,
 }
-TWIN = Twin(
-    reference="transformers:MarianMTModel",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:MarianMTModel",
+    _TINY,
+    {
+        "odd": {
             "d_model": 30,
             "encoder_attention_heads": 5,
             "decoder_attention_heads": 3,
             "encoder_layers": 1,
         },
-        "unscaled-relu": _TINY
-        | {"scale_embedding": False, "activation_function": "relu", "decoder_layers": 3},
-        "separate-tables": _TINY
-        | _TWO_TABLES
+        "unscaled-relu": {
+            "scale_embedding": False,
+            "activation_function": "relu",
+            "decoder_layers": 3,
+        },
+        "separate-tables": _TWO_TABLES
         | {"tie_word_embeddings": False, "activation_function": "gelu"},
-        "tied-target": _TINY
-        | _TWO_TABLES
+        "tied-target": _TWO_TABLES
         | {
             "tie_word_embeddings": True,
             "d_model": 36,

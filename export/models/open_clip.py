@@ -23,9 +23,10 @@ from export.architecture import Architecture
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
+from export.layers.block_config import BlockConfig
 from export.layers.heads import Heads
 from export.models import clip, clip_resnet
-from export.models.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower, TowerConfig
+from export.models.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower
 from export.twin import Twin
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -128,11 +129,11 @@ def _read_text_tower(reader: ConfigReader, activation: str) -> TextConfig:
     )
 
 
-def _read_tower(reader: ConfigReader, width: int, heads: int, activation: str) -> TowerConfig:
+def _read_tower(reader: ConfigReader, width: int, heads: int, activation: str) -> BlockConfig:
     norm = reader.values.get("norm_kwargs") or {}
     if set(norm) - {"eps"}:
         raise CheckpointError(f"{reader.place}: norm_kwargs may hold eps only, not {norm!r}")
-    return TowerConfig(
+    return BlockConfig(
         layers=reader.layers("layers", 12),
         heads=Heads(width, heads),
         mlp_width=int(width * reader.number("mlp_ratio", 4.0)),

@@ -28,7 +28,7 @@ from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.twin import Twin
+from export.twin import tiny_twin
 
 OFFSET = 2
 """Rows of the position table before that of position 0."""
@@ -155,26 +155,24 @@ _TINY = {
     "bos_token_id": 2,
     "eos_token_id": 2,
 }
-TWIN = Twin(
-    reference="transformers:OPTForCausalLM",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:OPTForCausalLM",
+    _TINY,
+    {
+        "odd": {
             "hidden_size": 30,
             "num_attention_heads": 3,
             "word_embed_proj_dim": 20,
             "do_layer_norm_before": False,
         },
-        "narrow, norms in front": _TINY | {"word_embed_proj_dim": 12, "ffn_dim": 44},
-        "bare": _TINY
-        | {
+        "narrow, norms in front": {"word_embed_proj_dim": 12, "ffn_dim": 44},
+        "bare": {
             "enable_bias": False,
             "layer_norm_elementwise_affine": False,
             "activation_function": "gelu",
             "tie_word_embeddings": False,
         },
-        "no final norm": _TINY | {"_remove_final_layer_norm": True},
+        "no final norm": {"_remove_final_layer_norm": True},
     },
 )
 

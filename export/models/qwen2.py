@@ -17,7 +17,7 @@ from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.layers.heads import Heads
 from export.models import llama
-from export.twin import Twin
+from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -45,12 +45,11 @@ def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TWIN = Twin(
-    reference="transformers:Qwen2ForCausalLM",
-    configs={
-        "plain": llama.TINY,
-        "odd": llama.TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:Qwen2ForCausalLM",
+    llama.TINY,
+    {
+        "odd": {
             "hidden_size": 36,
             "num_attention_heads": 6,
             "num_key_value_heads": 3,
@@ -61,13 +60,12 @@ TWIN = Twin(
             "max_window_layers": 1,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
-        "listed windows": llama.TINY
-        | {
+        "listed windows": {
             "use_sliding_window": True,
             "sliding_window": 4,
             "layer_types": ["sliding_attention", "full_attention"],
         },
-        "window switched off": llama.TINY | {"sliding_window": 2, "max_window_layers": 0},
+        "window switched off": {"sliding_window": 2, "max_window_layers": 0},
     },
 )
 

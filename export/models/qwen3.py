@@ -15,7 +15,7 @@ from typing import Any
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.models import llama, qwen2
-from export.twin import Twin
+from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -37,12 +37,12 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TWIN = Twin(
-    reference="transformers:Qwen3ForCausalLM",
-    configs={
-        "plain": llama.TINY | {"head_dim": 16},
-        "odd": llama.TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:Qwen3ForCausalLM",
+    llama.TINY,
+    {
+        "plain": {"head_dim": 16},
+        "odd": {
             "hidden_size": 36,
             "num_attention_heads": 6,
             "num_key_value_heads": 3,
@@ -50,8 +50,7 @@ TWIN = Twin(
             "rms_norm_eps": 1e-3,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
-        "biased": llama.TINY
-        | {
+        "biased": {
             "attention_bias": True,
             "head_dim": 12,
             "tie_word_embeddings": True,

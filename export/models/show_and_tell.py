@@ -28,7 +28,7 @@ from export.decoder_graphs.recurrent import StateDecoder, context_graphs
 from export.layers.cells import LSTM, States
 from export.layers.convolutions import ConvolutionalEncoder
 from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -126,12 +126,11 @@ def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TWIN = Twin(
-    reference="tests.export.models.cnn_captioners_paper:ShowAndTell",
-    configs={
-        "plain": TINY,
-        "odd": TINY
-        | {
+TWIN = tiny_twin(
+    "tests.export.models.cnn_captioners_paper:ShowAndTell",
+    TINY,
+    {
+        "odd": {
             "image_size": [18, 26],  # a grid of 5 x 7
             "channels": [4, 6, 5],
             "strides": [2, 1, 2],

@@ -28,7 +28,7 @@ from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.convolutions import ConvolutionalEncoder
 from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import AlignmentSpec, ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -147,12 +147,11 @@ def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY = TINY | {"attention_size": 16}
-TWIN = Twin(
-    reference="tests.export.models.show_attend_tell_paper:Paper",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "tests.export.models.show_attend_tell_paper:Paper",
+    _TINY,
+    {
+        "odd": {
             "image_size": [18, 26],  # a grid of 5 x 7
             "channels": [4, 6, 10],
             "strides": [2, 1, 2],

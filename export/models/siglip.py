@@ -28,12 +28,11 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention import CrossAttention, SelfAttention
+from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models import clip
-from export.models.clip import TowerConfig
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import ImageSpec, Limits, Role
 from inference.bundle.manifest import Tensor as Port
@@ -46,8 +45,8 @@ from inference.errors import CheckpointError
 class Config:
     """Both towers; the image tower's width is E."""
 
-    image_tower: TowerConfig
-    text_tower: TowerConfig
+    image_tower: BlockConfig
+    text_tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
     vocabulary_size: int
@@ -82,22 +81,15 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
 
 
-def _read_tower(reader: ConfigReader) -> TowerConfig:
-    width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    reader.divide(width, heads)
-    return TowerConfig(
-        layers=reader.layers("num_hidden_layers", 12),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("intermediate_size", 3072),
-        activation=reader.text("hidden_act", "gelu_pytorch_tanh"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-6),
-    )
+def _read_tower(reader: ConfigReader) -> BlockConfig:
+    fields = read_blocks(reader, activation="gelu_pytorch_tanh", norm_epsilon=1e-6)
+    return BlockConfig(**fields)
 
 
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def make_block(config: TowerConfig) -> EncoderBlock:
+def make_block(config: BlockConfig) -> EncoderBlock:
     """Self-attention and MLP behind norms; no position is hidden from another."""
     return EncoderBlock(
         SelfAttention(config.heads),
@@ -107,14 +99,14 @@ def make_block(config: TowerConfig) -> EncoderBlock:
     )
 
 
-def _mlp(config: TowerConfig) -> MLP:
+def _mlp(config: BlockConfig) -> MLP:
     return MLP(config.width, config.mlp_width, config.activation)
 
 
 class AttentionPooling(nn.Module):
     """One learned query attends to all patches; an MLP with a residual follows."""
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.zeros(1, 1, config.width))
         self.attention = CrossAttention(config.heads)

@@ -38,7 +38,7 @@ from export.layers.mlp import MLP, GatedMLP
 from export.layers.norm import RMSNorm
 from export.layers.relative import RelativePositions
 from export.tokenizer.languages import prefix_section, translation_prefixes
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
@@ -309,12 +309,11 @@ _TINY = {
     "decoder_start_token_id": 0,
 }
 _PREFIX = {"prefix": "translate English to German: "}
-TWIN = Twin(
-    reference="transformers:T5ForConditionalGeneration",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "transformers:T5ForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
             "d_model": 18,
             "d_kv": 7,
             "num_heads": 5,
@@ -325,15 +324,14 @@ TWIN = Twin(
             "layer_norm_epsilon": 1e-3,
             "task_specific_params": {"translation_en_to_de": _PREFIX},
         },
-        "scaled-gated": _TINY | {"feed_forward_proj": "gated-silu", "d_kv": 12},
-        "published-buckets": _TINY
-        | {
+        "scaled-gated": {"feed_forward_proj": "gated-silu", "d_kv": 12},
+        "published-buckets": {
             "relative_attention_num_buckets": 32,
             "relative_attention_max_distance": 128,
             "num_decoder_layers": 1,
             "layer_norm_epsilon": 1e-5,
         },
-        "mt5": _TINY | {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "num_heads": 6},
+        "mt5": {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "num_heads": 6},
     },
     references={"mt5": "transformers:MT5ForConditionalGeneration"},
     untied={"odd": ("lm_head.weight",), "mt5": ("lm_head.weight",)},

@@ -32,7 +32,7 @@ from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.positions import interleaved_sinusoids
-from export.twin import Twin
+from export.twin import tiny_twin
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -234,19 +234,18 @@ _TINY = {
     "eos_token_id": 0,
     "pad_token_id": 3,
 }
-TWIN = Twin(
-    reference="tests.export.models.transformer_paper:Transformer",
-    configs={
-        "plain": _TINY,
-        "odd": _TINY
-        | {
+TWIN = tiny_twin(
+    "tests.export.models.transformer_paper:Transformer",
+    _TINY,
+    {
+        "odd": {
             "d_model": 30,
             "nhead": 3,
             "num_encoder_layers": 1,
             "num_decoder_layers": 4,
             "final_norm": True,
         },
-        "gelu": _TINY | {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
+        "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
     },
 )
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.attention import SelfAttention
+from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
@@ -31,21 +32,11 @@ from inference.bundle.manifest import ImageSpec
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BlockConfig):
     """The network's part of `config.json`; sizes are (height, width)."""
 
     image: tuple[int, int]
     patch: tuple[int, int]
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -8,7 +8,8 @@ and alone (`docs/architecture.md`, D7, D90).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -362,10 +363,5 @@ def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
         spent[key].append(1000 * (time.perf_counter() - started_s))
         return outputs
 
-    _exhaust(observe(graphs, bundle, timed))
+    deque(observe(graphs, bundle, timed), maxlen=0)
     return {key: round(float(np.median(times)), 3) for key, times in spent.items()}
-
-
-def _exhaust(observations: Iterable[Observation]) -> None:
-    for _ in observations:
-        pass

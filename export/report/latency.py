@@ -38,7 +38,7 @@ def stateless_latencies(run: Run, manifest: Manifest, probe: Probe) -> dict[str,
             feeds = stateless_feeds(graph, manifest, probe, batch, longest)
             return _milliseconds(partial(run, key, feeds))
 
-        return _by_batch(call)
+        return dict(_until_slow(call))
 
     return {key: measured(key) for key in manifest.graphs}
 
@@ -71,10 +71,6 @@ def _forced(request: EngineRequest, tokens: int) -> EngineRequest:
         pixels=request.pixels,
         prompt_ids=request.prompt_ids,
     )
-
-
-def _by_batch(call: Callable[[int], float]) -> Latencies:
-    return dict(_until_slow(call))
 
 
 def _until_slow(call: Callable[[int], float]) -> Iterator[tuple[int, float]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -81,17 +80,15 @@ class Pooling(nn.Module):
 
     def output_width(self, width: int) -> int:
         """D', given D."""
-        widths = [layer.linear.out_features for layer in self.layers if _projects(layer)]
+        widths = [
+            layer.linear.out_features for layer in self.layers if isinstance(layer, Projection)
+        ]
         return widths[-1] if widths else width * len(self.modes)
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), (B,) → (B, D')."""
         parts = [POOLED[mode](hidden, lengths) for mode in self.modes]
         return self.layers(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1))
-
-
-def _projects(layer: nn.Module) -> TypeGuard[Projection]:
-    return isinstance(layer, Projection)
 
 
 def first(hidden: Tensor, lengths: Tensor) -> Tensor:

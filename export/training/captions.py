@@ -8,7 +8,7 @@ weights of an uninterrupted one on the same machine with the same number of thre
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -109,15 +109,7 @@ class HeldOutScore:
 
 def settings(pictures: CaptionedPictures, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
-    return {
-        "task": "caption",
-        "side": recipe.side,
-        "steps": recipe.steps,
-        "seed": recipe.seed,
-        "pieces": recipe.pieces,
-        "held_out": recipe.held_out,
-        "pictures": pictures.fingerprint,
-    }
+    return {"task": "caption", **asdict(recipe), "pictures": pictures.fingerprint}
 
 
 def train(

@@ -9,7 +9,7 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from string import Template
@@ -84,16 +84,8 @@ class HeldOutScore:
 
 def settings(text: ParallelText, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
-    return {
-        "task": "translate",
-        "architecture": recipe.architecture,
-        "languages": list(recipe.languages),
-        "steps": recipe.steps,
-        "seed": recipe.seed,
-        "pieces": recipe.pieces,
-        "held_out": recipe.held_out,
-        "text": text.fingerprint,
-    }
+    own = asdict(recipe) | {"languages": list(recipe.languages)}  # as JSON gives it back
+    return {"task": "translate", **own, "text": text.fingerprint}
 
 
 def train(

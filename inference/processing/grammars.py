@@ -176,7 +176,6 @@ class LlGrammar:
 
     Args:
         matcher: llguidance's, without tokens.
-        vocabulary: Of the model.
         field: The request's field, for errors.
     """
 

@@ -23,16 +23,12 @@ _CLAUSES = (
 _SPACES = re.compile(r"\s+")
 
 
-def _nothing(part: str) -> None:
-    return None
-
-
 def with_parts(
     paragraph: Paragraph,
     fits: Fits,
     kept: Iterable[Span] = (),
     part_fits: Fits | None = None,
-    count: Callable[[str], None] = _nothing,
+    count: Callable[[str], None] = lambda part: None,
 ) -> Paragraph:
     """The paragraph with parts in place of the sentences that do not fit.
 
@@ -100,9 +96,13 @@ def _longest(text: str, fits: Fits) -> int:
 
 def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
     """The best place to cut at, at most `most` characters from the beginning."""
+
+    def is_free(end: int) -> bool:
+        return not any(start < end < stop for start, stop in kept)
+
     for pattern, least in (*((clause, most // 2) for clause in _CLAUSES), (_SPACES, 1)):
         ends = [match.end() for match in pattern.finditer(text, 0, most + 1)]
-        good = (end for end in ends[::-1] if least <= end and not _is_inside(end, kept))
+        good = (end for end in ends[::-1] if least <= end and is_free(end))
         if (last := next(good, None)) is not None:
             return last
     for start, end in kept:
@@ -111,7 +111,3 @@ def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
     while most > 1 and unicodedata.combining(text[most]):
         most -= 1
     return most
-
-
-def _is_inside(place: int, kept: Sequence[Span]) -> bool:
-    return any(start < place < end for start, end in kept)

@@ -65,7 +65,6 @@ def split_sentences(text: str, most: int | None = None) -> Paragraph:
     """A text's sentences, none of them empty; whitespace has none.
 
     Args:
-        text: The text.
         most: Sentences after which the rest of the text is one.
     """
     body = text.strip()

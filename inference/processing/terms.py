@@ -187,7 +187,6 @@ def composed(text: str, field: str = "glossary") -> str:
     """A text in composed characters, in which terms are found.
 
     Args:
-        text: The text.
         field: The request's field of the text, for errors.
 
     Raises:

@@ -33,7 +33,6 @@ class CompiledGraphs:
     """The compiled models of one instance. Used by one thread.
 
     Args:
-        file: The graph.
         config: The model's configuration, as Triton's JSON. Its parameters:
             `intra_op_thread_count`; `inference_precision`, f32 or bf16, of what is not int8.
 

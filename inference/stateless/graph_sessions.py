@@ -44,7 +44,6 @@ class GraphSessions:
     """The sessions of one instance. Used by one thread.
 
     Args:
-        file: The graph.
         config: The model's configuration, as Triton's JSON.
         card: Number of the GPU; None on the CPU.
 

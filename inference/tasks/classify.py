@@ -221,13 +221,11 @@ def _image_items(
     if request.return_attention and attention is not None:
         weights = image_rows(pixels, attention, Role.ATTENTION, calls)
     return tuple(
-        row if isinstance(row, ServingError) else _Item((row,), _row_or_none(weight))
+        row
+        if isinstance(row, ServingError)
+        else _Item((row,), weight if isinstance(weight, Row) else None)
         for row, weight in zip(rows, weights, strict=True)
     )
-
-
-def _row_or_none(row: Row | ServingError | None) -> Row | None:
-    return row if isinstance(row, Row) else None
 
 
 def _text_items(

@@ -51,7 +51,6 @@ class StatelessModel(ABC):
         """The runtime's sessions over a graph.
 
         Args:
-            file: The graph.
             config: The model's configuration, as Triton's JSON.
             card: Number of the GPU; None on the CPU.
 

@@ -25,9 +25,6 @@ _HEADER = struct.Struct("<4s22x2H")
 class Archive:
     """An archive in memory.
 
-    Args:
-        content: Its bytes.
-
     Raises:
         InvalidRequest: not an archive, a damaged or an encrypted one.
         PayloadTooLarge: it would unpack to more than the limit, or has too many files.

@@ -33,9 +33,6 @@ _XHTML = Characters(write=_escaped)
 class Epub:
     """A book; implements `Document`.
 
-    Args:
-        content: Its bytes.
-
     Raises:
         InvalidRequest: not a book, or a damaged one.
         PayloadTooLarge: more than is read.

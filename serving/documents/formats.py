@@ -48,10 +48,6 @@ FORMATS: Mapping[str, Callable[[bytes], Document]] = {
 def read(name: str, content: bytes) -> Document:
     """A file's document.
 
-    Args:
-        name: Its name.
-        content: Its bytes.
-
     Raises:
         InvalidRequest: a format that is not read, or a damaged file.
         PayloadTooLarge: more than is read.

@@ -47,9 +47,7 @@ class Html:
     """A document, or a part of one; implements `Document`.
 
     Args:
-        source: Its text.
         characters: How its text is written.
-        encoding: Of its bytes.
 
     Raises:
         InvalidRequest: a paragraph has too much markup.

@@ -23,8 +23,6 @@ def placed(segment: Inline, translation: str, links: Links | None) -> Inline:
     """The segment's markup around its translation.
 
     Args:
-        segment: The source.
-        translation: Of the segment's text.
         links: Words of the translation x words of the source; None for a plain segment.
     """
     return _Placement(segment.text, translation, links).whole(segment)

@@ -22,7 +22,6 @@ class Office:
     """A document of several parts; implements `Document`.
 
     Args:
-        content: Its bytes.
         parts: Pattern of the names of parts with paragraphs.
         main: A part that each document of the format has.
         vocabulary: Makes how a part's paragraphs are written.

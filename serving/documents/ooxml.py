@@ -221,7 +221,9 @@ def _merged(elements: Sequence[Inline | str]) -> list[Inline | str]:
             and isinstance(before, Inline)
             and element.key.kind == before.key.kind == "run"
             and (
-                not element.text.strip() or not before.text.strip() or _look_alike(before, element)
+                not element.text.strip()
+                or not before.text.strip()
+                or _look(before.key.element) == _look(element.key.element)
             )
         ):
             style = before.key if before.text.strip() or not element.text.strip() else element.key
@@ -229,10 +231,6 @@ def _merged(elements: Sequence[Inline | str]) -> list[Inline | str]:
         else:
             found.append(element)
     return found
-
-
-def _look_alike(one: Inline, other: Inline) -> bool:
-    return _look(one.key.element) == _look(other.key.element)
 
 
 def _look(style: Element | None) -> bytes:

@@ -33,7 +33,6 @@ class XmlPart:
     """An XML document with paragraphs; implements most of `Document`.
 
     Args:
-        content: The document.
         vocabulary: Of its format; it may keep state from one paragraph to the next.
 
     Raises:

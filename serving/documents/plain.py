@@ -39,9 +39,6 @@ def decoded(content: bytes) -> tuple[str, str]:
 class PlainText:
     """A text whose lines are segments; implements `Document`.
 
-    Args:
-        content: Its bytes.
-
     Raises:
         InvalidRequest: an encoding that is not read.
     """
@@ -63,9 +60,6 @@ class Subtitles:
     """SubRip subtitles: the lines of a cue are one text, unless each is another speaker's.
 
     Implements `Document`.
-
-    Args:
-        content: Its bytes.
 
     Raises:
         InvalidRequest: no subtitles, or an encoding that is not read.

@@ -57,6 +57,16 @@ def case(name: str, sent: str, finding: int = 0, **others: object) -> Callable[[
     return register
 
 
+def unprepared(name: str, sent: str, finding: int = 0, **others: object) -> Callable[[Run], Run]:
+    """Register an attack that needs no preparation."""
+
+    def register(run: Run) -> Run:
+        case(name, sent, finding, **others)(lambda _: run)
+        return run
+
+    return register
+
+
 def requests(
     name: str, sent: str, finding: int = 0, at_once: int = 4, times: int = 1, **others: object
 ) -> Callable[[Callable[[random.Random], Sequence[Request]]], None]:

@@ -35,13 +35,11 @@ def write(results: Sequence[Result], workers: int) -> None:
     old, ended, after = rest.partition(end)
     if not found or not ended:
         raise SystemExit(f"{PAGE.name} has no place for the table: {begin} … {end}")
-    rows = {_name_of(row): row for row in [*old.splitlines(), *map(_row, results)] if "`" in row}
+    rows = {
+        row.split("`")[1]: row for row in [*old.splitlines(), *map(_row, results)] if "`" in row
+    }
     known = [rows[name] for name in CASES if name in rows]
     PAGE.write_text(f"{before}{begin}\n" + "\n".join([_HEAD, *known]) + f"\n{end}{after}")
-
-
-def _name_of(row: str) -> str:
-    return row.split("`")[1]
 
 
 def markers(workers: int) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 Json = dict[str, Any]
@@ -157,6 +157,13 @@ def fake_gateway() -> Iterator[str]:
     """The URL of a gateway that lives as long as the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
+    with serving(server) as url:
+        yield url
+
+
+@contextmanager
+def serving(server: HTTPServer) -> Iterator[str]:
+    """The URL of a server, whose thread lives as long as the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.pictures import encoded, noise
 from triptych import images
 from triptych.errors import UnreadableImage
 from triptych.operation import operation
@@ -16,10 +17,7 @@ from triptych.tasks.caption import TASK, CaptionRequest, CaptionResponse
 
 @pytest.fixture
 def png() -> bytes:
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format="PNG")
-    return file.getvalue()
+    return encoded(noise(7, 5))
 
 
 def test_paths_bytes_and_files_are_sent_as_they_are(png: bytes, tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
 from serving.triton import TritonServer
 from tests.serving.triton.tiny import publish_times, settings

@@ -17,6 +17,7 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
 from export.pipeline.cli import export
 from tests.export.twins import make_twin
+from tests.pictures import blocks
 
 NAME = "twin-idefics"
 REPOSITORY = "model_repository"
@@ -86,10 +87,5 @@ def export_interleaved(folder: Path) -> None:
 
 def random_pictures(count: int) -> list[bytes]:
     """PNGs of random blocks, of another size than the model's."""
-    random, pictures = np.random.default_rng(3), []
-    for _ in range(count):
-        blocks = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-        sink = io.BytesIO()
-        Image.fromarray(blocks.repeat(9, 0).repeat(9, 1)).save(sink, "PNG")
-        pictures.append(sink.getvalue())
-    return pictures
+    random = np.random.default_rng(3)
+    return [blocks(random) for _ in range(count)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import struct
 import zlib
 
@@ -12,14 +11,13 @@ import pytest
 from PIL import Image
 
 from tests.e2e.conftest import Stack
+from tests.pictures import encoded
 
 pytestmark = pytest.mark.integration
 
 
-def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> str:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return base64.b64encode(buffer.getvalue()).decode()
+def in_base64(image: Image.Image, kind: str = "PNG", **options: object) -> str:
+    return base64.b64encode(encoded(image, kind, **options)).decode()
 
 
 def png_header(width: int, height: int) -> str:
@@ -30,8 +28,8 @@ def png_header(width: int, height: int) -> str:
     return base64.b64encode(data).decode()
 
 
-PICTURE = encoded(Image.new("RGB", (64, 64), "red"))
-TRUNCATED = base64.b64encode(base64.b64decode(encoded(Image.effect_noise((64, 64), 90)))[:900])
+PICTURE = in_base64(Image.new("RGB", (64, 64), "red"))
+TRUNCATED = base64.b64encode(base64.b64decode(in_base64(Image.effect_noise((64, 64), 90)))[:900])
 
 BAD = {
     "empty text": ("translate", {"texts": [""]}, 422, "texts.0"),
@@ -91,7 +89,7 @@ def test_a_body_that_is_not_json_is_refused(stack: Stack, content: bytes, status
 )
 def test_odd_pictures_are_ordinary_input(stack: Stack, picture: Image.Image) -> None:
     kind = "TIFF" if picture.mode == "CMYK" else "PNG"
-    body = {"images": encoded(picture, kind)}
+    body = {"images": in_base64(picture, kind)}
     answer = httpx.post(f"{stack.url}/v1/caption", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.json()["data"][0]["text"]

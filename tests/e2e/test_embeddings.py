@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from transformers import CLIPModel, CLIPProcessor
 
 from examples.scenes.scores import questions
 from tests.e2e.conftest import CHECKPOINTS, Stack
+from tests.pictures import encoded
 from triptych import Client, GrpcClient, cli
 from triptych.tasks.embed import EmbedResponse
 
@@ -49,12 +49,6 @@ def vectors(response: EmbedResponse) -> np.ndarray:
     return np.array([item.embedding for item in response.data])
 
 
-def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_embeddings_equal_transformers(
     client: Client,
@@ -65,7 +59,7 @@ def test_embeddings_equal_transformers(
 ) -> None:
     asked = client if protocol == "http" else grpc_client
     texts = vectors(asked.embed(TEXTS))
-    pictures = vectors(asked.embed(images=[png(image) for image in images]))
+    pictures = vectors(asked.embed(images=[encoded(image) for image in images]))
     np.testing.assert_allclose(texts, reference["texts"], atol=TOLERANCE)
     np.testing.assert_allclose(pictures, reference["images"], atol=TOLERANCE)
     for found in (texts, pictures):
@@ -93,7 +87,7 @@ def test_command_writes_a_numpy_file(
 def test_vectors_for_the_client_of_openai(
     stack: Stack, images: list[Image.Image], reference: dict[str, np.ndarray]
 ) -> None:
-    files = [base64.b64encode(png(image)).decode() for image in images]
+    files = [base64.b64encode(encoded(image)).decode() for image in images]
     url = f"{stack.url}/v1"
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
         texts = made.embeddings.create(model="example-clip", input=TEXTS)

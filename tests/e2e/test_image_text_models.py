@@ -28,6 +28,7 @@ from transformers import (
 
 from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.export.twins import make_twin
+from tests.pictures import blocks
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -124,7 +125,7 @@ def test_served_captions_are_those_of_transformers(
     name: str, served: Stack, originals: dict[str, tuple[Original, Path]]
 ) -> None:
     original, _ = originals[name]
-    images = [_picture(seed) for seed in range(3)]
+    images = [blocks(np.random.default_rng(seed)) for seed in range(3)]
     with Client(served.url) as http, GrpcClient(served.grpc_address) as grpc:
         for client in (http, grpc):
             for prompt in (None, PROMPT):
@@ -145,7 +146,7 @@ def test_served_scores_of_siglip_are_those_of_transformers(
     served: Stack, originals: dict[str, tuple[Original, Path]]
 ) -> None:
     original, _ = originals["siglip"]
-    image = _picture(7)
+    image = blocks(np.random.default_rng(7))
     texts = original.tokenizer(LABELS, padding="max_length", max_length=12, return_tensors="pt")
     with torch.no_grad():
         output = original.model(texts.input_ids, original.pixels(image))
@@ -182,12 +183,3 @@ def _tokenizer(*, begins: bool) -> PreTrainedTokenizerFast:
         cls_token="[CLS]",
         sep_token="[SEP]",
     )
-
-
-def _picture(seed: int) -> bytes:
-    """A PNG of random blocks, of another size than any model's."""
-    random = np.random.default_rng(seed)
-    blocks = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    sink = io.BytesIO()
-    Image.fromarray(blocks.repeat(9, 0).repeat(9, 1)).save(sink, "PNG")
-    return sink.getvalue()

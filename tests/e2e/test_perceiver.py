@@ -5,7 +5,6 @@ The checkpoints are random, with the tokenizer and the image processor of their 
 
 from __future__ import annotations
 
-import io
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.export.models.perceiver_folders import (
     reference,
     write,
 )
+from tests.pictures import encoded
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -63,11 +63,7 @@ def test_served_bytes_are_those_of_the_pipeline(served: Stack, home: Path) -> No
 def test_served_classes_are_those_of_the_pipeline(served: Stack, home: Path) -> None:
     theirs = reference(home / "scenes", CONVOLVED)
     pictures = [picture(seed) for seed in range(3)]
-    files = []
-    for each in pictures:
-        png = io.BytesIO()
-        each.save(png, "PNG")
-        files.append(png.getvalue())
+    files = list(map(encoded, pictures))
     with Client(served.url) as http, GrpcClient(served.grpc_address) as grpc:
         for client in (http, grpc):
             answer = client.classify(images=files, model="scenes", top_k=3)

@@ -5,7 +5,6 @@ The checkpoints are tiny and random; all are exported and served by one Triton.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 from tests.e2e.conftest import Stack
 from tests.e2e.text_bundles import IMAGES, POSITIONS, TextBundles
 from tests.inference.processing.tokenizer_files import CORPUS, NASTY
+from tests.pictures import encoded
 from triptych import Client, GrpcClient, InvalidRequest, NotFound, cli
 from triptych.tasks.classify import Classes
 from triptych.tasks.tag import Tags
@@ -104,16 +104,10 @@ def picture(seed: int) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 def test_classes_of_images_are_those_of_the_pipeline(client: Client, bundles: TextBundles) -> None:
     pipeline = bundles.pipeline("image-classification", IMAGES)
     images = [picture(seed) for seed in range(3)]
-    data = client.classify(images=[png(image) for image in images], return_attention=True).data
+    data = client.classify(images=[encoded(image) for image in images], return_attention=True).data
     for image, item in zip(images, data, strict=True):
         assert_labels(item, pipeline(image))
         expected = rolled_out(bundles.checkpoints / IMAGES, image)
@@ -277,7 +271,7 @@ def test_json_and_forms_as_documented(tiny_stack: Stack) -> None:
         body = {"pairs": [["a", "b"]], "model": "tiny-classes", "top_k": 2}
         answer = http.post("/v1/classify", json=body).json()
         assert len(answer["data"][0]["labels"]) == 2
-        files = [("images", ("a.png", png(picture(0))))]
+        files = [("images", ("a.png", encoded(picture(0))))]
         answer = http.post("/v1/classify", files=files, data={"top_k": "3"}).json()
         assert answer["model"] == IMAGES
         assert len(answer["data"][0]["labels"]) == 3
@@ -304,4 +298,4 @@ def test_commands_print_their_results(
 
 def test_task_that_no_model_serves_is_unknown(tiny_stack: Stack) -> None:
     with Client(tiny_stack.url) as client, pytest.raises(NotFound, match="no model is served"):
-        client.zero_shot(png(picture(0)), labels=["a"])
+        client.zero_shot(encoded(picture(0)), labels=["a"])

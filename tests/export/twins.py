@@ -115,7 +115,6 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
     """A recipe of a configuration's image size, with numbers that differ everywhere.
 
     Args:
-        name: Of the twin's configuration.
         config: What `read_config` made of it.
     """
     size = declared.size_of(config)

@@ -1,6 +1,5 @@
 """Small models for tasks: words are tokens, images have four pixels a side."""
 
-import io
 import re
 from collections.abc import Sequence
 
@@ -23,6 +22,7 @@ from inference.processing.tokenizer import EncodedText
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of
+from tests.pictures import encoded
 
 
 class WordTokenizer:
@@ -143,9 +143,7 @@ def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> Loade
 
 
 def image_file(colour: str, kind: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (6, 5), colour).save(buffer, kind)
-    return buffer.getvalue()
+    return encoded(Image.new("RGB", (6, 5), colour), kind)
 
 
 def embedded(array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from triptych.base_client import AwaitableClient, BlockingClient
 from triptych.images import Image
 from triptych.messages import Chunk
-from triptych.operation import operation, stream_operation
+from triptych.operation import fields_among, operation, stream_operation
 from triptych.tasks.caption import TASK as CAPTION
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.chat import TASK as CHAT
@@ -96,34 +96,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                CAPTION,
-                CaptionResponse,
-                images=images,
-                prompt=prompt,
-                alternatives=alternatives,
-                return_attention=return_attention,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                model=model,
-            )
-        )
+        return self.send(operation(CAPTION, CaptionResponse, **fields_among(locals())))
 
     def caption_stream(
         self,
@@ -172,26 +145,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                CAPTION,
-                images=images,
-                prompt=prompt,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(CAPTION, **fields_among(locals())))
 
     def chat(
         self,
@@ -260,36 +214,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                CHAT,
-                ChatResponse,
-                messages=messages,
-                stop=stop,
-                logprobs=logprobs,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.send(operation(CHAT, ChatResponse, **fields_among(locals())))
 
     def chat_stream(
         self,
@@ -348,30 +273,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                CHAT,
-                messages=messages,
-                stop=stop,
-                logprobs=logprobs,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(CHAT, **fields_among(locals())))
 
     def classify(
         self,
@@ -407,20 +309,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                CLASSIFY,
-                ClassifyResponse,
-                texts=texts,
-                pairs=pairs,
-                images=images,
-                top_k=top_k,
-                function_to_apply=function_to_apply,
-                stride=stride,
-                return_attention=return_attention,
-                model=model,
-            )
-        )
+        return self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
 
     def embed(
         self,
@@ -448,18 +337,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                EMBED,
-                EmbedResponse,
-                texts=texts,
-                images=images,
-                normalize=normalize,
-                prompt_name=prompt_name,
-                prompt=prompt,
-                model=model,
-            )
-        )
+        return self.send(operation(EMBED, EmbedResponse, **fields_among(locals())))
 
     def fill_mask(
         self,
@@ -486,11 +364,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                FILL_MASK, FillMaskResponse, texts=texts, targets=targets, top_k=top_k, model=model
-            )
-        )
+        return self.send(operation(FILL_MASK, FillMaskResponse, **fields_among(locals())))
 
     def generate(
         self,
@@ -572,40 +446,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                GENERATE,
-                GenerateResponse,
-                prompts=prompts,
-                images=images,
-                instruction=instruction,
-                examples=examples,
-                stop=stop,
-                logprobs=logprobs,
-                echo=echo,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.send(operation(GENERATE, GenerateResponse, **fields_among(locals())))
 
     def generate_stream(
         self,
@@ -669,33 +510,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                GENERATE,
-                prompts=prompts,
-                images=images,
-                instruction=instruction,
-                examples=examples,
-                stop=stop,
-                logprobs=logprobs,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(GENERATE, **fields_among(locals())))
 
     def rerank(
         self,
@@ -725,19 +540,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                RERANK,
-                RerankResponse,
-                query=query,
-                documents=documents,
-                top_k=top_k,
-                top_n=top_n,
-                return_documents=return_documents,
-                truncate=truncate,
-                model=model,
-            )
-        )
+        return self.send(operation(RERANK, RerankResponse, **fields_among(locals())))
 
     def score(
         self,
@@ -768,18 +571,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                SCORE,
-                ScoreResponse,
-                targets=targets,
-                texts=texts,
-                images=images,
-                with_end=with_end,
-                logprobs=logprobs,
-                model=model,
-            )
-        )
+        return self.send(operation(SCORE, ScoreResponse, **fields_among(locals())))
 
     def tag(
         self,
@@ -811,17 +603,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                TAG,
-                TagResponse,
-                texts=texts,
-                aggregation=aggregation,
-                return_outside=return_outside,
-                stride=stride,
-                model=model,
-            )
-        )
+        return self.send(operation(TAG, TagResponse, **fields_among(locals())))
 
     def translate(
         self,
@@ -873,28 +655,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                TRANSLATE,
-                TranslateResponse,
-                texts=texts,
-                source=source,
-                target=target,
-                glossary=glossary,
-                glossary_name=glossary_name,
-                do_not_translate=do_not_translate,
-                do_not_translate_kinds=do_not_translate_kinds,
-                divide_long_sentences=divide_long_sentences,
-                n=n,
-                alternatives=alternatives,
-                max_new_tokens=max_new_tokens,
-                return_attention=return_attention,
-                return_alignment=return_alignment,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                model=model,
-            )
-        )
+        return self.send(operation(TRANSLATE, TranslateResponse, **fields_among(locals())))
 
     def translate_stream(
         self,
@@ -936,21 +697,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                TRANSLATE,
-                texts=texts,
-                source=source,
-                target=target,
-                glossary=glossary,
-                glossary_name=glossary_name,
-                do_not_translate=do_not_translate,
-                do_not_translate_kinds=do_not_translate_kinds,
-                divide_long_sentences=divide_long_sentences,
-                max_new_tokens=max_new_tokens,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(TRANSLATE, **fields_among(locals())))
 
     def zero_shot(
         self,
@@ -976,17 +723,7 @@ class BlockingMethods(BlockingClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return self.send(
-            operation(
-                ZERO_SHOT,
-                ZeroShotResponse,
-                images=images,
-                labels=labels,
-                templates=templates,
-                top_k=top_k,
-                model=model,
-            )
-        )
+        return self.send(operation(ZERO_SHOT, ZeroShotResponse, **fields_among(locals())))
 
 
 class AwaitableMethods(AwaitableClient):
@@ -1053,34 +790,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                CAPTION,
-                CaptionResponse,
-                images=images,
-                prompt=prompt,
-                alternatives=alternatives,
-                return_attention=return_attention,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                model=model,
-            )
-        )
+        return await self.send(operation(CAPTION, CaptionResponse, **fields_among(locals())))
 
     def caption_stream(
         self,
@@ -1129,26 +839,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                CAPTION,
-                images=images,
-                prompt=prompt,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(CAPTION, **fields_among(locals())))
 
     async def chat(
         self,
@@ -1217,36 +908,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                CHAT,
-                ChatResponse,
-                messages=messages,
-                stop=stop,
-                logprobs=logprobs,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return await self.send(operation(CHAT, ChatResponse, **fields_among(locals())))
 
     def chat_stream(
         self,
@@ -1305,30 +967,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                CHAT,
-                messages=messages,
-                stop=stop,
-                logprobs=logprobs,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(CHAT, **fields_among(locals())))
 
     async def classify(
         self,
@@ -1364,20 +1003,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                CLASSIFY,
-                ClassifyResponse,
-                texts=texts,
-                pairs=pairs,
-                images=images,
-                top_k=top_k,
-                function_to_apply=function_to_apply,
-                stride=stride,
-                return_attention=return_attention,
-                model=model,
-            )
-        )
+        return await self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
 
     async def embed(
         self,
@@ -1405,18 +1031,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                EMBED,
-                EmbedResponse,
-                texts=texts,
-                images=images,
-                normalize=normalize,
-                prompt_name=prompt_name,
-                prompt=prompt,
-                model=model,
-            )
-        )
+        return await self.send(operation(EMBED, EmbedResponse, **fields_among(locals())))
 
     async def fill_mask(
         self,
@@ -1443,11 +1058,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                FILL_MASK, FillMaskResponse, texts=texts, targets=targets, top_k=top_k, model=model
-            )
-        )
+        return await self.send(operation(FILL_MASK, FillMaskResponse, **fields_among(locals())))
 
     async def generate(
         self,
@@ -1529,40 +1140,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                GENERATE,
-                GenerateResponse,
-                prompts=prompts,
-                images=images,
-                instruction=instruction,
-                examples=examples,
-                stop=stop,
-                logprobs=logprobs,
-                echo=echo,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                best_of=best_of,
-                early_stopping=early_stopping,
-                n=n,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return await self.send(operation(GENERATE, GenerateResponse, **fields_among(locals())))
 
     def generate_stream(
         self,
@@ -1626,33 +1204,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                GENERATE,
-                prompts=prompts,
-                images=images,
-                instruction=instruction,
-                examples=examples,
-                stop=stop,
-                logprobs=logprobs,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                no_repeat_ngram_size=no_repeat_ngram_size,
-                choices=choices,
-                regex=regex,
-                json_schema=json_schema,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(GENERATE, **fields_among(locals())))
 
     async def rerank(
         self,
@@ -1682,19 +1234,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                RERANK,
-                RerankResponse,
-                query=query,
-                documents=documents,
-                top_k=top_k,
-                top_n=top_n,
-                return_documents=return_documents,
-                truncate=truncate,
-                model=model,
-            )
-        )
+        return await self.send(operation(RERANK, RerankResponse, **fields_among(locals())))
 
     async def score(
         self,
@@ -1725,18 +1265,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                SCORE,
-                ScoreResponse,
-                targets=targets,
-                texts=texts,
-                images=images,
-                with_end=with_end,
-                logprobs=logprobs,
-                model=model,
-            )
-        )
+        return await self.send(operation(SCORE, ScoreResponse, **fields_among(locals())))
 
     async def tag(
         self,
@@ -1768,17 +1297,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                TAG,
-                TagResponse,
-                texts=texts,
-                aggregation=aggregation,
-                return_outside=return_outside,
-                stride=stride,
-                model=model,
-            )
-        )
+        return await self.send(operation(TAG, TagResponse, **fields_among(locals())))
 
     async def translate(
         self,
@@ -1830,28 +1349,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                TRANSLATE,
-                TranslateResponse,
-                texts=texts,
-                source=source,
-                target=target,
-                glossary=glossary,
-                glossary_name=glossary_name,
-                do_not_translate=do_not_translate,
-                do_not_translate_kinds=do_not_translate_kinds,
-                divide_long_sentences=divide_long_sentences,
-                n=n,
-                alternatives=alternatives,
-                max_new_tokens=max_new_tokens,
-                return_attention=return_attention,
-                return_alignment=return_alignment,
-                num_beams=num_beams,
-                length_penalty=length_penalty,
-                model=model,
-            )
-        )
+        return await self.send(operation(TRANSLATE, TranslateResponse, **fields_among(locals())))
 
     def translate_stream(
         self,
@@ -1893,21 +1391,7 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
-        return self.stream(
-            stream_operation(
-                TRANSLATE,
-                texts=texts,
-                source=source,
-                target=target,
-                glossary=glossary,
-                glossary_name=glossary_name,
-                do_not_translate=do_not_translate,
-                do_not_translate_kinds=do_not_translate_kinds,
-                divide_long_sentences=divide_long_sentences,
-                max_new_tokens=max_new_tokens,
-                model=model,
-            )
-        )
+        return self.stream(stream_operation(TRANSLATE, **fields_among(locals())))
 
     async def zero_shot(
         self,
@@ -1933,14 +1417,4 @@ class AwaitableMethods(AwaitableClient):
         Raises:
             TriptychError: See `triptych.errors`.
         """
-        return await self.send(
-            operation(
-                ZERO_SHOT,
-                ZeroShotResponse,
-                images=images,
-                labels=labels,
-                templates=templates,
-                top_k=top_k,
-                model=model,
-            )
-        )
+        return await self.send(operation(ZERO_SHOT, ZeroShotResponse, **fields_among(locals())))

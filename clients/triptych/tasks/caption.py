@@ -13,7 +13,7 @@ from triptych.messages import (
     StreamRequest,
     earlier_name_of,
 )
-from triptych.parameters import Beams, OutputParameters
+from triptych.parameters import Beams, OutputParameters, optional
 from triptych.task import Command, Task
 
 
@@ -25,10 +25,10 @@ class CaptionRequest(StreamRequest, OutputParameters):
     """
 
     images: OneOrMany = Field(description="Base64 or data URIs.")
-    prompt: str | None = Field(default=None, description="First words of the caption.")
+    prompt: str | None = optional("First words of the caption.")
     alternatives: Beams | None = earlier_name_of("n")
-    return_attention: bool | None = Field(
-        default=None, description="Return the attention of each token over the image patches."
+    return_attention: bool | None = optional(
+        "Return the attention of each token over the image patches."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from triptych.messages import Generation, Message, Response, StreamRequest
-from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs
+from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs, optional
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
 
@@ -46,12 +46,9 @@ class ChatRequest(StreamRequest, StructureParameters, OutputParameters):
     messages: list[ChatMessage] = Field(
         min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, in order."
     )
-    stop: OneOrManyStops | None = Field(
-        default=None, description="Stop strings; the answer ends before the first one."
-    )
-    logprobs: TopLogProbs | None = Field(
-        default=None,
-        description="Return log-probabilities of the tokens, and of this many most likely ones.",
+    stop: OneOrManyStops | None = optional("Stop strings; the answer ends before the first one.")
+    logprobs: TopLogProbs | None = optional(
+        "Return log-probabilities of the tokens, and of this many most likely ones."
     )
 
 

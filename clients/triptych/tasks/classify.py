@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.parameters import Stride
+from triptych.parameters import Stride, optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -45,22 +45,17 @@ class ClassifyRequest(Request):
     label is then the mean of its scores in all windows.
     """
 
-    texts: OneOrMany | None = Field(default=None, description="Texts to classify.")
-    pairs: list[Pair] | None = Field(
-        default=None, min_length=1, description="Pairs of texts, each a list of two in JSON."
-    )
-    images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
+    texts: OneOrMany | None = optional("Texts to classify.")
+    pairs: list[Pair] | None = optional("Pairs of texts, each a list of two in JSON.", min_length=1)
+    images: OneOrMany | None = optional("Base64 or data URIs.")
     top_k: int = Field(
         default=DEFAULT_TOP_K, ge=1, le=MAX_TOP_K, description="Number of labels, at most."
     )
-    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = Field(
-        default=None,
-        description="softmax, sigmoid or none: how logits become scores; the model's by default.",
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = optional(
+        "softmax, sigmoid or none: how logits become scores; the model's by default."
     )
     stride: Stride | None = None
-    return_attention: bool | None = Field(
-        default=None, description="Return which parts of an image the class depends on."
-    )
+    return_attention: bool | None = optional("Return which parts of an image the class depends on.")
 
     @model_validator(mode="after")
     def _one_kind_of_input(self) -> Self:
@@ -80,8 +75,8 @@ class Classes(Item):
     """The labels of one text, pair or image, best first."""
 
     labels: list[ClassScore] | None = None
-    attention: list[list[float]] | None = Field(
-        default=None, description="Rows of image patches; the weights of all patches sum to 1."
+    attention: list[list[float]] | None = optional(
+        "Rows of image patches; the weights of all patches sum to 1."
     )
 
 

@@ -9,22 +9,21 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from triptych.messages import Item, OneOrMany, Request, Response
+from triptych.parameters import optional
 from triptych.task import Command, Task
 
 
 class EmbedRequest(Request):
     """Request of `embed`: `texts` or `images`; as multipart, `images` are files, the rest text."""
 
-    texts: OneOrMany | None = Field(default=None, description="Texts to embed.")
-    images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
+    texts: OneOrMany | None = optional("Texts to embed.")
+    images: OneOrMany | None = optional("Base64 or data URIs.")
     normalize: bool = Field(
         default=True,
         description="Scale embeddings to unit length; false for models whose graphs do not.",
     )
-    prompt_name: str | None = Field(
-        default=None, description="The model's prompt of this name is put before each text."
-    )
-    prompt: str | None = Field(default=None, description="Put before each text.")
+    prompt_name: str | None = optional("The model's prompt of this name is put before each text.")
+    prompt: str | None = optional("Put before each text.")
 
     @model_validator(mode="after")
     def _one_kind_of_input(self) -> Self:

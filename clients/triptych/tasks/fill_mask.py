@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response, as_list
+from triptych.parameters import optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -28,8 +29,8 @@ class FillMaskRequest(Request):
     """
 
     texts: OneOrMany = Field(description="Texts with the model's mask token.")
-    targets: OneOrManyTargets | None = Field(
-        default=None, description="Score these tokens only; each is one token of the model."
+    targets: OneOrManyTargets | None = optional(
+        "Score these tokens only; each is one token of the model."
     )
     top_k: int = Field(
         default=5, ge=1, le=MAX_TOP_K, description="Number of tokens for each mask, at most."

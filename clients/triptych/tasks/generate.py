@@ -13,6 +13,7 @@ from triptych.parameters import (
     Stop,
     StructureParameters,
     TopLogProbs,
+    optional,
 )
 from triptych.task import Command, Task
 
@@ -44,26 +45,16 @@ class GenerateRequest(StreamRequest, StructureParameters, OutputParameters):
     """
 
     prompts: OneOrMany = Field(description="Texts to continue.")
-    images: OneOrMany | None = Field(
-        default=None, description="Base64 or data URIs, one for each place in the texts."
+    images: OneOrMany | None = optional("Base64 or data URIs, one for each place in the texts.")
+    instruction: str | None = optional("Task description, placed before the examples.")
+    examples: list[Example] | None = optional("Solved examples, in order.", max_length=MAX_EXAMPLES)
+    stop: OneOrManyStops | None = optional("Stop strings; the output ends before the first one.")
+    logprobs: TopLogProbs | None = optional(
+        "Return log-probabilities of the tokens, and of this many most likely ones."
     )
-    instruction: str | None = Field(
-        default=None, description="Task description, placed before the examples."
-    )
-    examples: list[Example] | None = Field(
-        default=None, max_length=MAX_EXAMPLES, description="Solved examples, in order."
-    )
-    stop: OneOrManyStops | None = Field(
-        default=None, description="Stop strings; the output ends before the first one."
-    )
-    logprobs: TopLogProbs | None = Field(
-        default=None,
-        description="Return log-probabilities of the tokens, and of this many most likely ones.",
-    )
-    echo: bool | None = Field(
-        default=None,
-        description="Return the prompt before each output, and with `logprobs` its tokens' "
-        "log-probabilities as `prompt_logprobs`.",
+    echo: bool | None = optional(
+        "Return the prompt before each output, and with `logprobs` its tokens' "
+        "log-probabilities as `prompt_logprobs`."
     )
 
 

@@ -16,6 +16,7 @@ from triptych.messages import (
     Response,
     earlier_name_of,
 )
+from triptych.parameters import optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -31,9 +32,7 @@ class RerankRequest(Request):
     documents: list[str] = Field(
         min_length=1, max_length=MAX_DOCUMENTS, description="Texts to rank."
     )
-    top_k: Documents | None = Field(
-        default=None, description="Return only this many, the best ones."
-    )
+    top_k: Documents | None = optional("Return only this many, the best ones.")
     top_n: Documents | None = earlier_name_of("top_k")
     return_documents: bool = Field(default=False, description="Return the documents' texts.")
     truncate: bool = Field(

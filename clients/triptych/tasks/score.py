@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from triptych.messages import Item, OneOrMany, Request, Response, TokenLogprob
-from triptych.parameters import TopLogProbs
+from triptych.parameters import TopLogProbs, optional
 from triptych.task import Command, Task
 
 
@@ -19,31 +19,21 @@ class ScoreRequest(Request):
     """
 
     targets: OneOrMany = Field(description="Texts to score, as outputs of the model.")
-    texts: OneOrMany | None = Field(
-        default=None, description="Sources or prompts: one for all targets, or one for each."
+    texts: OneOrMany | None = optional("Sources or prompts: one for all targets, or one for each.")
+    images: OneOrMany | None = optional("Images: one for all targets, or one for each.")
+    with_end: bool | None = optional(
+        "Score the end token too; by default of translators and captioners."
     )
-    images: OneOrMany | None = Field(
-        default=None, description="Images: one for all targets, or one for each."
-    )
-    with_end: bool | None = Field(
-        default=None,
-        description="Score the end token too; by default of translators and captioners.",
-    )
-    logprobs: TopLogProbs | None = Field(
-        default=None,
-        description="Return log-probabilities of the tokens, and of this many most likely ones.",
+    logprobs: TopLogProbs | None = optional(
+        "Return log-probabilities of the tokens, and of this many most likely ones."
     )
 
 
 class Score(Item):
     """The score of one target."""
 
-    score: float | None = Field(
-        default=None, description="Sum of the tokens' log-probabilities, natural logarithm."
-    )
-    tokens: int | None = Field(
-        default=None, description="Tokens scored, the end token included if it is."
-    )
+    score: float | None = optional("Sum of the tokens' log-probabilities, natural logarithm.")
+    tokens: int | None = optional("Tokens scored, the end token included if it is.")
     logprobs: list[TokenLogprob] | None = None
 
 

@@ -17,7 +17,7 @@ from triptych.messages import (
     as_list,
     earlier_name_of,
 )
-from triptych.parameters import BeamParameters, Beams, NewTokens
+from triptych.parameters import BeamParameters, Beams, NewTokens, optional
 from triptych.task import Command, Task
 
 MAX_TERMS = 1000
@@ -36,44 +36,29 @@ class TranslateRequest(StreamRequest, BeamParameters):
     """Request of `translate`."""
 
     texts: OneOrMany = Field(description="Paragraphs; split into sentences and rejoined.")
-    source: str | None = Field(
-        default=None, description="Source language: ISO 639, e.g. es, or the model's own code."
+    source: str | None = optional("Source language: ISO 639, e.g. es, or the model's own code.")
+    target: str | None = optional("Target language: ISO 639, e.g. en, or the model's own code.")
+    glossary: Glossary | None = optional("Term of the source to its rendering in the translation.")
+    glossary_name: Name | None = optional(
+        "A glossary that is stored under this name; the terms of `glossary` count before its own."
     )
-    target: str | None = Field(
-        default=None, description="Target language: ISO 639, e.g. en, or the model's own code."
+    do_not_translate: OneOrManyTexts | None = optional(
+        "Texts that are copied as they are: names, codes, placeholders."
     )
-    glossary: Glossary | None = Field(
-        default=None, description="Term of the source to its rendering in the translation."
+    do_not_translate_kinds: OneOrManyKinds | None = optional(
+        "Kinds of text that are copied: urls, emails, placeholders, tags."
     )
-    glossary_name: Name | None = Field(
-        default=None,
-        description="A glossary that is stored under this name; the terms of `glossary` count "
-        "before its own.",
+    divide_long_sentences: bool | None = optional(
+        "Translate a sentence that is longer than the model takes in parts, divided at "
+        "clauses or spaces, instead of refusing it."
     )
-    do_not_translate: OneOrManyTexts | None = Field(
-        default=None,
-        description="Texts that are copied as they are: names, codes, placeholders.",
-    )
-    do_not_translate_kinds: OneOrManyKinds | None = Field(
-        default=None,
-        description="Kinds of text that are copied: urls, emails, placeholders, tags.",
-    )
-    divide_long_sentences: bool | None = Field(
-        default=None,
-        description="Translate a sentence that is longer than the model takes in parts, divided at "
-        "clauses or spaces, instead of refusing it.",
-    )
-    n: Beams | None = Field(
-        default=None, description="Number of translations per text, best first."
-    )
+    n: Beams | None = optional("Number of translations per text, best first.")
     alternatives: Beams | None = earlier_name_of("n")
-    max_new_tokens: NewTokens | None = Field(
-        default=None,
-        description="Maximum number of generated tokens of each sentence, the end token included.",
+    max_new_tokens: NewTokens | None = optional(
+        "Maximum number of generated tokens of each sentence, the end token included."
     )
-    return_attention: bool | None = Field(
-        default=None,
-        description="Return the attention of each token over the source tokens, as `alignment`.",
+    return_attention: bool | None = optional(
+        "Return the attention of each token over the source tokens, as `alignment`."
     )
     return_alignment: bool | None = earlier_name_of("return_attention")
 

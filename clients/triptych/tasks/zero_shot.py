@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
+from triptych.parameters import optional
 from triptych.task import Command, Task
 
 MAX_LABELS = 1000
@@ -22,17 +23,15 @@ class ZeroShotRequest(Request):
     labels: list[str] = Field(
         min_length=1, max_length=MAX_LABELS, description="Classes to choose from."
     )
-    templates: list[str] | None = Field(
-        default=None,
+    templates: list[str] | None = optional(
+        f"Each contains {{}}; several are averaged. Default: {DEFAULT_TEMPLATE!r}.",
         min_length=1,
         max_length=MAX_TEMPLATES,
-        description=f"Each contains {{}}; several are averaged. Default: {DEFAULT_TEMPLATE!r}.",
     )
-    top_k: int | None = Field(
-        default=None,
+    top_k: int | None = optional(
+        "Return only this many labels, the best ones; scores stay those among all.",
         ge=1,
         le=MAX_LABELS,
-        description="Return only this many labels, the best ones; scores stay those among all.",
     )
 
 

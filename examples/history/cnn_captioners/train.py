@@ -32,7 +32,12 @@ from examples.scenes.scores import (
     swapped_caption_match,
 )
 from examples.show_attend_tell.soft_captioner import text
-from examples.training.checkpoint_folder import run_line, write_card
+from examples.training.checkpoint_folder import (
+    run_line,
+    swap_words_flag,
+    training_flags,
+    write_card,
+)
 from examples.training.loop import Recipe, pixel_tensor, train
 from export.training.captioner import IGNORED
 
@@ -43,23 +48,8 @@ _MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 
 def main() -> None:
     """Trains, saves, scores and describes the checkpoints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=700, help="training steps (%(default)s)")
-    parser.add_argument(
-        "--swap-words",
-        type=float,
-        default=0.1,
-        metavar="SHARE",
-        help="share of wrong attributes in the decoders' input (%(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=SYSTEMS[0].folder.parent,
-        metavar="DIR",
-        help="folder for the checkpoints' folders (%(default)s)",
-    )
+    parser = training_flags(__doc__, SYSTEMS[0].folder.parent, steps=700)
+    swap_words_flag(parser, 0.1)
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     tokenizer = GPT2Tokenizer.from_pretrained(SHARED_FROM)

@@ -4,7 +4,7 @@ The function under test is a plain callable, so that one measure serves PyTorch,
 All pictures' combinations of attributes are withheld from training.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -12,6 +12,7 @@ from PIL import Image
 
 from examples.history.flamingo.picture_episodes import Episode, Pool, questions
 from examples.texts.bindings import Split
+from examples.training.share import share_equal
 
 SHOTS = (0, 2, 4, 8)
 TEST_COUNT, TEST_SEED = 200, 7
@@ -49,7 +50,7 @@ def accuracy(
 ) -> float:
     """Share of questions with both words right."""
     asked = picture_questions(shots, split, count, seed)
-    return _share_equal(answer_all(asked), [one.answer for one in asked])
+    return share_equal(answer_all(asked), [one.answer for one in asked])
 
 
 def swapped_accuracy(
@@ -61,7 +62,7 @@ def swapped_accuracy(
         replace(one, images=(*one.images[:-1], other.images[-1]))
         for one, other in zip(asked, asked[1:] + asked[:1], strict=True)
     ]
-    return _share_equal(answer_all(foreign), [one.answer for one in asked])
+    return share_equal(answer_all(foreign), [one.answer for one in asked])
 
 
 def picture_questions(
@@ -75,8 +76,3 @@ def picture_questions(
 @cache
 def _withheld_pictures(seed: int) -> Pool:
     return Pool.drawn("heldout", _PICTURES, seed)
-
-
-def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
-    pairs = zip(answers, truths, strict=True)
-    return sum(answer == truth for answer, truth in pairs) / len(truths)

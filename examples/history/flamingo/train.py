@@ -9,7 +9,6 @@ frozen, their latents computed once, and the layers between the words learn to r
 
 import argparse
 import time
-from pathlib import Path
 
 import torch
 
@@ -19,7 +18,7 @@ from examples.history.flamingo.lessons import Lessons
 from examples.history.flamingo.model import build_model, build_recipe, build_tokenizer
 from examples.history.flamingo.picture_episodes import Pool
 from examples.history.flamingo.tower import AttributeTask, copy_tower
-from examples.training.checkpoint_folder import run_line, save_half
+from examples.training.checkpoint_folder import run_line, save_half, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.history.flamingo.train"
@@ -61,26 +60,13 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--steps", type=int, default=1500, help="training steps on episodes (%(default)s)"
-    )
+    parser = training_flags(__doc__, OUTPUT, 1500, "training steps on episodes")
     parser.add_argument(
         "--picture-steps",
         type=int,
         default=1600,
         metavar="N",
         help="training steps before them, on attributes of pictures (%(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=OUTPUT,
-        metavar="DIR",
-        help="folder to write the checkpoint into",
     )
     return parser.parse_args()
 

@@ -10,7 +10,6 @@ what the ViT computes from its patches; then all of it learns the classes.
 import argparse
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from examples.history.perceiver.card import write_card
 from examples.history.perceiver.initialisation import initialise_from_vit
 from examples.scenes.patch_labels import labelled_images
 from examples.scenes.rendering import SIDE
-from examples.training.checkpoint_folder import run_line, runs_of, save_half
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, pixel_tensor, train
 from examples.vit.largest_thing import CLASSES
 from examples.vit.train import OUTPUT as VIT
@@ -70,15 +69,10 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m examples.history.perceiver.train`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = training_flags(__doc__, OUTPUT, 1500, "steps of the second stage")
     parser.add_argument(
         "--reading-steps", type=int, default=700, help="steps of the first stage (%(default)s)"
     )
-    parser.add_argument("--steps", type=int, default=1500, help="of the second (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
     return parser.parse_args()
 
 
@@ -86,7 +80,6 @@ def build_model(vit: Any, layers: Sequence[int]) -> PerceiverForImageClassificat
     """An untrained network with a latent for each token of a ViT.
 
     Args:
-        vit: Its configuration.
         layers: Those of its layers that will be between the latents.
     """
     config = PerceiverConfig(

@@ -10,7 +10,6 @@ the masked positions are decoded.
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,7 +22,7 @@ from examples.history.perceiver_text.card import write_card
 from examples.history.perceiver_text.initialisation import SPACING, initialise_places
 from examples.history.perceiver_text.scores import MOST_BYTES, WORD
 from examples.texts.grammar import sentences
-from examples.training.checkpoint_folder import run_line, runs_of, save_half
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.history.perceiver_text.train"
@@ -59,13 +58,8 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m examples.history.perceiver_text.train`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=4500, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser = training_flags(__doc__, OUTPUT, 4500)
     parser.add_argument("--resume", action="store_true", help="continue from the saved weights")
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
     return parser.parse_args()
 
 

@@ -76,7 +76,6 @@ class LogitsProcessors:
     """One request's rules, prepared to be applied once per row and step.
 
     Args:
-        rules: The rules.
         grammar: What the output matches. A row with one has processors of its own, whose
             `finish_reason` is called once for each token in turn.
 

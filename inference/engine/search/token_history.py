@@ -21,7 +21,6 @@ class TokenHistory:
     A token costs the same however many there are; an edit copies one cell for each distinct token.
 
     Args:
-        rules: Of the request.
         prompt: The decoder's tokens before the first generated one.
 
     Attributes:

@@ -44,7 +44,6 @@ def check_call(budget: Budget, name: str, value: Any, args: Sequence[Any]) -> No
     """Raises SecurityError where a method of a text, or a filter, would make too much.
 
     Args:
-        budget: The rendering's.
         name: The method's or the filter's.
         value: The text, or what the filter is applied to.
         args: All arguments, named ones too.

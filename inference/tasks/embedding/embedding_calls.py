@@ -34,7 +34,6 @@ class EmbeddingCalls:
         """Encode one text unless its embedding is cached or it was added before.
 
         Args:
-            text: The text.
             name: The request's field that it comes from.
             what: Follows the field in an error, e.g. " in its template".
 

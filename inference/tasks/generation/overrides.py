@@ -91,7 +91,6 @@ def structured(
     Args:
         options: Of a call.
         parameters: The request.
-        stops: Its own stop strings.
         allows_space: A space that is not shown may stand in front of an output.
 
     Raises:

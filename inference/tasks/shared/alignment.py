@@ -35,7 +35,6 @@ def weights_of(
     """(rows, columns) of a hypothesis' alignment, padding cut off.
 
     Args:
-        alignment: Of the model.
         rows: Number of output tokens.
         columns: Number of source tokens.
         last: Number of positions at the end that count: image patches follow the others.

@@ -37,7 +37,6 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
     """A batch of one for a stateless part; None if the bundle has no such part.
 
     Args:
-        model: The model.
         takes: TOKENS or PIXELS.
         returns: The output.
     """

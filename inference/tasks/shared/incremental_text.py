@@ -14,7 +14,6 @@ class IncrementalText:
     """The text of one sequence, as far as it is certain, until its end or a stop string.
 
     Args:
-        tokenizer: The model's.
         stops: The text ends before the first of these.
         begins_with: Token ids at the beginning of the text that were not generated.
         trim: Filter of the text, applied before stop strings are searched.

@@ -40,8 +40,6 @@ def buckets(
 
     Args:
         sequences: Token ids, none longer than `limit`.
-        pad: The padding token.
-        limit: The model's maximum length.
         width: The length that all are padded to, where the graph takes one only.
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)

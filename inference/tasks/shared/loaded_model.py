@@ -127,9 +127,7 @@ class LoadedModel:
         """Raises TooLong for a text that `encode` would refuse unread.
 
         Args:
-            length: Its characters.
             field: The request's field of the text.
-            limits: The gateway's.
         """
         check_characters(length, field, self._most_tokens(limits))
 
@@ -166,9 +164,7 @@ class LoadedModel:
         """A text, or a pair of texts, for a stateless part.
 
         Args:
-            text: The text.
             field: The request's field that it comes from.
-            limits: The gateway's.
             second: The second text of a pair.
             what: Follows the field in an error, e.g. " in its template".
             with_offsets: Also return where the tokens lie.
@@ -221,9 +217,7 @@ def check_characters(length: int, field: str, tokens: int) -> None:
     """Raises TooLong for a text that is far over the limit, before anything reads it.
 
     Args:
-        length: Its characters.
         field: The request's field of the text.
-        tokens: The limit.
     """
     characters = tokens * CHARACTERS_PER_TOKEN
     if length > characters:

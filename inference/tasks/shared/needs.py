@@ -60,11 +60,10 @@ def labelled(section: str) -> Need:
     return Need("one label for each of its scores", is_met)
 
 
-def _generates(manifest: Manifest) -> bool:
-    return manifest.generator is not None and manifest.generation is not None
-
-
-GENERATOR = Need("a generator with its defaults", _generates)
+GENERATOR = Need(
+    "a generator with its defaults",
+    lambda manifest: manifest.generator is not None and manifest.generation is not None,
+)
 TOKENIZER = Need("a tokenizer", lambda manifest: manifest.tokenizer is not None)
 ONE_LANGUAGE = Need(
     "no tokens that choose languages",

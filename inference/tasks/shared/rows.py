@@ -26,8 +26,6 @@ class Row:
         """This row of an output, without the batch dimension.
 
         Args:
-            outcomes: Of the plan's calls.
-            role: The output's.
             length: Entries of the first dimension to return, where the rest is padding.
 
         Raises:

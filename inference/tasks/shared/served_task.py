@@ -94,7 +94,6 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
             request: Validated; its `images` are placeholders.
             images: The images, in the request's order; empty for requests without.
             model: The model that serves it.
-            limits: The gateway's.
 
         Raises:
             ServingError: the request as a whole is refused, or none of its items is valid.
@@ -149,7 +148,6 @@ def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, T
     """The tasks that a bundle serves and their sections: the manifest's, then the implied ones.
 
     Args:
-        manifest: The bundle's.
         tasks: All tasks, by name.
 
     Raises:

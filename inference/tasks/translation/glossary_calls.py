@@ -130,11 +130,7 @@ def with_terms(
     """Adds the calls of a sentence to `calls`.
 
     Args:
-        sentence: The sentence.
-        ids: Its source tokens.
         options: Of a plain call.
-        direction: Of the translation.
-        model: The model.
         calls: All calls of the request.
 
     Raises:

@@ -76,11 +76,9 @@ def divided(
     """The paragraph and its sentences, with their terms.
 
     Args:
-        text: The paragraph.
         index: Finds the terms.
         speller: Writes them.
         field: The request's field of the text, for errors.
-        limits: The gateway's.
         most: The tokens that a sentence may have; longer ones are divided.
 
     Raises:
@@ -146,7 +144,6 @@ def check_tokens(least: int, field: str, limits: TaskLimits, what: str = "") -> 
     Args:
         least: Tokens that it has at least.
         field: The request's field of the text.
-        limits: The gateway's.
         what: How they were counted, for the error.
     """
     if least > limits.max_input_tokens:

@@ -70,7 +70,6 @@ def placed(
         ids: Output tokens.
         weights: (tokens, S) their attention to the source.
         terms: In the order of the source.
-        tokenizer: The model's.
     """
     text, pieces = tokenizer.decode(ids), tokenizer.pieces(ids)
     words = _words(ids, text, tokenizer)

@@ -20,7 +20,7 @@ from inference.errors import (
     Unavailable,
 )
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.counts import Counts, LocalCounts, Usage
 from serving.gateway.admission.fair_turns import FairTurns
 from triptych.task import IMAGES
 
@@ -113,13 +113,13 @@ class Admission:
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
         key = _name(KEY.get())
-        self._counts.add(key, requests=1)
+        self._counts.add(key, Usage(requests=1))
         try:
             self.check(counted=1)
             with self._abortable(task):
                 yield
         finally:
-            self._counts.add(key, requests=-1)
+            self._counts.add(key, Usage(requests=-1))
 
     @contextmanager
     def _abortable(self, task: asyncio.Task[Any]) -> Iterator[None]:
@@ -174,12 +174,12 @@ class Admission:
                 f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
                 "send several requests"
             )
-        self._counts.add(_name(key), tokens=tokens)
+        self._counts.add(_name(key), Usage(tokens=tokens))
         try:
             self._check_tokens(key, tokens)
             yield
         finally:
-            self._counts.add(_name(key), tokens=-tokens)
+            self._counts.add(_name(key), Usage(tokens=-tokens))
 
     def _check_tokens(self, key: ApiKey | None, counted: int) -> None:
         """Refuse tokens that are counted already, if they are too many."""
@@ -215,21 +215,21 @@ class Admission:
         def reserve(pixels: int) -> None:
             nonlocal held
             more = max(0, pixels - held)
-            self._counts.add(_name(key), pixels=more)
+            self._counts.add(_name(key), Usage(pixels=more))
             try:
                 if key is not None and (limit := key.max_concurrent_pixels) is not None:
                     own = self._counts.of_key(key.name).pixels
                     _check_pixels(pixels, own, limit, "with this key ")
                 _check_pixels(pixels, self._counts.total().pixels, self._max_pixels)
             except ServingError:
-                self._counts.add(_name(key), pixels=-more)
+                self._counts.add(_name(key), Usage(pixels=-more))
                 raise
             held += more
 
         try:
             yield reserve
         finally:
-            self._counts.add(_name(key), pixels=-held)
+            self._counts.add(_name(key), Usage(pixels=-held))
 
     @contextmanager
     def body(self) -> Iterator[Reserve]:
@@ -245,8 +245,8 @@ class Admission:
         def hold(key: str | None, size: int) -> None:
             nonlocal owner, held
             if size != held or key != owner:
-                self._counts.add(key, bytes=size)
-                self._counts.add(owner, bytes=-held)
+                self._counts.add(key, Usage(bytes=size))
+                self._counts.add(owner, Usage(bytes=-held))
                 owner, held = key, size
 
         def reserve(size: int) -> None:

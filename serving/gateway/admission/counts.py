@@ -22,6 +22,13 @@ class Usage:
     pixels: int = 0
     bytes: int = 0
 
+    def add(self, other: Usage) -> None:
+        """Add another's numbers."""
+        self.requests += other.requests
+        self.tokens += other.tokens
+        self.pixels += other.pixels
+        self.bytes += other.bytes
+
 
 class Turns(Protocol):
     """A bounded number of turns, given first come, first served."""
@@ -42,23 +49,11 @@ class Counts(Protocol):
     too much: of two processes that count at the same moment at least one sees the other.
     """
 
-    def add(
-        self,
-        key: str | None,
-        *,
-        requests: int = 0,
-        tokens: int = 0,
-        pixels: int = 0,
-        bytes: int = 0,
-    ) -> None:
+    def add(self, key: str | None, usage: Usage) -> None:
         """Count, or take back with negative numbers.
 
         Args:
             key: Name of the API key whose share this is, if there is one.
-            requests: To add.
-            tokens: To add.
-            pixels: To add.
-            bytes: To add.
         """
         ...
 
@@ -91,28 +86,14 @@ class LocalCounts:
         self._keys: dict[str, Usage] = {}
         """By name; of those that have requests."""
 
-    def add(
-        self,
-        key: str | None,
-        *,
-        requests: int = 0,
-        tokens: int = 0,
-        pixels: int = 0,
-        bytes: int = 0,
-    ) -> None:
+    def add(self, key: str | None, usage: Usage) -> None:
         """Count, or take back."""
-        self._total.requests += requests
-        self._total.tokens += tokens
-        self._total.pixels += pixels
-        self._total.bytes += bytes
+        self._total.add(usage)
         if key is None:
             return
-        usage = self._keys.setdefault(key, Usage())
-        usage.requests += requests
-        usage.tokens += tokens
-        usage.pixels += pixels
-        usage.bytes += bytes
-        if usage == Usage():
+        own = self._keys.setdefault(key, Usage())
+        own.add(usage)
+        if own == Usage():
             del self._keys[key]
 
     def total(self) -> Usage:

@@ -34,8 +34,6 @@ class TaskThreads:
 
         Args:
             size: Of the work; None: small, but not small enough for the event loop.
-            work: A function.
-            arguments: Its arguments.
         """
         threads = self._large if (size or 0) > LARGE else self._small
         abandoned, context = threading.Event(), copy_context()

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 from inference.errors import InvalidRequest
 from triptych.messages import ItemError
 
-STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 MAX_DIMENSIONS = 65_536
 
 

@@ -31,16 +31,11 @@ from serving.gateway.http.bodies import read_message
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk, ErrorBody, ErrorResponse, ModelList
 
 _DONE = b"data: [DONE]\n\n"
-_STREAM_HEADERS = {
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",  # nginx would collect the events
-}
 
 
 class NativeStream:
@@ -69,6 +64,8 @@ class NativeDialect:
     Args:
         keys: Required of every request, if there are any.
     """
+
+    shows_timings = True
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -113,17 +110,13 @@ class NativeDialect:
         message, images = await read_message(request, declaration.request, service)
         return TaskRequest(task, message, declaration.path, images)
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """The response message as JSON."""
-        response = _json(answer.response)
-        response.headers.update(_timing_headers(answer.timings))
-        return response
+        return _json(response)
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[NativeStream, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> NativeStream:
         """Server-sent events."""
-        return NativeStream(), _STREAM_HEADERS | (_timing_headers(timings) if timings else {})
+        return NativeStream()
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": {"type": …, "message": …, "field": …}}` with the error's status."""
@@ -141,15 +134,6 @@ class NativeDialect:
 def _error_body(error: ServingError) -> str:
     body = ErrorBody(type=error.wire, message=error.message, field=error.field)
     return ErrorResponse(error=body).model_dump_json(exclude_none=True)
-
-
-def _timing_headers(timings: Timings) -> dict[str, str]:
-    """Milliseconds, so that a slow response shows its own cause."""
-    return {
-        "x-tokenization-time": f"{timings.tokenization_s * 1000:.1f}",
-        "x-queue-time": f"{timings.queue_s * 1000:.1f}",
-        "x-inference-time": f"{timings.inference_s * 1000:.1f}",
-    }
 
 
 def _json(message: BaseModel) -> Response:

@@ -127,7 +127,8 @@ class GrpcTasks:
                     raise InvalidRequest(
                         f"this method does not stream: call {method}Stream", field="stream"
                     )
-                return (await self._service.answer(parsed)).response
+                response, _ = await self._service.answer(parsed)
+                return response
 
             return await self._respond(method, data, work, context)
 
@@ -222,7 +223,6 @@ class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Refuses a call without its key before its message is read.
 
     Args:
-        handlers: Of the methods.
         service: Has the keys.
     """
 

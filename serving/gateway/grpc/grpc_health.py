@@ -24,7 +24,6 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """The service, with the same readiness as `/ready`.
 
     Args:
-        readiness: The check.
         service: Name of the service beside "" whose status is given.
     """
 

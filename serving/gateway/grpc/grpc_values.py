@@ -18,8 +18,6 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
     the parser refuses them. Messages of requests have no packed numbers.
 
     Args:
-        data: The serialized message.
-        descriptor: Its type.
         most: Where the count may end.
     """
     count, position = 0, 0

@@ -10,9 +10,8 @@ from starlette.datastructures import Headers
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk
 
 
@@ -49,6 +48,9 @@ class Routes(Protocol):
 class Dialect(Routes, Protocol):
     """One HTTP API whose requests are one of a task each: its routes call `respond`."""
 
+    shows_timings: bool
+    """Whether responses have headers that show where their time went."""
+
     def authorise(self, headers: Headers) -> None:
         """Check a request before its body is read.
 
@@ -66,12 +68,10 @@ class Dialect(Routes, Protocol):
         """
         ...
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A complete response."""
         ...
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[StreamRenderer, dict[str, str]]:
-        """The form of a streamed response, and its headers."""
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
+        """The form of a streamed response."""
         ...

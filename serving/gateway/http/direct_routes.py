@@ -22,8 +22,6 @@ class DirectRoutes:
     """ASGI middleware; every other request goes to the application.
 
     Args:
-        app: The application.
-        routes: Those of the dialects.
         render_error: Responses of requests that failed.
     """
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import Request, Response
+import logging
+from collections.abc import Mapping
 
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from inference.errors import InternalError, ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.http.dialect import Dialect
+from serving.gateway.http.dialect import Dialect, StreamRenderer
 from serving.gateway.http.disconnect import unless_disconnected
-from serving.gateway.http.event_stream import EventStream
+from serving.gateway.http.middleware import FAILURE
+from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
@@ -24,8 +30,10 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     parsed = await service.completed(await dialect.parse(request, task, service))
     if parsed.streams:
         return await _streamed(dialect, request, parsed, service.stream(parsed))
-    answer = await unless_disconnected(request.receive, service.answer(parsed))
-    return dialect.render_answer(parsed, answer)
+    answer, timings = await unless_disconnected(request.receive, service.answer(parsed))
+    response = dialect.render_answer(parsed, answer)
+    response.headers.update(_timing_headers(dialect, timings))
+    return response
 
 
 async def _streamed(
@@ -37,5 +45,69 @@ async def _streamed(
     except BaseException:
         await stream.close()
         raise
-    renderer, headers = dialect.render_stream(parsed, stream.timings)
-    return EventStream(stream, renderer, headers)
+    headers = _timing_headers(dialect, stream.timings)
+    return EventStream(stream, dialect.render_stream(parsed), headers)
+
+
+def _timing_headers(dialect: Dialect, timings: Timings | None) -> dict[str, str]:
+    """Milliseconds, so that a slow response shows its own cause."""
+    if timings is None or not dialect.shows_timings:
+        return {}
+    return {
+        "x-tokenization-time": f"{timings.tokenization_s * 1000:.1f}",
+        "x-queue-time": f"{timings.queue_s * 1000:.1f}",
+        "x-inference-time": f"{timings.inference_s * 1000:.1f}",
+    }
+
+
+_HEADERS = {
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # nginx would collect the events
+}
+log = logging.getLogger(__name__)
+
+
+class EventStream(Response):
+    """Sends chunks as they are produced; chunks that are ready together share one write.
+
+    Args:
+        headers: Of the response, beside those of every stream.
+    """
+
+    def __init__(
+        self, stream: ChunkStream, renderer: StreamRenderer, headers: Mapping[str, str]
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.media_type = renderer.media_type
+        self._stream = stream
+        self._renderer = renderer
+        self.init_headers({**_HEADERS, **headers})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the end, or until the client disconnects: that ends the work."""
+        try:
+            await unless_disconnected(receive, self._send(scope, send))
+        finally:
+            await self._stream.close()
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        headers = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **headers})
+        try:
+            async for chunks in self._stream.batches():
+                body = self._renderer.chunks(chunks)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            last = self._renderer.end()
+        except Exception as raised:  # the protocol's edge: the status has been sent
+            error = _as_ours(raised)
+            scope[FAILURE] = error.wire
+            last = self._renderer.error(error)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _as_ours(error: Exception) -> ServingError:
+    if isinstance(error, ServingError):
+        return error
+    log.error("bug in a stream", exc_info=error)
+    return InternalError("the gateway failed: its log has the cause")

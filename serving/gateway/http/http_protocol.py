@@ -73,7 +73,6 @@ class Connections:
         """Close what has stalled; call it every second.
 
         Args:
-            connections: Those that are open.
             now_s: Time of the event loop.
         """
         for connection in list(connections):
@@ -101,7 +100,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     Args:
         shared: The limits, and all connections.
-        arguments: Of uvicorn's protocol.
     """
 
     flow: PacedFlow

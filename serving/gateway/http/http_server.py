@@ -21,10 +21,6 @@ _TICKS = 10
 class HttpServer(uvicorn.Server):
     """uvicorn with limits on connections, and without its signal handlers, which raise the signal
     again once it has stopped.
-
-    Args:
-        app: The ASGI application.
-        connections: The limits.
     """
 
     def __init__(self, app: Any, connections: Connections) -> None:

@@ -28,7 +28,6 @@ class KeyGate:
     """ASGI middleware that requires a key of every path, but for probes and the page.
 
     Args:
-        app: The application.
         keys: There is at least one.
         dialects: The routes that check the key themselves, each in its own form.
         render_error: Responses of refused requests.

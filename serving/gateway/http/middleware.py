@@ -56,7 +56,6 @@ class Middleware:
     """ASGI middleware.
 
     Args:
-        app: The application.
         metrics: Requests are counted there.
         payload_limit: Maximum size of a body in bytes.
         body: Reservation of the bytes of one body.
@@ -161,7 +160,6 @@ def _limited(receive: Receive, limit: int, declared: int, reserve: Reserve) -> R
     """`receive` that refuses a body over the limit: unread if declared so, else while reading.
 
     Args:
-        receive: The request's.
         limit: Of one body, in bytes.
         declared: Size of the body, if the header has it.
         reserve: Refuses what exceeds the limit of all bodies.

@@ -101,7 +101,6 @@ def install(
 
     Args:
         app: The application, all its routes added.
-        tasks: Their requests.
         further: Requests of other dialects.
         has_key: Whether some routes require a key.
         has_origin_gate: Whether hosts and sites are refused, on every path.

@@ -34,7 +34,6 @@ class OriginGate:
     """ASGI middleware.
 
     Args:
-        app: The application.
         settings: Names of the gateway, and sites that browsers may call it from.
         render_error: Responses of refused requests.
     """

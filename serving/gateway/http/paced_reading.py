@@ -42,8 +42,6 @@ class PacedFlow(FlowControl):
     """uvicorn's flow control of one connection, which reads on in its turn.
 
     Args:
-        transport: The connection.
-        loop: Its event loop.
         pace: Shared by all connections.
     """
 

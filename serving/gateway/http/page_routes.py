@@ -110,7 +110,6 @@ def respond_with_asset(
     """A file, or 304 where the browser has it.
 
     Args:
-        asset: The file.
         request: May name the version that the browser has.
         policy: Content security policy of the page that the file belongs to.
     """

@@ -16,7 +16,17 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from serving.gateway.observability.timings import Timings
+
+@dataclass(frozen=True)
+class Timings:
+    """Where a request's time went."""
+
+    tokenization_s: float
+    queue_s: float
+    """The longest wait of one of its calls."""
+    inference_s: float
+    """From the start of its first call to the last outcome; of a stream, to the first chunk."""
+
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -132,7 +142,6 @@ class Metrics:
         """Record a call to a stateless model (of Triton).
 
         Args:
-            model: Its name.
             rows: Of the call.
             calls: Calls of requests that it was made of.
         """

@@ -35,13 +35,10 @@ def record(
     """Count a request and log it.
 
     Args:
-        metrics: The gateway's.
         route: Label of the metrics.
         duration_s: Of the whole request.
         failure: Name of the error, CANCELLED, or None.
         trace: The request's; its ids are logged.
-        level: Of the log line.
-        fields: Of the log line.
     """
     metrics.answered(route, duration_s, failure)
     common = {"route": route, "error": failure, "duration_ms": round(duration_s * 1000, 1)}

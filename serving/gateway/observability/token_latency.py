@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.trace_context import TRACE
 
 
@@ -63,7 +62,6 @@ class RequestTimes:
     Args:
         metrics: Token times are recorded there.
         route: Label of the metrics.
-        limit_s: The time it has.
     """
 
     def __init__(self, metrics: Metrics, route: str, limit_s: float) -> None:

@@ -84,11 +84,7 @@ def _state(given: Sequence[str]) -> str:
 
 
 class Trace:
-    """The trace of one request; without an exporter, its client's context, passed on unchanged.
-
-    Attributes:
-        context: The current span's.
-    """
+    """The trace of one request; without an exporter, its client's context, passed on unchanged."""
 
     def __init__(self, context: TraceContext) -> None:
         self.context = context

@@ -31,10 +31,8 @@ class Attempt:
     """The calls of a plan for a whole response: one that fails leaves the others alone.
 
     Args:
-        plan: The plan.
         runner: Runs its calls.
         admission: Gives their turns.
-        times: Of the request.
 
     Attributes:
         sent_s: When the calls were sent.
@@ -107,9 +105,6 @@ class Attempt:
         """Generate a sequence that has its turn.
 
         Args:
-            number: Of the call.
-            call: The call.
-            span: Of the call.
             sent_s: When its turn began.
 
         Returns:
@@ -134,10 +129,8 @@ class StreamAttempt(Attempt):
     """The calls of a plan for a stream: their chunks are sent as they arrive.
 
     Args:
-        plan: The plan.
         runner: Runs its calls.
         admission: Gives their turns.
-        times: Of the request.
         stream: Takes the chunks.
     """
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from inference.tasks.shared.streaming import merged
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Timings
 from triptych.messages import Chunk
 
 MAX_UNREAD = 1024

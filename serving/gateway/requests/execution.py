@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from inference.errors import DeadlineExceeded, Unavailable
 from inference.tasks.shared.model_calls import Call
@@ -19,18 +19,16 @@ from serving.gateway.admission.auth import KEY
 from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.admission.task_threads import TaskThreads
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.token_latency import RequestTimes
 from serving.gateway.requests.attempt import Attempt, StreamAttempt
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.task_request import Answer
+from serving.gateway.requests.task_request import TaskResponse
 from serving.gateway.triton_client.inference import Inference
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
-from triptych.messages import Response
 
 T = TypeVar("T")
 
@@ -107,8 +105,6 @@ class Execution:
 
         Args:
             size: Size of the work (`INLINE_LIMIT`, `task_threads.LARGE`); None: between both.
-            work: A function.
-            arguments: Its arguments.
         """
         if size is not None and size <= INLINE_LIMIT:
             return work(*arguments)
@@ -124,7 +120,6 @@ class Execution:
         Args:
             expected_s: Seconds that it will take, about.
             work: A function of a module.
-            arguments: Its arguments.
 
         Raises:
             InvalidRequest: it takes more than it may.
@@ -144,8 +139,8 @@ class Execution:
         self._refuse_if_draining()
         self._admission.check()
 
-    async def answer(self, preparation: Preparation) -> Answer:
-        """The response of one request.
+    async def answer(self, preparation: Preparation) -> tuple[TaskResponse, Timings]:
+        """The response of one request, and where its time went.
 
         Raises:
             ServingError: refused, out of time, or no item succeeded.
@@ -154,7 +149,7 @@ class Execution:
         with self._admitted() as reserve:
             response, timings = await self._run(preparation, reserve)
         assert response is not None
-        return Answer(response, timings)
+        return response, timings
 
     def stream(self, preparation: Preparation) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
@@ -192,7 +187,7 @@ class Execution:
 
     async def _run(
         self, preparation: Preparation, reserve: Reserve, stream: ChunkStream | None = None
-    ) -> tuple[Response[Any] | None, Timings]:
+    ) -> tuple[TaskResponse | None, Timings]:
         """Plan a request and run its calls, again if Triton does not have their version any more.
 
         Returns:

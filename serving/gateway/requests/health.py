@@ -34,7 +34,6 @@ class Readiness:
     """The check behind `/ready` and gRPC health; all callers of a second share one.
 
     Args:
-        service: Its models are checked.
         read_stats: Reads the engines' statistics, by model (of Triton).
         clock: Seconds.
         keep_s: Time for which the result of a check is returned to further callers.

@@ -18,14 +18,14 @@ from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import Keys
 from serving.gateway.admission.counts import Counts
-from serving.gateway.observability.metrics import Metrics
+from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.execution import Execution, Preparation
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from serving.gateway.triton_client.inference import Inference
 from serving.settings.gateway_settings import GatewaySettings
 from triptych.messages import ModelList
@@ -43,7 +43,6 @@ class Service:
     """The tasks of a gateway's models. Lives on one event loop.
 
     Args:
-        catalog: The models.
         inference: Runs them; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
@@ -84,8 +83,8 @@ class Service:
         stored = await self.glossaries.terms(name)
         return replace(request, message=request.task.with_stored(request.message, stored))
 
-    async def answer(self, request: TaskRequest) -> Answer:
-        """The response of a request.
+    async def answer(self, request: TaskRequest) -> tuple[TaskResponse, Timings]:
+        """The response of a request, and where its time went.
 
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.

@@ -1,15 +1,16 @@
-"""Task requests as every protocol hands them to the service, and what they get back."""
+"""Task requests as every protocol passes them to the service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.observability.timings import Timings
 from triptych.messages import Request, Response
+
+TaskResponse: TypeAlias = Response[Any]
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,3 @@ class TaskRequest:
     def streams(self) -> bool:
         """Whether the message requests a stream."""
         return bool(getattr(self.message, "stream", None))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A response and its timings."""
-
-    response: Response[Any]
-    timings: Timings

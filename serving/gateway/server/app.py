@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from inference.tasks import TASKS
 from serving.gateway.dialects import huggingface, libretranslate, openai
+from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.http import openapi
@@ -56,8 +57,8 @@ def create_app(
     others: dict[DialectName, Sequence[Routes]] = {
         "openai": openai.dialects(service.keys),
         "huggingface": huggingface.dialects(service.keys),
-        "tgi": huggingface.tgi_dialects(service.keys),
-        "tei": huggingface.tei_dialects(service.keys),
+        "tgi": [path(service.keys) for path in TGI_PATHS],
+        "tei": [path(service.keys) for path in TEI_PATHS],
         "libretranslate": libretranslate.dialects(service.keys, downloads),
     }
     dialects: list[Routes] = [

@@ -42,30 +42,19 @@ class SharedCounts:
         """Name of a key → its row; kept while rows are left, also if the key is not in use."""
         self._barrier = threading.Lock()
 
-    def add(
-        self,
-        key: str | None,
-        *,
-        requests: int = 0,
-        tokens: int = 0,
-        pixels: int = 0,
-        bytes: int = 0,
-    ) -> None:
+    def add(self, key: str | None, usage: Usage) -> None:
         """Count in this worker's slot, or take back."""
-        if requests:
-            self._words[self._requests[self._number]] += requests
-        if tokens:
-            self._words[self._tokens[self._number]] += tokens
-        if pixels:
-            self._words[self._pixels[self._number]] += pixels
-        if bytes:
-            self._words[self._bytes[self._number]] += bytes
-        if key is not None:
-            row = self._row(key)
-            row[KeyField.REQUESTS] += requests
-            row[KeyField.TOKENS] += tokens
-            row[KeyField.PIXELS] += pixels
-            row[KeyField.BYTES] += bytes
+        row = None if key is None else self._row(key)
+        for places, field, number in (
+            (self._requests, KeyField.REQUESTS, usage.requests),
+            (self._tokens, KeyField.TOKENS, usage.tokens),
+            (self._pixels, KeyField.PIXELS, usage.pixels),
+            (self._bytes, KeyField.BYTES, usage.bytes),
+        ):
+            if number:
+                self._words[places[self._number]] += number
+                if row is not None:
+                    row[field] += number
         with self._barrier:  # POSIX: taking a semaphore synchronizes memory (XBD 4.12)
             pass
 

@@ -82,7 +82,6 @@ class Segment:
 
         Args:
             worker: Its number, from 0.
-            field: Of its slot.
         """
         return worker * self._size + field
 

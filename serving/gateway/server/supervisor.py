@@ -73,7 +73,6 @@ class Supervisor:
     """Runs the workers of one gateway.
 
     Args:
-        settings: Of the gateway.
         folder: Of this run; empty.
         http_socket: Listens.
         grpc_socket: Keeps the port.

@@ -23,7 +23,6 @@ class WorkerProcess:
 
     Args:
         process: The child.
-        segment: The workers' shared memory.
         number: The worker's, from 0.
     """
 

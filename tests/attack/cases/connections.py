@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack, first_status
-from tests.attack.case import Run, case
+from tests.attack.case import Run, case, unprepared
 
 _MB = 1_000_000
 _LARGE = b"x" * 1_000_000
@@ -24,13 +24,12 @@ def _endless(first: bytes, piece: bytes, times: int) -> Iterator[bytes]:
     yield from itertools.repeat(piece, times)
 
 
-@case("header-large", "4 headers of 100 MB, without a key", finding=1, seconds=12, is_short=True)
-def _large_header(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        head = attack.head("/health", "x-large: ", method="GET", is_keyed=False).rstrip()
-        attack.at_once([lambda: attack.raw(_endless(head, _LARGE, 100))] * 4, at_once=2)
-
-    return run
+@unprepared(
+    "header-large", "4 headers of 100 MB, without a key", finding=1, seconds=12, is_short=True
+)
+def _large_header(attack: Attack) -> None:
+    head = attack.head("/health", "x-large: ", method="GET", is_keyed=False).rstrip()
+    attack.at_once([lambda: attack.raw(_endless(head, _LARGE, 100))] * 4, at_once=2)
 
 
 @case("headers-many", "4 times 400,000 headers, without a key", finding=1)
@@ -44,32 +43,23 @@ def _many_headers(_: random.Random) -> Run:
     return run
 
 
-@case("url-large", "4 URLs of 50 MB, without a key", finding=1)
-def _large_url(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        attack.at_once([lambda: attack.raw(_endless(b"GET /", _LARGE, 50))] * 4, at_once=2)
-
-    return run
+@unprepared("url-large", "4 URLs of 50 MB, without a key", finding=1)
+def _large_url(attack: Attack) -> None:
+    attack.at_once([lambda: attack.raw(_endless(b"GET /", _LARGE, 50))] * 4, at_once=2)
 
 
-@case("trailer-large", "a chunked body with 100 MB of trailers", seconds=8)
-def _trailers(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        head = attack.head("/v1/translate", "transfer-encoding: chunked", "content-type: text/json")
-        first = head + b"\r\n1\r\n{\r\n0\r\nx-trailer: "
-        attack.at_once([lambda: attack.raw(_endless(first, _LARGE, 100))] * 4, at_once=2)
-
-    return run
+@unprepared("trailer-large", "a chunked body with 100 MB of trailers", seconds=8)
+def _trailers(attack: Attack) -> None:
+    head = attack.head("/v1/translate", "transfer-encoding: chunked", "content-type: text/json")
+    first = head + b"\r\n1\r\n{\r\n0\r\nx-trailer: "
+    attack.at_once([lambda: attack.raw(_endless(first, _LARGE, 100))] * 4, at_once=2)
 
 
-@case("chunk-extension-large", "a chunk with an extension of 100 MB")
-def _chunk_extension(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        head = attack.head("/v1/translate", "transfer-encoding: chunked")
-        first = head + b"\r\n1;x="
-        attack.at_once([lambda: attack.raw(_endless(first, _LARGE, 100))] * 4, at_once=2)
-
-    return run
+@unprepared("chunk-extension-large", "a chunk with an extension of 100 MB")
+def _chunk_extension(attack: Attack) -> None:
+    head = attack.head("/v1/translate", "transfer-encoding: chunked")
+    first = head + b"\r\n1;x="
+    attack.at_once([lambda: attack.raw(_endless(first, _LARGE, 100))] * 4, at_once=2)
 
 
 @case("line-breaks", "8 connections with 400 MB of line breaks before a request")
@@ -102,14 +92,11 @@ def _keyless_bodies(_: random.Random) -> Run:
     return run
 
 
-@case("bodies-keyed", "100 bodies of 19.9 MB with a key, none of them complete, kept open")
-def _keyed_bodies(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        lines = ("content-type: application/json", "content-length: 19900001")
-        head = attack.head("/v1/translate", *lines) + b"\r\n"
-        _pour(attack, [head] * 100, 19_900_000)
-
-    return run
+@unprepared("bodies-keyed", "100 bodies of 19.9 MB with a key, none of them complete, kept open")
+def _keyed_bodies(attack: Attack) -> None:
+    lines = ("content-type: application/json", "content-length: 19900001")
+    head = attack.head("/v1/translate", *lines) + b"\r\n"
+    _pour(attack, [head] * 100, 19_900_000)
 
 
 def _pour(attack: Attack, heads: list[bytes], size: int) -> None:
@@ -140,27 +127,24 @@ def _pour(attack: Attack, heads: list[bytes], size: int) -> None:
     attack.wait()
 
 
-@case(
+@unprepared(
     "connections-half-sent",
     "3000 requests without a key whose header does not end",
     finding=2,
     seconds=8,
 )
-def _half_sent(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        _allow_files()
-        head = attack.head("/translate", "x-a: ", is_keyed=False).rstrip()
-        for _ in range(3000):
-            if attack.is_over:
-                break
-            try:
-                attack.connect().sendall(head)
-                attack.count(OPEN)
-            except OSError:
-                attack.count(CLOSED)
-        attack.wait()
-
-    return run
+def _half_sent(attack: Attack) -> None:
+    _allow_files()
+    head = attack.head("/translate", "x-a: ", is_keyed=False).rstrip()
+    for _ in range(3000):
+        if attack.is_over:
+            break
+        try:
+            attack.connect().sendall(head)
+            attack.count(OPEN)
+        except OSError:
+            attack.count(CLOSED)
+    attack.wait()
 
 
 def _allow_files() -> None:
@@ -168,35 +152,32 @@ def _allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
 
 
-@case(
+@unprepared(
     "trickle",
     "60 connections that send a byte each second: of a header, of a body, of a body after 100",
     finding=2,
     seconds=32,
 )
-def _trickle(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        lines = ("content-type: application/json", "content-length: 5000")
-        whole = attack.head("/v1/translate", *lines)
-        starts = (
-            attack.head("/v1/translate", "x-a: ").rstrip(),
-            whole + b"\r\n",
-            whole + b"expect: 100-continue\r\n\r\n",
-        )
-        opened = []
-        for number in range(60):
-            made = attack.connect()
-            made.sendall(starts[number % 3])
-            made.setblocking(False)
-            opened.append(made)
-        while opened and not attack.is_over:
-            time.sleep(1)
-            opened = [made for made in opened if _takes(made, b"x")]
-        attack.count(CLOSED, 60 - len(opened))
-        if opened:
-            attack.fail(f"{len(opened)} of 60 connections are open after {32} s")
-
-    return run
+def _trickle(attack: Attack) -> None:
+    lines = ("content-type: application/json", "content-length: 5000")
+    whole = attack.head("/v1/translate", *lines)
+    starts = (
+        attack.head("/v1/translate", "x-a: ").rstrip(),
+        whole + b"\r\n",
+        whole + b"expect: 100-continue\r\n\r\n",
+    )
+    opened = []
+    for number in range(60):
+        made = attack.connect()
+        made.sendall(starts[number % 3])
+        made.setblocking(False)
+        opened.append(made)
+    while opened and not attack.is_over:
+        time.sleep(1)
+        opened = [made for made in opened if _takes(made, b"x")]
+    attack.count(CLOSED, 60 - len(opened))
+    if opened:
+        attack.fail(f"{len(opened)} of 60 connections are open after {32} s")
 
 
 def _takes(made: socket.socket, piece: bytes) -> bool:
@@ -212,28 +193,22 @@ def _takes(made: socket.socket, piece: bytes) -> bool:
     return False
 
 
-@case("idle", "1500 connections that send nothing, opened again and again", seconds=8)
-def _idle(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        _allow_files()
-        while not attack.is_over:
-            made = [attack.connect() for _ in range(500)]
-            attack.count(OPEN, len(made))
-            time.sleep(0.5)
-            if attack.requests >= 1500:
-                for each in made[::2]:
-                    each.close()
-
-    return run
+@unprepared("idle", "1500 connections that send nothing, opened again and again", seconds=8)
+def _idle(attack: Attack) -> None:
+    _allow_files()
+    while not attack.is_over:
+        made = [attack.connect() for _ in range(500)]
+        attack.count(OPEN, len(made))
+        time.sleep(0.5)
+        if attack.requests >= 1500:
+            for each in made[::2]:
+                each.close()
 
 
-@case("pipelined", "20 connections with 5000 requests each, sent at once, answers unread")
-def _pipelined(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        one = attack.head("/health", method="GET") + b"\r\n"
-        attack.at_once([lambda: attack.raw([one * 5000])] * 20, at_once=10)
-
-    return run
+@unprepared("pipelined", "20 connections with 5000 requests each, sent at once, answers unread")
+def _pipelined(attack: Attack) -> None:
+    one = attack.head("/health", method="GET") + b"\r\n"
+    attack.at_once([lambda: attack.raw([one * 5000])] * 20, at_once=10)
 
 
 @case("pipelined-translations", "10 connections with 500 translations each, sent at once")
@@ -260,28 +235,22 @@ def _tiny_chunks(_: random.Random) -> Run:
     return run
 
 
-@case("expect-continue", "500 requests with Expect: 100-continue and no body")
-def _expect(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        lines = ("content-type: application/json", "content-length: 19000000")
-        head = attack.head("/v1/translate", *lines, "expect: 100-continue") + b"\r\n"
-        for _ in range(500):
-            if not attack.is_over:
-                attack.connect().sendall(head)
-                attack.count(OPEN)
-        attack.wait()
-
-    return run
+@unprepared("expect-continue", "500 requests with Expect: 100-continue and no body")
+def _expect(attack: Attack) -> None:
+    lines = ("content-type: application/json", "content-length: 19000000")
+    head = attack.head("/v1/translate", *lines, "expect: 100-continue") + b"\r\n"
+    for _ in range(500):
+        if not attack.is_over:
+            attack.connect().sendall(head)
+            attack.count(OPEN)
+    attack.wait()
 
 
-@case("cookies", "400 requests with 60 KB of cookies")
-def _cookies(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        cookies = "cookie: " + "; ".join(f"c{n}={n:010}" for n in range(3500))
-        head = attack.head("/v1/models", cookies, "connection: close", method="GET") + b"\r\n"
-        attack.at_once([lambda: attack.raw([head])] * 400, at_once=8)
-
-    return run
+@unprepared("cookies", "400 requests with 60 KB of cookies")
+def _cookies(attack: Attack) -> None:
+    cookies = "cookie: " + "; ".join(f"c{n}={n:010}" for n in range(3500))
+    head = attack.head("/v1/models", cookies, "connection: close", method="GET") + b"\r\n"
+    attack.at_once([lambda: attack.raw([head])] * 400, at_once=8)
 
 
 @case("headers-repeated", "400 requests with a header of the gateway's own 200 times")
@@ -327,22 +296,21 @@ def _unread_streams(_: random.Random) -> Run:
     return run
 
 
-@case("answers-unread", "100 connections that ask for a large document 100 times and read nothing")
-def _unread_answers(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        one = attack.head("/openapi.json", method="GET") + b"\r\n"
-        for _ in range(100):
-            made = attack.connect()
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            made.setblocking(False)
-            try:
-                made.send(one * 100)
-                attack.count(OPEN)
-            except OSError:
-                attack.count(CLOSED)
-        attack.wait()
-
-    return run
+@unprepared(
+    "answers-unread", "100 connections that ask for a large document 100 times and read nothing"
+)
+def _unread_answers(attack: Attack) -> None:
+    one = attack.head("/openapi.json", method="GET") + b"\r\n"
+    for _ in range(100):
+        made = attack.connect()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        made.setblocking(False)
+        try:
+            made.send(one * 100)
+            attack.count(OPEN)
+        except OSError:
+            attack.count(CLOSED)
+    attack.wait()
 
 
 @case(
@@ -385,16 +353,15 @@ def _cancelled(rng: random.Random) -> Run:
     return run
 
 
-@case("ready-many", "40 clients that ask /ready without a pause, for 6 s", finding=14, seconds=6)
-def _ready(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        head = attack.head("/ready", "connection: close", method="GET", is_keyed=False) + b"\r\n"
+@unprepared(
+    "ready-many", "40 clients that ask /ready without a pause, for 6 s", finding=14, seconds=6
+)
+def _ready(attack: Attack) -> None:
+    head = attack.head("/ready", "connection: close", method="GET", is_keyed=False) + b"\r\n"
 
-        def work() -> None:
-            while not attack.is_over:
-                attack.raw([head])
-                time.sleep(0.05)
+    def work() -> None:
+        while not attack.is_over:
+            attack.raw([head])
+            time.sleep(0.05)
 
-        attack.at_once([work] * 40, at_once=40)
-
-    return run
+    attack.at_once([work] * 40, at_once=40)

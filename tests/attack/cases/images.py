@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import random
 import struct
 import zlib
@@ -14,6 +13,7 @@ from PIL import Image
 from tests.attack.attack import Request
 from tests.attack.case import requests
 from tests.fuzz.http_cases import PICTURE
+from tests.pictures import encoded
 
 _MODEL = "example-vit"
 _SIDE = 7000
@@ -154,12 +154,9 @@ def _frames(_: random.Random) -> list[Request]:
     frames = [Image.new("RGB", (600, 600), (n * 37 % 256, n * 91 % 256, 0)) for n in range(40)]
     made = []
     for name in ("GIF", "WEBP", "TIFF", "PNG", "AVIF"):
-        sink = io.BytesIO()
-        frames[0].save(sink, name, save_all=True, append_images=frames[1:])
-        made.append(_classify(sink.getvalue()))
-    gif = io.BytesIO()
-    Image.new("P", (16, 16)).save(gif, "GIF")
-    content = gif.getvalue()
+        every = encoded(frames[0], name, save_all=True, append_images=frames[1:])
+        made.append(_classify(every))
+    content = encoded(Image.new("P", (16, 16)), "GIF")
     block = content[content.index(b",") : -1]
     made.append(_classify(content[:-1] + block * 300_000 + b";"))
     made.append(_classify(_directories(100_000)))
@@ -186,9 +183,8 @@ def _formats(_: random.Random) -> list[Request]:
         ("TIFF", {"compression": "tiff_adobe_deflate"}),
         ("TIFF", {"compression": "zstd"}),
     ):
-        sink = io.BytesIO()
-        (large.resize((2000, 2000)) if name == "BMP" else large).save(sink, name, **options)
-        made.append(_classify(sink.getvalue()))
+        picture = large.resize((2000, 2000)) if name == "BMP" else large
+        made.append(_classify(encoded(picture, name, **options)))
     made += [
         _classify(data)
         for data in (

@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack
-from tests.attack.case import Run, case
+from tests.attack.case import Run, case, unprepared
 from triptych import triptych_pb2 as pb
 from triptych import triptych_pb2_grpc
 
@@ -84,20 +84,19 @@ def _flood(attack: Attack, chunks: Sequence[bytes], connections: int = 4) -> Non
     attack.at_once([work] * connections, at_once=connections)
 
 
-@case("h2-reset", "HTTP/2: 4 connections that open and reset streams, 100,000 each", seconds=6)
-def _rapid_reset(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        block = _block(attack)
-        streams = [
-            b"".join(
-                _frame(_HEADERS, _END_HEADERS, n, block) + _frame(_RESET, 0, n, b"\0\0\0\x08")
-                for n in range(first, first + 2000, 2)
-            )
-            for first in range(1, 200_001, 2000)
-        ]
-        _flood(attack, streams)
-
-    return run
+@unprepared(
+    "h2-reset", "HTTP/2: 4 connections that open and reset streams, 100,000 each", seconds=6
+)
+def _rapid_reset(attack: Attack) -> None:
+    block = _block(attack)
+    streams = [
+        b"".join(
+            _frame(_HEADERS, _END_HEADERS, n, block) + _frame(_RESET, 0, n, b"\0\0\0\x08")
+            for n in range(first, first + 2000, 2)
+        )
+        for first in range(1, 200_001, 2000)
+    ]
+    _flood(attack, streams)
 
 
 @case("h2-settings", "HTTP/2: 4 connections of SETTINGS, PING, PRIORITY and empty DATA", seconds=6)
@@ -121,56 +120,51 @@ def _settings(_: random.Random) -> Run:
     return run
 
 
-@case("h2-continuation", "HTTP/2: header blocks of CONTINUATION frames without an end", seconds=6)
-def _continuation(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        first = _frame(_HEADERS, 0, 1, _block(attack))
-        more = _frame(_CONTINUATION, 0, 1, _literal("x-a", "b" * 1000) * 15) * 20
-        empty = _frame(_CONTINUATION, 0, 1) * 5000
-        _flood(attack, [first, *[more] * 300], 3)
-        _flood(attack, [first, *[empty] * 300], 3)
-
-    return run
-
-
-@case("h2-half", "HTTP/2: 1500 connections that stop after the preface, or within a frame")
-def _half(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        host, port = attack.target.grpc_address.split(":")
-        opened = []
-        for number in range(1500):
-            try:
-                made = socket.create_connection((host, int(port)), timeout=attack.left_s)
-                made.sendall((_PREFACE[:10], _PREFACE, _PREFACE + b"\0\x40\0\1")[number % 3])
-                opened.append(made)
-                attack.count(OPEN)
-            except OSError:
-                attack.count(CLOSED)
-            if attack.is_over:
-                break
-        attack.wait()
-        for each in opened:
-            each.close()
-
-    return run
+@unprepared(
+    "h2-continuation", "HTTP/2: header blocks of CONTINUATION frames without an end", seconds=6
+)
+def _continuation(attack: Attack) -> None:
+    first = _frame(_HEADERS, 0, 1, _block(attack))
+    more = _frame(_CONTINUATION, 0, 1, _literal("x-a", "b" * 1000) * 15) * 20
+    empty = _frame(_CONTINUATION, 0, 1) * 5000
+    _flood(attack, [first, *[more] * 300], 3)
+    _flood(attack, [first, *[empty] * 300], 3)
 
 
-@case("h2-streams", "HTTP/2: 20 connections with 5000 open calls each, whose message does not end")
-def _streams(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        block = _block(attack)
-        start = b"\0\0\x98\x96\x80" + bytes(1000)
-        frames = [
-            b"".join(
-                _frame(_HEADERS, _END_HEADERS, n, block) + _frame(_DATA, 0, n, start)
-                for n in range(first, first + 200, 2)
-            )
-            for first in range(1, 10_001, 200)
-        ]
-        _flood(attack, frames, 20)
-        attack.wait()
+@unprepared("h2-half", "HTTP/2: 1500 connections that stop after the preface, or within a frame")
+def _half(attack: Attack) -> None:
+    host, port = attack.target.grpc_address.split(":")
+    opened = []
+    for number in range(1500):
+        try:
+            made = socket.create_connection((host, int(port)), timeout=attack.left_s)
+            made.sendall((_PREFACE[:10], _PREFACE, _PREFACE + b"\0\x40\0\1")[number % 3])
+            opened.append(made)
+            attack.count(OPEN)
+        except OSError:
+            attack.count(CLOSED)
+        if attack.is_over:
+            break
+    attack.wait()
+    for each in opened:
+        each.close()
 
-    return run
+
+@unprepared(
+    "h2-streams", "HTTP/2: 20 connections with 5000 open calls each, whose message does not end"
+)
+def _streams(attack: Attack) -> None:
+    block = _block(attack)
+    start = b"\0\0\x98\x96\x80" + bytes(1000)
+    frames = [
+        b"".join(
+            _frame(_HEADERS, _END_HEADERS, n, block) + _frame(_DATA, 0, n, start)
+            for n in range(first, first + 200, 2)
+        )
+        for first in range(1, 10_001, 200)
+    ]
+    _flood(attack, frames, 20)
+    attack.wait()
 
 
 def _call(attack: Attack, method: Callable[..., object], message: object, **others: object) -> str:
@@ -222,28 +216,25 @@ def _packed(_: random.Random) -> Run:
     return run
 
 
-@case("grpc-metadata", "gRPC: metadata of 8 KB to 10 MB, and 1000 names")
-def _metadata(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        with attack.channel() as channel:
-            stub = triptych_pb2_grpc.TriptychStub(channel)
-            shapes = (
-                [("x-a", "b" * 7000)],
-                [("x-a", "b" * 10_000_000)],
-                [(f"x-{n}", "b" * 100) for n in range(1000)],
-                [("traceparent", "00-" + "a" * 60_000)],
-                [("authorization", "Bearer " + "a" * 7000)] * 5,
+@unprepared("grpc-metadata", "gRPC: metadata of 8 KB to 10 MB, and 1000 names")
+def _metadata(attack: Attack) -> None:
+    with attack.channel() as channel:
+        stub = triptych_pb2_grpc.TriptychStub(channel)
+        shapes = (
+            [("x-a", "b" * 7000)],
+            [("x-a", "b" * 10_000_000)],
+            [(f"x-{n}", "b" * 100) for n in range(1000)],
+            [("traceparent", "00-" + "a" * 60_000)],
+            [("authorization", "Bearer " + "a" * 7000)] * 5,
+        )
+        request = pb.TranslateRequest(texts=["Hola."], model="example-es-en")
+        works = [
+            lambda shape=shape: _call(
+                attack, stub.Translate, request, metadata=[*attack.metadata, *shape]
             )
-            request = pb.TranslateRequest(texts=["Hola."], model="example-es-en")
-            works = [
-                lambda shape=shape: _call(
-                    attack, stub.Translate, request, metadata=[*attack.metadata, *shape]
-                )
-                for shape in shapes * 20
-            ]
-            attack.at_once(works, at_once=4)
-
-    return run
+            for shape in shapes * 20
+        ]
+        attack.at_once(works, at_once=4)
 
 
 @case(
@@ -277,42 +268,40 @@ def _unread(_: random.Random) -> Run:
     return run
 
 
-@case("watches", "gRPC: 1000 health watches, opened again and again", finding=14, is_short=True)
-def _watches(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        channels = [attack.channel() for _ in range(10)]
-        request = health_pb2.HealthCheckRequest()
-        calls = []
-        while not attack.is_over and attack.requests < 3000:
-            for channel in channels:
-                stub = health_pb2_grpc.HealthStub(channel)
-                calls += [stub.Watch(request) for _ in range(10)]
-                attack.count(OPEN, 10)
-            if len(calls) > 1000:
-                for call in calls[:200]:
-                    call.cancel()
-                del calls[:200]
-            time.sleep(0.1)
-        attack.wait()
+@unprepared(
+    "watches", "gRPC: 1000 health watches, opened again and again", finding=14, is_short=True
+)
+def _watches(attack: Attack) -> None:
+    channels = [attack.channel() for _ in range(10)]
+    request = health_pb2.HealthCheckRequest()
+    calls = []
+    while not attack.is_over and attack.requests < 3000:
         for channel in channels:
-            channel.close()
+            stub = health_pb2_grpc.HealthStub(channel)
+            calls += [stub.Watch(request) for _ in range(10)]
+            attack.count(OPEN, 10)
+        if len(calls) > 1000:
+            for call in calls[:200]:
+                call.cancel()
+            del calls[:200]
+        time.sleep(0.1)
+    attack.wait()
+    for channel in channels:
+        channel.close()
 
-    return run
 
+@unprepared(
+    "grpc-checks", "gRPC: health checks and reflection without a pause", finding=14, seconds=6
+)
+def _checks(attack: Attack) -> None:
+    def work() -> None:
+        with attack.channel() as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            while not attack.is_over:
+                _call(attack, check, health_pb2.HealthCheckRequest(service="a" * 1000))
+                time.sleep(0.02)
 
-@case("grpc-checks", "gRPC: health checks and reflection without a pause", finding=14, seconds=6)
-def _checks(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        def work() -> None:
-            with attack.channel() as channel:
-                check = health_pb2_grpc.HealthStub(channel).Check
-                while not attack.is_over:
-                    _call(attack, check, health_pb2.HealthCheckRequest(service="a" * 1000))
-                    time.sleep(0.02)
-
-        attack.at_once([work] * 10, at_once=10)
-
-    return run
+    attack.at_once([work] * 10, at_once=10)
 
 
 @case("grpc-cancelled", "gRPC: calls and streams that are cancelled at once", finding=13, seconds=6)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from tests.attack.attack import CLOSED, NO_ANSWER, Attack, first_status
-from tests.attack.case import DECLARED, Run, case
+from tests.attack.case import DECLARED, Run, case, unprepared
 
 _CODE = "import os\nos.system('touch {marker}')\n"
 _RESTART_S = 40
@@ -84,28 +84,25 @@ def _ready(attack: Attack) -> int:
         made.close()
 
 
-@case(
+@unprepared(
     "triton-management",
     "Triton's ports: load code with all that another user can read of the processes",
     finding=8,
     is_keyless=True,
 )
-def _management(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        process = attack.target.triton()
-        assert process is not None
-        secrets = {word for words in process.cmdline() for word in _pairs(words)}
-        marker = attack.target.folder / "attacked"
-        code = _CODE.format(marker=marker)
-        config = {"backend": "python", "input": [], "output": []}
-        body = {"parameters": {"config": json.dumps(config), "file:1/model.py": code}}
-        for port in _ports(attack):
-            for headers in ({}, *({name: value} for name, value in secrets)):
-                attack.count(_post(port, "/v2/repository/models/evil/load", body, headers))
-        if marker.exists():
-            attack.fail("code was run")
-
-    return run
+def _management(attack: Attack) -> None:
+    process = attack.target.triton()
+    assert process is not None
+    secrets = {word for words in process.cmdline() for word in _pairs(words)}
+    marker = attack.target.folder / "attacked"
+    code = _CODE.format(marker=marker)
+    config = {"backend": "python", "input": [], "output": []}
+    body = {"parameters": {"config": json.dumps(config), "file:1/model.py": code}}
+    for port in _ports(attack):
+        for headers in ({}, *({name: value} for name, value in secrets)):
+            attack.count(_post(port, "/v2/repository/models/evil/load", body, headers))
+    if marker.exists():
+        attack.fail("code was run")
 
 
 def _pairs(argument: str) -> list[tuple[str, str]]:
@@ -125,33 +122,30 @@ def _post(port: int, path: str, body: object, headers: dict[str, str]) -> str:
         made.close()
 
 
-@case(
+@unprepared(
     "local-users",
     "files, sockets, shared memory and environments that another user can read",
     finding=19,
     is_keyless=True,
     is_short=True,
 )
-def _local(_: random.Random) -> Run:
-    def run(attack: Attack) -> None:
-        ours = psutil.Process(attack.target.pid)
-        paths = [path for path in Path("/dev/shm").glob("triptych*") if _is_held(path, ours)]
-        paths += [each for each in _sockets(ours) if each.exists()]
-        folder = attack.target.folder / "glossaries"
-        body = b'{"terms": {"a": "b"}}'
-        made = http.client.HTTPConnection(attack.target.host, attack.target.port, timeout=5)
-        made.request("PUT", "/v1/glossaries/private", body, {"content-type": "application/json"})
-        attack.count(str(made.getresponse().status))
-        made.close()
-        paths += [folder] if folder.exists() else []
-        for path in paths:
-            if _is_open(path):
-                attack.fail(f"{_shown(path)} is open to other users")
-        for process in ours.children(recursive=True):
-            if "TRIPTYCH_API_KEY" in process.environ() and "gateway" not in process.cmdline():
-                attack.fail(f"{process.name()} has the key in its environment")
-
-    return run
+def _local(attack: Attack) -> None:
+    ours = psutil.Process(attack.target.pid)
+    paths = [path for path in Path("/dev/shm").glob("triptych*") if _is_held(path, ours)]
+    paths += [each for each in _sockets(ours) if each.exists()]
+    folder = attack.target.folder / "glossaries"
+    body = b'{"terms": {"a": "b"}}'
+    made = http.client.HTTPConnection(attack.target.host, attack.target.port, timeout=5)
+    made.request("PUT", "/v1/glossaries/private", body, {"content-type": "application/json"})
+    attack.count(str(made.getresponse().status))
+    made.close()
+    paths += [folder] if folder.exists() else []
+    for path in paths:
+        if _is_open(path):
+            attack.fail(f"{_shown(path)} is open to other users")
+    for process in ours.children(recursive=True):
+        if "TRIPTYCH_API_KEY" in process.environ() and "gateway" not in process.cmdline():
+            attack.fail(f"{process.name()} has the key in its environment")
 
 
 def _is_open(path: Path) -> bool:

@@ -7,8 +7,6 @@ import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from benchmarks.load.payloads import Payloads, failure
 from benchmarks.load.routes import OTHERS
 from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
 from serving.gateway.dialects import huggingface, libretranslate, openai
-from tests.clients.fake_gateway import fake_gateway
+from tests.clients.fake_gateway import fake_gateway, serving
 from triptych.tasks import TASKS
 
 MESSAGES = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
@@ -185,18 +183,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Write no log."""
-
-
-@contextmanager
-def serving(server: _Holding) -> Iterator[str]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def load(url: str, images: Path, **environment: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from export.checkpoint.image_recipe import image_spec
 from export.layers.vision import PixelNorm
 from inference.errors import CheckpointError, UnsupportedImage
 from inference.processing.image import decode_image, prepare_image
+from tests.pictures import encoded, noise
 
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("ViT", {}),
@@ -74,18 +75,6 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 def processor(kind: str, **fields: Any) -> Any:
     module = f"transformers.models.{kind.lower()}.image_processing_pil_{kind.lower()}"
     return getattr(import_module(module), f"{kind}ImageProcessorPil")(**fields)
-
-
-def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    channels = len(Image.new(mode, (1, 1)).getbands())
-    shape = (height, width, channels) if channels > 1 else (height, width)
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def corpus() -> dict[str, bytes]:

@@ -43,12 +43,6 @@ def change(action: Callable[[Any], object]) -> Fault:
     return plant
 
 
-def _swap(first: Any, second: Any) -> None:
-    held = first.clone()
-    first.copy_(second)
-    second.copy_(held)
-
-
 def swap_modules(owner: Any, first: str, second: str) -> None:
     held = getattr(owner, first)
     setattr(owner, first, getattr(owner, second))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -17,30 +16,7 @@ from export.layers.scores import attend
 from export.models import clip, git, siglip
 from export.models.bert_decoder import BertDecoder
 from export.models.trocr import LearnedPositions, SinusoidalPositions
-from tests.export.faults.faults import Fault
-
-
-class _Planted:
-    """A change to the network itself; nothing to undo, the network is a copy."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-def _change(action: Callable[[Any], object]) -> Fault:
-    def plant(network: Any) -> _Planted:
-        with torch.no_grad():
-            action(network)
-        return _Planted()
-
-    return plant
-
-
-def _swap_modules(owner: Any, first: str, second: str) -> None:
-    held = getattr(owner, first)
-    setattr(owner, first, getattr(owner, second))
-    setattr(owner, second, held)
+from tests.export.faults.faults import Fault, change, swap_modules
 
 
 def _first_position(tower: siglip.TextTower, token_ids: Tensor) -> Tensor:
@@ -96,36 +72,34 @@ _PROJECT = CrossAttention.project_kv
 _LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
 
 BERT_DECODER: dict[str, Fault] = {
-    "the segment's vector is forgotten": _change(
-        lambda net: net.decoder.segments.weight[0].zero_()
-    ),
-    "the second segment is taken": _change(
+    "the segment's vector is forgotten": change(lambda net: net.decoder.segments.weight[0].zero_()),
+    "the second segment is taken": change(
         lambda net: net.decoder.segments.weight.copy_(net.decoder.segments.weight.flip(0))
     ),
-    "the output transformation is skipped": _change(
+    "the output transformation is skipped": change(
         lambda net: setattr(net.decoder, "transform", nn.Identity())
     ),
-    "the output has no bias": _change(lambda net: net.decoder.output_bias.zero_()),
-    "norms are in front": _change(
+    "the output has no bias": change(lambda net: net.decoder.output_bias.zero_()),
+    "norms are in front": change(
         lambda net: [setattr(block, "is_norm_first", True) for block in net.decoder.blocks]
     ),
-    "norms of attention and cross-attention are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
+    "norms of attention and cross-attention are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
     ),
     "positions are counted from 1": lambda net: patch.object(
         BertDecoder, "embed", lambda own, tokens, places: _POSITIONS(own, tokens, places + 1)
     ),
-    "the projection to the decoder's width has no bias": _change(
+    "the projection to the decoder's width has no bias": change(
         lambda net: net.encoder.projection.bias.zero_()
     ),
 }
 
 ROBERTA_DECODER: dict[str, Fault] = {
-    "positions are counted from 0": _change(lambda net: setattr(net.decoder, "first_position", 0)),
-    "positions ignore the padding token's row": _change(
+    "positions are counted from 0": change(lambda net: setattr(net.decoder, "first_position", 0)),
+    "positions ignore the padding token's row": change(
         lambda net: setattr(net.decoder, "first_position", 2)
     ),
-    "the head has the blocks' activation": _change(
+    "the head has the blocks' activation": change(
         lambda net: setattr(net.decoder.transform, "activation", torch.relu)
     ),
 }
@@ -134,23 +108,23 @@ TROCR: dict[str, Fault] = {
     "positions have no offset": lambda net: patch.object(
         LearnedPositions, "places", lambda own, tokens, places: _LEARNED(own, tokens, places - 2)
     ),
-    "the embedding's norm is missing": _change(
+    "the embedding's norm is missing": change(
         lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
     ),
     "norms are in front": BERT_DECODER["norms are in front"],
-    "cross keys and values are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[1].cross, "key", "value")
+    "cross keys and values are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[1].cross, "key", "value")
     ),
 }
 
 TROCR_SINES: dict[str, Fault] = {
-    "the embedding scale is forgotten": _change(
+    "the embedding scale is forgotten": change(
         lambda net: setattr(net.decoder, "embedding_scale", 1.0)
     ),
     "positions begin at the padding's row": lambda net: patch.object(
         SinusoidalPositions, "places", lambda own, tokens, places: _SINES(own, tokens, places - 1)
     ),
-    "sines and cosines are interleaved": _change(
+    "sines and cosines are interleaved": change(
         lambda net: net.decoder.positions.table.copy_(
             net.decoder.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
         )
@@ -158,29 +132,29 @@ TROCR_SINES: dict[str, Fault] = {
 }
 
 DONUT: dict[str, Fault] = {
-    "the image's vectors are normalised": _change(
+    "the image's vectors are normalised": change(
         lambda net: setattr(
             net.encoder.network, "norm", nn.LayerNorm(net.encoder.network.config.width)
         )
     ),
-    "the embedding scale is forgotten": _change(
+    "the embedding scale is forgotten": change(
         lambda net: setattr(net.decoder.embedding, "scale", 1.0)
     ),
-    "positions have no offset": _change(
+    "positions have no offset": change(
         lambda net: setattr(net.decoder.embedding.positions, "offset", 0)
     ),
-    "the last norm is missing": _change(lambda net: setattr(net.decoder, "norm", nn.Identity())),
-    "norms are behind": _change(
+    "the last norm is missing": change(lambda net: setattr(net.decoder, "norm", nn.Identity())),
+    "norms are behind": change(
         lambda net: [setattr(block, "is_norm_first", False) for block in net.decoder.blocks]
     ),
     "cross keys and values are swapped": TROCR["cross keys and values are swapped"],
 }
 
 BLIP: dict[str, Fault] = {
-    "image queries and keys are swapped": _change(
-        lambda net: _swap_modules(net.encoder.blocks[0].attention, "query", "key")
+    "image queries and keys are swapped": change(
+        lambda net: swap_modules(net.encoder.blocks[0].attention, "query", "key")
     ),
-    "the image's norm is missing": _change(lambda net: setattr(net.encoder, "norm", nn.Identity())),
+    "the image's norm is missing": change(lambda net: setattr(net.encoder, "norm", nn.Identity())),
     "the image's first token is left out of cross-attention": lambda net: patch.object(
         CrossAttention,
         "project_kv",
@@ -196,18 +170,18 @@ SIGLIP: dict[str, Fault] = {
     "the first text position is pooled": lambda net: patch.object(
         siglip.TextTower, "forward", _first_position
     ),
-    "texts are causal": _change(
+    "texts are causal": change(
         lambda net: [setattr(block.attention, "is_causal", True) for block in net.text.blocks]
     ),
-    "the text's head has no bias": _change(lambda net: net.text.projection.bias.zero_()),
+    "the text's head has no bias": change(lambda net: net.text.projection.bias.zero_()),
     "patches query the learned vector": lambda net: patch.object(
         siglip.AttentionPooling, "forward", _pooled_backwards
     ),
     "the pooling's MLP has no residual": lambda net: patch.object(
         siglip.AttentionPooling, "forward", _without_residual
     ),
-    "keys and values of the pooling are swapped": _change(
-        lambda net: _swap_modules(net.image.pooling.attention, "key", "value")
+    "keys and values of the pooling are swapped": change(
+        lambda net: swap_modules(net.image.pooling.attention, "key", "value")
     ),
     "the image's norm comes behind the pooling": lambda net: patch.object(
         siglip.ImageTower, "forward", _normed_last
@@ -224,7 +198,7 @@ GIT: dict[str, Fault] = {
     "image tokens do not read each other": lambda net: patch.object(
         attention, "attend", _attend_to_itself
     ),
-    "text is counted behind the image": _change(lambda net: setattr(net.decoder, "prefix", 9)),
+    "text is counted behind the image": change(lambda net: setattr(net.decoder, "prefix", 9)),
     "image tokens get text positions": lambda net: patch.object(
         git.TextDecoder, "read_prefix", _with_positions
     ),
@@ -233,13 +207,13 @@ GIT: dict[str, Fault] = {
         "hidden",
         lambda own, pixels: _HIDDEN(own, pixels).index_fill(1, torch.tensor([0]), 0.0),
     ),
-    "the projection's norm is missing": _change(
+    "the projection's norm is missing": change(
         lambda net: setattr(net.encoder, "projection", net.encoder.projection[0])
     ),
-    "the image's norm is missing": _change(
+    "the image's norm is missing": change(
         lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
     ),
-    "the embedding's norm is missing": _change(
+    "the embedding's norm is missing": change(
         lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
     ),
     "the output has no bias": BERT_DECODER["the output has no bias"],

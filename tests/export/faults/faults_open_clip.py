@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from export.layers.heads import Heads
 from export.models import clip, clip_resnet
 from tests.export.faults.faults import Fault, change, swap_modules
 
@@ -62,7 +63,7 @@ VIT: dict[str, Fault] = {
     ),
     "the padded end is pooled": lambda net: patch.object(clip.TextTower, "_end", _last_position),
     "an image has one head": change(
-        lambda net: setattr(net.image.blocks[0].attention, "heads", clip.Heads(36, 1))
+        lambda net: setattr(net.image.blocks[0].attention, "heads", Heads(36, 1))
     ),
 }
 

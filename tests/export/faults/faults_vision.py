@@ -18,24 +18,7 @@ from export.models.deit import LeadingTokens
 from export.models.dinov2 import Scaled
 from export.models.swin import PatchMerging
 from export.models.vit import ViT
-from tests.export.faults.faults import Fault
-
-
-class _Planted:
-    """A change to the network itself; nothing to undo, the network is a copy."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-def _change(action: Callable[[Any], object]) -> Fault:
-    def plant(network: Any) -> _Planted:
-        with torch.no_grad():
-            action(network)
-        return _Planted()
-
-    return plant
+from tests.export.faults.faults import Fault, change
 
 
 def _class_token_last(network: ViT, pixels: torch.Tensor) -> torch.Tensor:
@@ -70,12 +53,12 @@ def _row_by_row(merging: PatchMerging, x: torch.Tensor) -> torch.Tensor:
 
 
 def _each(kind: type[nn.Module], action: Callable[[Any], object]) -> Fault:
-    def change(network: nn.Module) -> None:
+    def change_all(network: nn.Module) -> None:
         for module in network.modules():
             if isinstance(module, kind):
                 action(module)
 
-    return _change(change)
+    return change(change_all)
 
 
 def _unmasked(windows: WindowAttention) -> None:
@@ -93,17 +76,17 @@ def _doubled(windows: WindowAttention) -> None:
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("vit", "odd"): {
         "the class token is last": lambda net: patch.object(ViT, "embed", _class_token_last),
-        "the class token has no position": _change(
+        "the class token has no position": change(
             lambda net: net.network.positions.table[:, 0].zero_()
         ),
-        "a patch is read column by column": _change(
+        "a patch is read column by column": change(
             lambda net: net.network.patches.projection.weight.copy_(
                 net.network.patches.projection.weight.flip(3)
             )
         ),
     },
     ("vit", "pooled"): {
-        "the pooler has no activation": _change(
+        "the pooler has no activation": change(
             lambda net: setattr(net.pool, "activation", lambda x: x)
         ),
     },
@@ -116,31 +99,31 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         ),
     },
     ("deit", "odd"): {
-        "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
+        "the teacher's head is missing": change(lambda net: setattr(net.head, "by_teacher", None)),
         "both heads read the class token": lambda net: patch.object(
             LeadingTokens, "forward", lambda tokens, vectors: vectors[:, [0, 0]]
         ),
-        "the distillation token is the class token": _change(
+        "the distillation token is the class token": change(
             lambda net: net.network.distillation_token.copy_(net.network.class_token)
         ),
     },
     ("dinov2", "odd"): {
         "layer scale of the MLP is dropped": _each(Scaled, lambda layer: layer.scale.fill_(1)),
-        "layer scale of attention is dropped": _change(
+        "layer scale of attention is dropped": change(
             lambda net: net.network.blocks[1].attention_scale.fill_(1)
         ),
-        "gate and up of the SwiGLU are swapped": _change(
+        "gate and up of the SwiGLU are swapped": change(
             lambda net: net.network.blocks[0].mlp.layer.up.weight.copy_(
                 net.network.blocks[0].mlp.layer.gate.weight
             )
         ),
-        "positions are interpolated with antialiasing": _change(
+        "positions are interpolated with antialiasing": change(
             lambda net: setattr(net.network.positions, "is_antialiased", True)
         ),
     },
     ("dinov2", "registers"): {
-        "registers enter the mean of patches": _change(lambda net: setattr(net.pool, "leading", 1)),
-        "positions are interpolated without antialiasing": _change(
+        "registers enter the mean of patches": change(lambda net: setattr(net.pool, "leading", 1)),
+        "positions are interpolated without antialiasing": change(
             lambda net: setattr(net.network.positions, "is_antialiased", False)
         ),
     },
@@ -151,7 +134,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "batch normalisation has another epsilon": _each(
             BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
         ),
-        "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
+        "the teacher's head is missing": change(lambda net: setattr(net.head, "by_teacher", None)),
         "the table of biases is reversed": _each(
             DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
         ),

@@ -79,11 +79,7 @@ def wanted(twin: TwinPair, request: EngineRequest) -> Hypotheses:
         return_dict_in_generate=True,
         output_scores=True,
     )
-    scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [None]
-    return [
-        (_after_prompt(sequence, request), score)
-        for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
-    ]
+    return hypotheses_of(output, request)
 
 
 def check_captions(twin: TwinPair, bundle: Bundle, runner: Runner, rules: dict[str, Any]) -> None:
@@ -106,6 +102,15 @@ def _prompt(twin: TwinPair, request: EngineRequest) -> dict[str, torch.Tensor]:
         return {"input_ids": torch.tensor([[*request.decoder_ids, ends]])}
     name = "decoder_input_ids" if model_type == "vision-encoder-decoder" else "input_ids"
     return {name: torch.tensor([request.decoder_ids])}
+
+
+def hypotheses_of(output: Any, request: EngineRequest) -> Hypotheses:
+    """(generated tokens, score) of what `generate` returned; the score only for beams."""
+    scores = output.sequences_scores.tolist() if request.rules.num_beams > 1 else [None]
+    return [
+        (_after_prompt(sequence, request), score)
+        for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
+    ]
 
 
 def _after_prompt(sequence: list[int], request: EngineRequest) -> list[int]:

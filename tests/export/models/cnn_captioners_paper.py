@@ -14,22 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.export.models.rnn_paper import save
+from tests.export.models.paper_model import Outputs, PaperModel
 from tests.export.models.transformer_paper import sinusoids
 
 
-class CnnCaptioner(nn.Module):
-    """A CNN.
-
-    Args:
-        values: `config.json`.
-    """
-
-    config_class = dict
+class CnnCaptioner(PaperModel):
+    """A CNN."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.values = values
+        super().__init__(values)
         size, inner = values["image_size"], 3
         self.grid = [size, size] if isinstance(size, int) else list(size)
         self.convolutions = nn.ModuleList()
@@ -52,8 +45,8 @@ class CnnCaptioner(nn.Module):
         """(B, 3, height, width), (B, T) → logits (B, T, V); without words, the CNN alone."""
         seen = self.see(pixel_values)
         if decoder_input_ids is None:
-            return _Outputs(features=seen)
-        return _Outputs(logits=self.tell(seen, decoder_input_ids))
+            return Outputs(features=seen)
+        return Outputs(logits=self.tell(seen, decoder_input_ids))
 
     def tell(self, seen: Tensor, words: Tensor) -> Tensor:
         """(B, D, rows, columns), (B, T) → (B, T, V)."""
@@ -63,7 +56,7 @@ class CnnCaptioner(nn.Module):
         """A folder of our format."""
         for layer in self.convolutions:
             layer.norm.register_buffer("num_batches_tracked", None)
-        save(self, folder)
+        super().save_pretrained(folder)
 
 
 class ShowAndTell(CnnCaptioner):
@@ -119,9 +112,3 @@ class CnnTransformer(CnnCaptioner):
         causal = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
         hidden = self.transformer(cells, embedded, tgt_mask=causal)
         return hidden @ self.embedding.weight.T
-
-
-class _Outputs(dict[str, Tensor]):
-    """Fields, also as attributes."""
-
-    __getattr__ = dict.__getitem__

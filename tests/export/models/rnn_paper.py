@@ -6,17 +6,15 @@ the names in a checkpoint. Called as models of `transformers` are, one unpadded 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.export.models import recurrent_paper
+from tests.export.models.paper_model import Outputs, PaperModel
 
 _TORCH = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru-reset-after": nn.GRU}
 _BLOCKS = {  # blocks of the input's and of the state's matrix
@@ -92,26 +90,13 @@ def recurrent(cell: str, sizes: tuple[int, int, int], *, bidirectional: bool) ->
     return Written(cell, *sizes, bidirectional=bidirectional)
 
 
-def save(model: Any, folder: Path) -> None:
-    """A checkpoint of our format."""
-    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(model.values), encoding="utf-8")
+class RnnModel(PaperModel):
+    """An embedding and recurrent layers."""
 
-
-class RnnModel(nn.Module):
-    """An embedding and recurrent layers.
-
-    Args:
-        values: `config.json`.
-    """
-
-    config_class = dict
     outputs: str | None = None
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.values = values
+        super().__init__(values)
         cell, hidden = values["cell"], values["hidden_size"]
         self.is_bidirectional = values.get("bidirectional", False)
         self.embedding = nn.Embedding(values["vocab_size"], values["embedding_size"])
@@ -121,15 +106,11 @@ class RnnModel(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → fields by name."""
-        return _Outputs(last_hidden_state=self.hidden(input_ids))
+        return Outputs(last_hidden_state=self.hidden(input_ids))
 
     def hidden(self, input_ids: Tensor) -> Tensor:
         """(1, T) → (1, T, N·H)."""
         return self.rnn(self.embedding(input_ids))[0]
-
-    def save_pretrained(self, folder: Path) -> None:
-        """A folder of our format."""
-        save(self, folder)
 
 
 class RnnForTokenClassification(RnnModel):
@@ -141,7 +122,7 @@ class RnnForTokenClassification(RnnModel):
 
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → logits (1, T, C)."""
-        return _Outputs(logits=self.classifier(self.hidden(input_ids)))
+        return Outputs(logits=self.classifier(self.hidden(input_ids)))
 
 
 class RnnForSequenceClassification(RnnModel):
@@ -164,7 +145,7 @@ class RnnForSequenceClassification(RnnModel):
             if self.is_bidirectional:  # the leftward direction ends at the first word
                 half = self.width // 2
                 pooled[:, half:] = hidden[:, 0, half:]
-        return _Outputs(logits=self.classifier(pooled))
+        return Outputs(logits=self.classifier(pooled))
 
 
 class RnnForCausalLM(RnnModel):
@@ -176,21 +157,14 @@ class RnnForCausalLM(RnnModel):
 
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → logits (1, T, V)."""
-        return _Outputs(logits=self.output(self.hidden(input_ids)))
+        return Outputs(logits=self.output(self.hidden(input_ids)))
 
 
-class RnnSeq2Seq(nn.Module):
-    """A source read to its end, and a target from there.
-
-    Args:
-        values: `config.json`.
-    """
-
-    config_class = dict
+class RnnSeq2Seq(PaperModel):
+    """A source read to its end, and a target from there."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.values = values
+        super().__init__(values)
         self.encoder = RnnModel(values)
         context = self.encoder.width
         words, hidden = values["embedding_size"], values["hidden_size"]
@@ -222,14 +196,4 @@ class RnnSeq2Seq(nn.Module):
             hidden, _ = self.decoder["rnn"](words, (first[::2], first[1::2]))
         else:
             hidden, _ = self.decoder["rnn"](words, first)
-        return _Outputs(logits=self.decoder["output"](hidden))
-
-    def save_pretrained(self, folder: Path) -> None:
-        """A folder of our format."""
-        save(self, folder)
-
-
-class _Outputs(dict[str, Tensor]):
-    """Fields, also as attributes."""
-
-    __getattr__ = dict.__getitem__
+        return Outputs(logits=self.decoder["output"](hidden))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from tests.export.models.perceiver_folders import (
     reference,
 )
 from tests.export.oracle import difference
+from tests.pictures import encoded
 from triptych import images as wire_images
 
 CONFIGS = architecture("perceiver").twin.configs
@@ -148,8 +148,6 @@ def test_classes_are_those_of_the_pipeline(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", IMAGES)
 def test_images_are_classified_as_by_the_pipeline(kind: str, tmp_path: Path) -> None:
     ours = _exported(tmp_path, kind)
-    png = io.BytesIO()
-    picture().save(png, "PNG")
-    data = png.getvalue()
+    data = encoded(picture())
     (item,) = ours.asked("classify", (data,), images=[wire_images.encode(data)])
     assert_classes(item, reference(ours.checkpoint, kind)(picture(), top_k=3))

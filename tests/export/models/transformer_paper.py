@@ -6,30 +6,23 @@ The reference of `export/models/transformer.py`; embeddings, positions and outpu
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.export.models.paper_model import Outputs, PaperModel
 
-class Transformer(nn.Module):
-    """One table for source, target and output.
 
-    Args:
-        values: `config.json`.
-    """
-
-    config_class = dict
+class Transformer(PaperModel):
+    """One table for source, target and output."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.values, self.width = values, values["d_model"]
+        super().__init__(values)
+        self.width = values["d_model"]
         self.embedding = nn.Embedding(values["vocab_size"], self.width)
         names = ("d_model", "nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
         options = ("activation", "layer_norm_eps")
@@ -51,17 +44,12 @@ class Transformer(nn.Module):
             self.embed(decoder_input_ids),
             tgt_mask=nn.Transformer.generate_square_subsequent_mask(decoder_input_ids.shape[1]),
         )
-        return _Outputs(logits=hidden @ self.embedding.weight.T)
+        return Outputs(logits=hidden @ self.embedding.weight.T)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(1, T) → (1, T, D)."""
         places = sinusoids(tokens.shape[1], self.width)
         return self.embedding(tokens) * math.sqrt(self.width) + places
-
-    def save_pretrained(self, folder: Path) -> None:
-        """A folder of our format."""
-        save_file(self.state_dict(), folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
 
 
 def sinusoids(count: int, width: int) -> Tensor:
@@ -74,9 +62,3 @@ def sinusoids(count: int, width: int) -> Tensor:
             if i + 1 < width:
                 places[position, i + 1] = math.cos(angle)
     return places
-
-
-class _Outputs(dict[str, Tensor]):
-    """Fields, also as attributes."""
-
-    __getattr__ = dict.__getitem__

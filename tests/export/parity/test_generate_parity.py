@@ -17,6 +17,7 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.models.captions import hypotheses_of
 from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
 from tests.export.sources import source_or_prompt
@@ -138,15 +139,4 @@ def _transformers(
         return_dict_in_generate=True,
         output_scores=True,
     )
-    scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [None]
-    return [
-        (_generated(sequence, request), score)
-        for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
-    ]
-
-
-def _generated(sequence: list[int], request: EngineRequest) -> list[int]:
-    """Generated tokens, without start tokens and padding."""
-    tokens = sequence[len(request.decoder_ids) :]
-    ends = [place for place, token in enumerate(tokens) if token in request.rules.eos_token_ids]
-    return tokens[: ends[0] + 1] if ends else tokens
+    return hypotheses_of(output, request)

@@ -11,13 +11,13 @@ from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event
-from inference.engine.sequence import SequenceState
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source
 from tests.export.twins import generators
+from tests.inference.engine.staggered import run_staggered
 
 NEW_TOKENS = 8
 WHOLE = Capacity(prefix_bytes=0)
@@ -46,16 +46,9 @@ def staggered(
 ) -> list[Finished]:
     """Results when a request arrives every second turn."""
     decoder = EngineCore(runner, capacity)
-    outcomes: list[list[Event]] = []
-    for request in requests:
-        outcomes.append([])
-        decoder.add(SequenceState(request, outcomes[-1].append))
-        decoder.step()
-        decoder.step()
-    while not decoder.is_idle:
-        decoder.step()
+    outcomes = run_staggered(decoder, requests, range(0, 2 * len(requests), 2))
     assert bool(decoder.metrics.prefix_hits) == (runner.shares_prefixes and capacity is PIECES)
-    return [final_result(events) for events in outcomes]
+    return list(map(final_result, outcomes))
 
 
 def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
@@ -97,8 +90,14 @@ def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
 ) -> None:
     bundle = bundles(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
+    requests = prompted(bundle, beams)
+    assert_alike(staggered(runner, requests, PIECES), decode(runner, requests, WHOLE))
+
+
+def prompted(bundle: Bundle, beams: int) -> list[EngineRequest]:
+    """A source with a prompt each, of several lengths."""
     random = np.random.default_rng(6)
-    requests = [
+    return [
         EngineRequest(
             rules(bundle, beams),
             **{
@@ -108,4 +107,3 @@ def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
         )
         for length in (12, 2, 9, 1)
     ]
-    assert_alike(staggered(runner, requests, PIECES), decode(runner, requests, WHOLE))

@@ -33,11 +33,11 @@ from tests.export.parity.test_prompt_reading import (
     PIECES,
     WHOLE,
     assert_alike,
+    prompted,
     prompts,
     rules,
     staggered,
 )
-from tests.export.sources import source
 from tests.export.twins import generators, growth
 
 LENGTH = 12
@@ -128,17 +128,7 @@ def test_tokens_do_not_depend_on_prefill_chunks(
 def test_tokens_do_not_depend_on_other_sequences(name: str, beams: int, int8: Lowered) -> None:
     bundle = int8(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
-    random = np.random.default_rng(6)
-    requests = [
-        EngineRequest(
-            rules(bundle, beams),
-            **{
-                "prompt_ids": tuple(random.integers(1, 20, length).tolist()),
-                **source(bundle, random, length if bundle.manifest.images else 3 + length % 5),
-            },
-        )
-        for length in (12, 2, 9, 1)
-    ]
+    requests = prompted(bundle, beams)
     alone = [decode(runner, [request], WHOLE)[0] for request in requests]
     assert_alike(decode(runner, requests, WHOLE), alone)
     assert_alike(staggered(runner, requests, PIECES), alone)

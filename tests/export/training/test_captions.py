@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from safetensors.numpy import load_file
 from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from typer.testing import CliRunner, Result
@@ -17,15 +16,16 @@ from typer.testing import CliRunner, Result
 from examples.scenes.captions import caption
 from examples.scenes.rendering import render
 from examples.scenes.scene import scenes
-from export.graphs.source_model import SourceModel
-from export.training import resumable_training
 from export.training.caption_file import read_captions
 from export.training.captioned_pictures import CaptionedPictures, read_pictures
 from export.training.captions import Captioning, Recipe, score
 from export.training.command import app
 from inference.errors import SetupError
-from tests.export.conftest import TwinPair
-from tests.export.oracle import compare, difference
+from tests.export.training.trainings import (
+    assert_finished_is_left_alone,
+    assert_resumed_is_uninterrupted,
+    assert_same_logits,
+)
 
 COUNT = 40
 RECIPE = Recipe(side=32, steps=4, seed=1, pieces=300, held_out=6)
@@ -64,46 +64,21 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
     theirs = VisionEncoderDecoderModel.from_pretrained(trained, attn_implementation="eager").eval()
-    compared = list(compare(TwinPair(theirs, SourceModel.open(trained))))
-    assert compared
-    for place, wanted, given in compared:
-        assert difference(wanted, given) < 1e-4, place
+    assert_same_logits(theirs, trained)
 
 
 @pytest.mark.slow
 def test_resumed_training_is_the_uninterrupted_one(
     folder: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
-    loss, calls = Captioning.loss, []
-
-    def interrupted(*arguments: object) -> torch.Tensor:
-        calls.append(arguments)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return loss(*arguments)  # type: ignore[arg-type]
-
-    output = tmp_path / "again"
-    monkeypatch.setattr(Captioning, "loss", interrupted)
-    assert "run again to resume" in run(folder, output).output
-    assert not (output / "model.safetensors").exists()
-    assert run(folder, output).exit_code == 0
-    assert len(calls) == 4 + 2  # the third step was not saved
-    whole, resumed = (load_file(each / "model.safetensors") for each in (trained, output))
-    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
-    assert not (output / "training_state.pt").exists()
+    training = partial(run, folder)
+    again = tmp_path / "again"
+    assert_resumed_is_uninterrupted(monkeypatch, Captioning, "loss", training, trained, again)
 
 
 @pytest.mark.slow
 def test_finished_training_is_left_alone(folder: Path, trained: Path) -> None:
-    before = (trained / "model.safetensors").stat().st_mtime_ns
-    result = run(folder, trained)
-    assert result.exit_code == 0
-    assert "is finished" in result.output
-    assert (trained / "model.safetensors").stat().st_mtime_ns == before
-    other = run(folder, trained, "--seed", "2")
-    assert other.exit_code == 1
-    assert "holds another training (seed was 1 and is 2)" in other.output.replace("\n", "")
+    assert_finished_is_left_alone(partial(run, folder), trained)
 
 
 def read(folder: Path) -> CaptionedPictures:

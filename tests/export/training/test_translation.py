@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
 from examples.texts.grammar import sentences
-from export.graphs.source_model import SourceModel
 from export.training import recurrent_translation as train_on_words
-from export.training import resumable_training
 from export.training import translation as train_on_text
 from export.training.bahdanau import word_level
 from export.training.command import app
 from export.training.parallel_text import read_parallel_text
 from inference.errors import SetupError
-from tests.export.conftest import TwinPair
-from tests.export.oracle import compare, difference
+from tests.export.training.trainings import (
+    assert_finished_is_left_alone,
+    assert_resumed_is_uninterrupted,
+    assert_same_logits,
+)
 
 LANGUAGES = ("--source-language", "es", "--target-language", "en")
 RECURRENT = ("--architecture", "bahdanau", *LANGUAGES)
@@ -48,6 +47,12 @@ def run(corpus: tuple[Path, Path], output: Path, *options: str) -> Result:
     return CliRunner().invoke(app, [*given, *short, *options])
 
 
+def train(
+    corpus: tuple[Path, Path], languages: tuple[str, ...], output: Path, *options: str
+) -> Result:
+    return run(corpus, output, *languages, *options)
+
+
 @pytest.fixture(scope="module")
 def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("trained") / "my-translator"
@@ -60,34 +65,18 @@ def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.slow
 def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
     theirs = MarianMTModel.from_pretrained(trained, attn_implementation="eager").eval()
-    compared = list(compare(TwinPair(theirs, SourceModel.open(trained))))
-    assert compared
-    for place, wanted, given in compared:
-        assert difference(wanted, given) < 1e-4, place
+    assert_same_logits(theirs, trained)
 
 
 @pytest.mark.slow
 def test_resumed_training_is_the_uninterrupted_one(
     corpus: tuple[Path, Path], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
-    batch_loss, calls = train_on_text.batch_loss, []
-
-    def interrupted(*arguments: object) -> torch.Tensor:
-        calls.append(arguments)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return batch_loss(*arguments)  # type: ignore[arg-type]
-
-    output = tmp_path / "again"
-    monkeypatch.setattr(train_on_text, "batch_loss", interrupted)
-    assert "run again to resume" in run(corpus, output, *LANGUAGES).output
-    assert not (output / "model.safetensors").exists()
-    assert run(corpus, output, *LANGUAGES).exit_code == 0
-    assert len(calls) == 4 + 2  # the third step was not saved
-    whole, resumed = (load_file(each / "model.safetensors") for each in (trained, output))
-    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
-    assert not (output / "training_state.pt").exists()
+    training = partial(train, corpus, LANGUAGES)
+    again = tmp_path / "again"
+    assert_resumed_is_uninterrupted(
+        monkeypatch, train_on_text, "batch_loss", training, trained, again
+    )
 
 
 @pytest.fixture(scope="module")
@@ -127,34 +116,16 @@ def test_marks_and_elided_words_are_words() -> None:
 def test_resumed_recurrent_training_is_the_uninterrupted_one(
     corpus: tuple[Path, Path], recurrent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
-    batch_loss, calls = train_on_words.batch_loss, []
-
-    def interrupted(*arguments: object) -> torch.Tensor:
-        calls.append(arguments)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return batch_loss(*arguments)  # type: ignore[arg-type]
-
-    output = tmp_path / "again"
-    monkeypatch.setattr(train_on_words, "batch_loss", interrupted)
-    for ending in ("run again to resume", "held-out pairs"):
-        assert ending in run(corpus, output, *RECURRENT).output
-    assert len(calls) == 4 + 2
-    whole, resumed = (load_file(each / "model.safetensors") for each in (recurrent, output))
-    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
+    training = partial(train, corpus, RECURRENT)
+    again = tmp_path / "again"
+    assert_resumed_is_uninterrupted(
+        monkeypatch, train_on_words, "batch_loss", training, recurrent, again
+    )
 
 
 @pytest.mark.slow
 def test_finished_training_is_left_alone(corpus: tuple[Path, Path], trained: Path) -> None:
-    before = (trained / "model.safetensors").stat().st_mtime_ns
-    result = run(corpus, trained, *LANGUAGES)
-    assert result.exit_code == 0
-    assert "is finished" in result.output
-    assert (trained / "model.safetensors").stat().st_mtime_ns == before
-    other = run(corpus, trained, *LANGUAGES, "--seed", "2")
-    assert other.exit_code == 1
-    assert "holds another training (seed was 1 and is 2)" in other.output.replace("\n", "")
+    assert_finished_is_left_alone(partial(train, corpus, LANGUAGES), trained)
 
 
 def test_folder_of_something_else_is_refused(corpus: tuple[Path, Path], tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event
-from inference.engine.sequence import SequenceState
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.twins import make_twin, randomise
+from tests.inference.engine.staggered import run_staggered
 
 pytestmark = pytest.mark.slow
 VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}
@@ -113,15 +113,7 @@ def generated(twin: Twin, request: EngineRequest) -> list[tuple[list[int], float
 
 
 def staggered(twin: Twin, requests: list[EngineRequest]) -> list[Finished]:
-    """One request joins at each turn."""
-    decoder = EngineCore(twin.ours, Capacity())
-    outcomes: list[list[Event]] = [[] for _ in requests]
-    waiting = [SequenceState(r, o.append) for r, o in zip(requests, outcomes, strict=True)]
-    while waiting or not decoder.is_idle:
-        if waiting:
-            decoder.add(waiting.pop(0))
-        decoder.step()
-    return [final_result(events) for events in outcomes]
+    return list(map(final_result, run_staggered(EngineCore(twin.ours, Capacity()), requests)))
 
 
 def tokens(finished: Finished) -> list[list[int]]:

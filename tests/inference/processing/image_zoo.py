@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw
 
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
+from tests.pictures import encoded
 
 Colour = tuple[int, int, int]
 RED, BLUE, WHITE, BLACK, GREY = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0), (128,) * 3
@@ -41,13 +41,6 @@ def halves(mode: str = "RGB", size: tuple[int, int] = SIZE) -> Image.Image:
     return image.convert(mode)
 
 
-def saved(image: Image.Image, kind: str, **options: object) -> bytes:
-    """The bytes of a file."""
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def chunk(kind: bytes, data: bytes) -> bytes:
     """One chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -68,42 +61,42 @@ def add(name: str, data: bytes, expected: Expected) -> None:
 
 def _formats() -> None:
     for kind in ("PNG", "BMP", "TIFF", "PPM"):
-        add(f"{kind} plain", saved(halves(), kind), PLAIN)
-    add("GIF plain", saved(halves(), "GIF"), PLAIN)
-    add("WEBP lossless", saved(halves(), "WEBP", lossless=True), PLAIN)
-    add("JPEG plain", saved(halves(), "JPEG", quality=95, subsampling=0), LOSSY)
-    add("JPEG progressive", saved(halves(), "JPEG", progressive=True, quality=95), LOSSY)
-    add("JPEG grey", saved(halves("L"), "JPEG"), Picture(SIZE, (76,) * 3, (29,) * 3, 30))
-    add("JPEG CMYK", saved(halves("CMYK"), "JPEG", quality=95), LOSSY)
-    add("TIFF compressed", saved(halves(), "TIFF", compression="tiff_lzw"), PLAIN)
-    add("PNG interlaced name", saved(halves(), "PNG", optimize=True), PLAIN)
+        add(f"{kind} plain", encoded(halves(), kind), PLAIN)
+    add("GIF plain", encoded(halves(), "GIF"), PLAIN)
+    add("WEBP lossless", encoded(halves(), "WEBP", lossless=True), PLAIN)
+    add("JPEG plain", encoded(halves(), "JPEG", quality=95, subsampling=0), LOSSY)
+    add("JPEG progressive", encoded(halves(), "JPEG", progressive=True, quality=95), LOSSY)
+    add("JPEG grey", encoded(halves("L"), "JPEG"), Picture(SIZE, (76,) * 3, (29,) * 3, 30))
+    add("JPEG CMYK", encoded(halves("CMYK"), "JPEG", quality=95), LOSSY)
+    add("TIFF compressed", encoded(halves(), "TIFF", compression="tiff_lzw"), PLAIN)
+    add("PNG interlaced name", encoded(halves(), "PNG", optimize=True), PLAIN)
 
 
 def _modes() -> None:
     grey = Picture(SIZE, (76,) * 3, (29,) * 3)
-    add("PNG L", saved(halves("L"), "PNG"), grey)
-    add("PNG LA opaque", saved(halves("LA"), "PNG"), grey)
-    add("PNG RGBA opaque", saved(halves("RGBA"), "PNG"), PLAIN)
-    add("PNG palette", saved(halves("P"), "PNG"), PLAIN)
+    add("PNG L", encoded(halves("L"), "PNG"), grey)
+    add("PNG LA opaque", encoded(halves("LA"), "PNG"), grey)
+    add("PNG RGBA opaque", encoded(halves("RGBA"), "PNG"), PLAIN)
+    add("PNG palette", encoded(halves("P"), "PNG"), PLAIN)
     bits = Image.new("1", SIZE, 1)
     ImageDraw.Draw(bits).rectangle((6, 0, *SIZE), fill=0)
-    add("PNG one bit", saved(bits, "PNG"), Picture(SIZE, WHITE, BLACK))
+    add("PNG one bit", encoded(bits, "PNG"), Picture(SIZE, WHITE, BLACK))
     deep = Image.new("I;16", SIZE, 128 << 8)
-    add("PNG 16 bits grey", saved(deep, "PNG"), Picture(SIZE, GREY, GREY))
+    add("PNG 16 bits grey", encoded(deep, "PNG"), Picture(SIZE, GREY, GREY))
     clear = halves("RGBA")
     clear.putalpha(0)
-    add("PNG fully clear", saved(clear, "PNG"), Picture(SIZE, WHITE, WHITE))
-    add("WEBP clear", saved(clear, "WEBP", lossless=True), Picture(SIZE, WHITE, WHITE))
-    add("GIF clear colour", saved(halves("P"), "GIF", transparency=halves("P").getpixel((0, 0))),
+    add("PNG fully clear", encoded(clear, "PNG"), Picture(SIZE, WHITE, WHITE))
+    add("WEBP clear", encoded(clear, "WEBP", lossless=True), Picture(SIZE, WHITE, WHITE))
+    add("GIF clear colour", encoded(halves("P"), "GIF", transparency=halves("P").getpixel((0, 0))),
         Picture(SIZE, WHITE, BLUE))  # fmt: skip
-    add("TIFF floats", saved(Image.new("F", SIZE, 0.5), "TIFF"), DAMAGED)
+    add("TIFF floats", encoded(Image.new("F", SIZE, 0.5), "TIFF"), DAMAGED)
 
 
 def _sizes() -> None:
     for size in ((1, 1), (1, 3), (3, 1), (1, 999), (999, 1)):
         add(
             f"{size[0]}x{size[1]}",
-            saved(Image.new("RGB", size, RED), "PNG"),
+            encoded(Image.new("RGB", size, RED), "PNG"),
             Picture(size, RED, RED),
         )
     add("too many pixels", png(20_000, 20_000), TOO_LARGE)
@@ -111,40 +104,40 @@ def _sizes() -> None:
     add("2^31 a side", png(2**31 - 1, 2**31 - 1), TOO_LARGE)
     add("no width", png(0, 5), DAMAGED)
     add("no rows", png(5, 5), DAMAGED)
-    wide = saved(Image.new("L", (16_384, 300)), "PNG")
+    wide = encoded(Image.new("L", (16_384, 300)), "PNG")
     add("small file of 5 million pixels", wide, Picture((16_384, 300), BLACK, BLACK))
 
 
 def _turned() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: shown rotated by a quarter
-    turned = saved(halves(), "JPEG", exif=exif, quality=95, subsampling=0)
+    turned = encoded(halves(), "JPEG", exif=exif, quality=95, subsampling=0)
     add("EXIF turned", turned, Picture((8, 12), (170, 0, 85), (170, 0, 85), 255))
-    add("EXIF damaged", saved(halves(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff", quality=95), LOSSY)
-    add("EXIF of PNG", saved(halves(), "PNG", exif=exif), Picture((8, 12), RED, RED, 255))
+    add("EXIF damaged", encoded(halves(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff", quality=95), LOSSY)
+    add("EXIF of PNG", encoded(halves(), "PNG", exif=exif), Picture((8, 12), RED, RED, 255))
 
 
 def _frames() -> None:
     frames = [halves(), Image.new("RGB", SIZE, WHITE)]
     for kind in ("GIF", "PNG", "TIFF"):
-        more = saved(frames[0], kind, save_all=True, append_images=frames[1:])
+        more = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
         add(f"{kind} of two frames", more, PLAIN)
-    webp = saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    webp = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
     add("WEBP of two frames", webp, PLAIN)
 
 
 def _damaged() -> None:
-    whole = saved(halves(size=(200, 100)), "JPEG")
+    whole = encoded(halves(size=(200, 100)), "JPEG")
     for share in (0.1, 0.5, 0.95):
         add(f"JPEG cut at {share}", whole[: int(len(whole) * share)], DAMAGED)
-    add("PNG cut", saved(halves(), "PNG")[:60], DAMAGED)
-    add("GIF cut", saved(halves(), "GIF")[:20], DAMAGED)
-    flipped = bytearray(saved(halves(), "PNG"))
+    add("PNG cut", encoded(halves(), "PNG")[:60], DAMAGED)
+    add("GIF cut", encoded(halves(), "GIF")[:20], DAMAGED)
+    flipped = bytearray(encoded(halves(), "PNG"))
     flipped[45] ^= 255
     add("PNG wrong checksum", bytes(flipped), DAMAGED)
     text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8)))
     add("PNG text bomb", png(1, 1, b"\0abc", text), DAMAGED)
-    add("bytes after the end", saved(halves(), "PNG") + b"<script>" * 99, PLAIN)
+    add("bytes after the end", encoded(halves(), "PNG") + b"<script>" * 99, PLAIN)
     add("JPEG named PNG's header", b"\x89PNG\r\n\x1a\n" + whole[8:], DAMAGED)
 
 
@@ -156,8 +149,8 @@ def _others() -> None:
     add("SVG", svg, DAMAGED)
     add("PDF", b"%PDF-1.7\n%%EOF", DAMAGED)
     add("EPS", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", DAMAGED)
-    add("ICO", saved(halves("RGBA", (16, 16)), "ICO"), DAMAGED)
-    add("TGA", saved(halves(), "TGA"), DAMAGED)
+    add("ICO", encoded(halves("RGBA", (16, 16)), "ICO"), DAMAGED)
+    add("TGA", encoded(halves(), "TGA"), DAMAGED)
     add("zip", b"PK\3\4" + bytes(30), DAMAGED)
 
 

@@ -15,6 +15,7 @@ from inference.bundle.manifest import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from inference.processing.image import ImageLimits, decode_image, prepare_image, to_rgb
 from inference.processing.jpeg import has_too_many_scans
+from tests.pictures import encoded, noise
 
 MEAN = STD = (0.5, 0.5, 0.5)
 EXACT = ImageSpec(resize="exact", size=(48, 40), resample=2, mean=MEAN, std=STD, rescale=1 / 255)
@@ -23,19 +24,6 @@ CROPPED = ImageSpec(
     rescale=1 / 255,
 )  # fmt: skip
 WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized image: padded
-
-
-def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """A image without symmetry, so that a swapped axis or a mirrored edge shows."""
-    channels = len(Image.new(mode, (1, 1)).getbands())
-    shape = (height, width, channels) if channels > 1 else (height, width)
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def png_header(width: int, height: int) -> bytes:

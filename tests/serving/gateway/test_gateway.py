@@ -14,15 +14,9 @@ from serving.gateway.requests.execution import INLINE_LIMIT
 from serving.gateway.requests.health import Readiness
 from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
+from tests.serving.waiting import until
 
 BODY = {"texts": "hola"}
-
-
-async def until(claim) -> None:
-    """Give the event loop (and the thread pool) turns until a claim holds."""
-    async with asyncio.timeout(5):
-        while not claim():
-            await asyncio.sleep(0.001)
 
 
 async def test_requests_over_the_limit_get_429_at_once(make_gateway: MakeGateway) -> None:

@@ -18,8 +18,8 @@ from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
-from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS, RerankBody
-from serving.gateway.http.dialect import Dialect
+from serving.gateway.dialects.huggingface.tgi_tei_routes import RerankBody
+from serving.gateway.http.dialect import Routes
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
     CaptionRoute,
@@ -38,7 +38,7 @@ MESSAGES: tuple[type[BaseModel], ...] = (
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(keys: Keys) -> list[Dialect]:
+def dialects(keys: Keys) -> list[Routes]:
     """The routes of `/hf`, each with its own form of answers.
 
     Args:
@@ -46,13 +46,3 @@ def dialects(keys: Keys) -> list[Dialect]:
     """
     routes = [route(keys) for route in _ROUTES]
     return [*routes, FirstTaskRoute(keys, routes)]
-
-
-def tgi_dialects(keys: Keys) -> list[Dialect]:
-    """The paths of Text Generation Inference."""
-    return [path(keys) for path in TGI_PATHS]
-
-
-def tei_dialects(keys: Keys) -> list[Dialect]:
-    """The paths of Text Embeddings Inference."""
-    return [path(keys) for path in TEI_PATHS]

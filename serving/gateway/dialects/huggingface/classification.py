@@ -25,6 +25,7 @@ from serving.gateway.dialects.huggingface.route import (
 )
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
+from triptych.parameters import optional
 from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
 from triptych.tasks.zero_shot import MAX_LABELS
 
@@ -35,12 +36,10 @@ class ClassificationParameters(Closed):
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=MAX_LABELS)] | None = (
-        Field(default=None, description="For a model that was trained for entailment.")
+        optional("For a model that was trained for entailment.")
     )
     multi_label: bool | None = None
-    hypothesis_template: str | None = Field(
-        default=None, description=f"Contains {{}}. Default: {DEFAULT_TEMPLATE!r}."
-    )
+    hypothesis_template: str | None = optional(f"Contains {{}}. Default: {DEFAULT_TEMPLATE!r}.")
 
 
 class ClassificationBody(Closed):

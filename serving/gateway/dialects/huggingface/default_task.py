@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.huggingface.error_bodies import error_response
 from serving.gateway.dialects.huggingface.route import (
@@ -18,19 +17,15 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     operation,
 )
-from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.http.handle_request import respond
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
 
 
 class FirstTaskRoute:
-    """Hands a request to the route of a task; implements `Dialect` for what precedes that.
+    """Hands a request to the route of a task; implements `Routes`.
 
     Args:
         keys: Required of every request, if there are any.
-        routes: Those of the tasks.
     """
 
     def __init__(self, keys: Keys, routes: Sequence[TaskRoute]) -> None:
@@ -73,20 +68,6 @@ class FirstTaskRoute:
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
         self._keys.check_header(headers.get("authorization"))
-
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
-        """The route of the task parses."""
-        raise NotImplementedError
-
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
-        """The route of the task renders."""
-        raise NotImplementedError
-
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[StreamRenderer, dict[str, str]]:
-        """The route of the task renders."""
-        raise NotImplementedError
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error", "error_type"}` with the error's status."""

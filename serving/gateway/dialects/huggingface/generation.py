@@ -10,7 +10,6 @@ from fastapi import Request
 from inference.tasks.generate import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
     Generated,
@@ -24,7 +23,6 @@ from serving.gateway.dialects.huggingface.generation_request import GeneratingRe
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
 from serving.gateway.dialects.huggingface.token_events import TokenEvents
 from serving.gateway.http.bodies import read_json
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
 from triptych.messages import Continuation, Generation
@@ -80,12 +78,10 @@ class GenerateRoute(TaskRoute):
         details = Details(**_sequence(best, request), best_of_sequences=samples or None)
         return [Generated(generated_text=text, details=details)]
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[TokenEvents, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> TokenEvents:
         """One event a token."""
         assert isinstance(request, GeneratingRequest)
-        return TokenEvents(request), dict(STREAM_HEADERS)
+        return TokenEvents(request)
 
 
 def _message(

@@ -21,6 +21,7 @@ from triptych.parameters import (
     TopK,
     TopP,
     TypicalP,
+    optional,
 )
 from triptych.tasks.generate import OneOrManyStops
 
@@ -63,9 +64,7 @@ class GenerationParameters(Closed):
 
     best_of: Beams | None = None
     details: bool | None = None
-    do_sample: bool | None = Field(
-        default=None, description="false: the most likely tokens, whatever else is given."
-    )
+    do_sample: bool | None = optional("false: the most likely tokens, whatever else is given.")
     frequency_penalty: Penalty | None = None
     grammar: Annotated[Grammar, Field(discriminator="type")] | None = None
     max_new_tokens: NewTokens | None = None

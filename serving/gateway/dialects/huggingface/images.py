@@ -21,7 +21,7 @@ from serving.gateway.dialects.huggingface.route import (
 from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
-from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP
+from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest
 
@@ -34,9 +34,7 @@ class CaptionSearch(Closed):
 
     num_beams: Beams | None = None
     max_new_tokens: NewTokens | None = None
-    do_sample: bool | None = Field(
-        default=None, description="false: the most likely tokens, whatever else is given."
-    )
+    do_sample: bool | None = optional("false: the most likely tokens, whatever else is given.")
     temperature: Temperature | None = None
     top_k: TopK | None = None
     top_p: TopP | None = None
@@ -107,9 +105,7 @@ class ZeroShotParameters(Closed):
     """Parameters of `zero_shot_image_classification`."""
 
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=MAX_LABELS)]
-    hypothesis_template: str | None = Field(
-        default=None, description="Contains {} where the label belongs."
-    )
+    hypothesis_template: str | None = optional("Contains {} where the label belongs.")
 
 
 class ZeroShotBody(Closed):

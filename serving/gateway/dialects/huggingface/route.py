@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, TypeAdapter
 from starlette.datastructures import Headers
 
 from inference.errors import ServingError, UnsupportedMediaType
@@ -31,9 +31,9 @@ from serving.gateway.http.bodies import (
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from triptych.parameters import optional
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,7 +55,7 @@ def _refused(value: object) -> object:
 Unserved = Annotated[
     Literal[False] | None,
     BeforeValidator(_refused),
-    Field(default=None, description="Not served: refused, unless it is false."),
+    optional("Not served: refused, unless it is false."),
 ]
 
 
@@ -66,6 +66,7 @@ class TaskRoute(ABC):
         keys: Required of every request, if there are any.
     """
 
+    shows_timings = False
     task: ClassVar[AnyTask]
     body: ClassVar[type[BaseModel]]
     answer: ClassVar[Any]
@@ -125,20 +126,18 @@ class TaskRoute(ABC):
             InvalidRequest: the answer cannot be given in the form that is requested.
         """
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """The answer as JSON; the first error of an item is that of the request."""
-        error = first_error(answer.response.data)
+        error = first_error(response.data)
         if error is not None:
             return self.render_error(refused(error))
         try:
-            body = self.answered(request, answer.response.data)
+            body = self.answered(request, response.data)
         except ServingError as refusal:
             return self.render_error(refusal)
         return Response(self._adapter.dump_json(body), media_type=JSON)
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[StreamRenderer, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """See `Dialect.render_stream`; only routes with `streams` are asked."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, labe
 from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
-from triptych.parameters import Beams, Penalty, Stride
+from triptych.parameters import Beams, Penalty, Stride, optional
 from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
 from triptych.tasks.tag import Aggregation, TaggedToken, TagRequest
 from triptych.tasks.translate import TranslateRequest
@@ -147,9 +147,7 @@ class TokenClassificationParameters(Closed):
     """Parameters of `token_classification`."""
 
     aggregation_strategy: Aggregation | None = None
-    ignore_labels: list[str] | None = Field(
-        default=None, description=f"Default: {OUTSIDE}, the label of no entity."
-    )
+    ignore_labels: list[str] | None = optional(f"Default: {OUTSIDE}, the label of no entity.")
     stride: Stride | None = None
 
 

@@ -14,7 +14,7 @@ from serving.gateway.dialects.libretranslate.documentation import open_route, po
 from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded, read_message
 from serving.gateway.dialects.libretranslate.identification import Identifier
-from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
+from serving.gateway.dialects.libretranslate.languages import AUTO, Translators, name_of
 from serving.gateway.dialects.libretranslate.messages import (
     DetectBody,
     Detected,
@@ -25,7 +25,6 @@ from serving.gateway.dialects.libretranslate.messages import (
     TranslateBody,
     Translated,
 )
-from serving.gateway.dialects.libretranslate.names import name_of
 from serving.gateway.dialects.libretranslate.translation import translated
 from serving.gateway.requests.service import Service
 

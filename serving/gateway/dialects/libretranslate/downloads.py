@@ -59,7 +59,6 @@ class Downloads:
 
         Args:
             name: Of letters that a URL may have.
-            content: Its bytes.
             owner: Name of the key that translated it.
 
         Raises:

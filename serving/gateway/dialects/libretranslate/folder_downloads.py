@@ -51,7 +51,6 @@ class FolderDownloads:
 
         Args:
             name: Of letters that a URL may have.
-            content: Its bytes.
             owner: Name of the key that translated it.
 
         Raises:

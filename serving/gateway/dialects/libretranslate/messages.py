@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from serving.documents.limits import MAX_SEGMENTS
-from triptych.parameters import MAX_BEAMS
+from triptych.parameters import MAX_BEAMS, optional
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 
@@ -32,9 +32,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    api_key: str | None = Field(
-        default=None, description="The gateway's key; or send Authorization: Bearer KEY."
-    )
+    api_key: str | None = optional("The gateway's key; or send Authorization: Bearer KEY.")
 
 
 class TranslateBody(Body):
@@ -43,12 +41,8 @@ class TranslateBody(Body):
     q: Texts
     source: Code = Field(description="auto: the language is identified.")
     target: Code
-    format: Format | None = Field(
-        default=None, description="html: only text is translated; tags and attributes stay."
-    )
-    alternatives: Alternatives | None = Field(
-        default=None, description="Number of further translations a text."
-    )
+    format: Format | None = optional("html: only text is translated; tags and attributes stay.")
+    alternatives: Alternatives | None = optional("Number of further translations a text.")
 
 
 class DetectBody(Body):

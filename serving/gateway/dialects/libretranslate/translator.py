@@ -47,7 +47,6 @@ class Translator:
         """Translations of each text, best first; a text without a letter is its own only one.
 
         Args:
-            texts: The texts.
             further: Number of translations beside the best.
 
         Raises:
@@ -131,15 +130,15 @@ class Translator:
         )
         places = batch if len(texts) > 1 else ()
         try:
-            answer = await self.service.answer(TaskRequest(TASK, message, self.route))
+            response, _ = await self.service.answer(TaskRequest(TASK, message, self.route))
         except ServingError as error:
             if error.field is None or error.field == ALIGNMENT:
                 raise
             raise refused(error, self.name, places) from None
-        failure = first_error(answer.response.data)
+        failure = first_error(response.data)
         if failure is not None:
             raise refused(failure, self.name, places)
-        return zip(batch, answer.response.data, strict=True)
+        return zip(batch, response.data, strict=True)
 
     def _batches(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
         size = self.service.settings.max_client_batch_size

@@ -15,7 +15,7 @@ from inference.tasks.caption import TASK as CAPTION
 from inference.tasks.chat import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS, refused
+from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.openai.chat_images import (
     caption_choice,
     caption_message,
@@ -41,9 +41,8 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.http.bodies import read_json
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk, TokenLogprob
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
 from triptych.tasks.chat import ChatMessage, ChatRequest
@@ -111,9 +110,8 @@ class ChatDialect(OpenAIDialect):
             raise InvalidRequest(f"{body.model} reads no images", field="messages")
         return StreamableRequest(task, _message(body), self.path, includes_usage=usage)
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A `chat.completion`."""
-        response = answer.response
         (item,) = response.data
         if item.error is not None:
             return self.render_error(refused(item.error))
@@ -136,11 +134,9 @@ class ChatDialect(OpenAIDialect):
         )
         return Response(completion.model_dump_json(), media_type="application/json")
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[ChunkEvents, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> ChunkEvents:
         """`chat.completion.chunk` events."""
-        return ChunkEvents(request, self.parameters), dict(STREAM_HEADERS)
+        return ChunkEvents(request, self.parameters)
 
 
 def _message(body: ChatCompletionRequest) -> ChatRequest:

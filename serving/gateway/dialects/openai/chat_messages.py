@@ -15,7 +15,7 @@ from pydantic import (
 from inference.errors import InvalidRequest
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs
+from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs, optional
 from triptych.parameters import Choice as AllowedText
 from triptych.tasks.chat import MAX_MESSAGES, Role
 
@@ -33,8 +33,8 @@ class ImageUrl(Closed):
     """An image."""
 
     url: str = Field(description="A data URI; an address, where the gateway reads those.")
-    detail: Literal["auto", "low", "high"] | None = Field(
-        default=None, description="Accepted and not used: the model's size is."
+    detail: Literal["auto", "low", "high"] | None = optional(
+        "Accepted and not used: the model's size is."
     )
 
 
@@ -118,7 +118,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     messages: Annotated[list[CompletionMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: NewTokens | None = None
-    max_tokens: NewTokens | None = Field(default=None, description="Older name of the above.")
+    max_tokens: NewTokens | None = optional("Older name of the above.")
     logprobs: bool | None = None
     top_logprobs: TopLogProbs | None = None
     response_format: ResponseFormat | None = Field(default=None, discriminator="type")

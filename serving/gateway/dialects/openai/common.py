@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.all_or_nothing import Closed, Open, refused
-from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk, Usage
 from triptych.parameters import (
     Beams,
@@ -38,6 +36,7 @@ from triptych.parameters import (
     TopK,
     TopP,
     TypicalP,
+    optional,
 )
 from triptych.tasks.generate import OneOrManyStops
 
@@ -64,7 +63,7 @@ class GenerationRequest(Closed):
     logit_bias: LogitBias | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="Accepted and not used.")
+    user: str | None = optional("Accepted and not used.")
     best_of: Beams | None = None
     top_k: TopK | None = None
     min_p: MinP | None = None
@@ -116,6 +115,7 @@ class OpenAIDialect(ABC):
         keys: Required of every request, if there are any.
     """
 
+    shows_timings = False
     path: ClassVar[str]
     task: ClassVar[AnyTask]
     request: ClassVar[type[BaseModel]]
@@ -160,12 +160,10 @@ class OpenAIDialect(ABC):
         """See `Dialect.parse`."""
 
     @abstractmethod
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """See `Dialect.render_answer`."""
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[StreamRenderer, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """See `Dialect.render_stream`; only routes with `events` are asked."""
         raise NotImplementedError
 
@@ -243,3 +241,46 @@ class Events(ABC):
 def response_fields(prefix: str, model: str) -> dict[str, Any]:
     """What every response, or every event of one, begins with; the identifier is like `cmpl-…`."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
+class CompletionError(Open):
+    """The `error` of a failed request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class CompletionErrorBody(Open):
+    """Body of every response with a status of 400 or more."""
+
+    error: CompletionError
+
+
+def error_body(error: ServingError, parameters: Mapping[str, str]) -> str:
+    """The body of a failed request.
+
+    Args:
+        parameters: See `OpenAIDialect.parameters`.
+    """
+    status = error.http_status
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    made = CompletionError(
+        message=error.message,
+        type=_TYPES.get(status, kind),
+        param=_parameter(error.field, parameters),
+        code=_CODES.get(status, error.wire),
+    )
+    return CompletionErrorBody(error=made).model_dump_json()
+
+
+def _parameter(field: str | None, parameters: Mapping[str, str]) -> str | None:
+    if field is None:
+        return None
+    name, dot, rest = field.partition(".")
+    return parameters.get(name, name) + dot + rest

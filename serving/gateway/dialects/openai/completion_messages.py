@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from serving.gateway.dialects.all_or_nothing import Open
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from triptych.parameters import NewTokens, TopLogProbs
+from triptych.parameters import NewTokens, TopLogProbs, optional
 
 DEFAULT_TOKENS = 16
 """Generated where `max_tokens` is not given."""
@@ -36,13 +36,13 @@ class CompletionRequest(GenerationRequest):
     """Body of `POST /v1/completions`."""
 
     prompt: Texts
-    max_tokens: NewTokens | None = Field(
-        default=None, description=f"Absent or null: {DEFAULT_TOKENS}, as in OpenAI's API."
+    max_tokens: NewTokens | None = optional(
+        f"Absent or null: {DEFAULT_TOKENS}, as in OpenAI's API."
     )
     logprobs: TopLogProbs | None = None
     echo: bool | None = None
-    suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = Field(
-        default=None, description="Refused: no served model inserts text before a suffix."
+    suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = optional(
+        "Refused: no served model inserts text before a suffix."
     )
 
 

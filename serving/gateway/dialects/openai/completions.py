@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from inference.tasks.generate import TASK
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS, first_error, refused
+from serving.gateway.dialects.all_or_nothing import first_error, refused
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
@@ -25,9 +25,8 @@ from serving.gateway.dialects.openai.completion_messages import (
     Logprobs,
 )
 from serving.gateway.http.bodies import read_json
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 
@@ -86,9 +85,8 @@ class CompletionsDialect(OpenAIDialect):
         )
         return StreamableRequest(task, message, self.path, includes_usage=body.includes_usage)
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A `text_completion`: the outputs of the first prompt, then those of the next one."""
-        response = answer.response
         error = first_error(response.data)
         if error is not None:
             return self.render_error(refused(error))
@@ -102,11 +100,9 @@ class CompletionsDialect(OpenAIDialect):
         )
         return Response(completion.model_dump_json(), media_type="application/json")
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[CompletionEvents, dict[str, str]]:
+    def render_stream(self, request: TaskRequest) -> CompletionEvents:
         """`text_completion` events."""
-        return CompletionEvents(request, self.parameters), dict(STREAM_HEADERS)
+        return CompletionEvents(request, self.parameters)
 
 
 def _choices(item: Generation, first: int) -> list[CompletionChoice]:

@@ -27,7 +27,8 @@ from serving.gateway.dialects.openai.common import (
 from serving.gateway.dialects.openai.completion_messages import Texts
 from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from triptych.parameters import optional
 from triptych.tasks.embed import EmbedRequest
 
 Encoding = Literal["float", "base64"]
@@ -45,12 +46,11 @@ class EmbeddingRequest(Closed):
     encoding_format: Encoding = Field(
         default="float", description="base64: little-endian float32 numbers."
     )
-    dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = Field(
-        default=None,
-        description="The first so many numbers, scaled to unit length again: for models that were "
-        "trained for it (Matryoshka representations).",
+    dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = optional(
+        "The first so many numbers, scaled to unit length again: for models that were "
+        "trained for it (Matryoshka representations)."
     )
-    user: str | None = Field(default=None, description="Accepted and not used.")
+    user: str | None = optional("Accepted and not used.")
 
 
 class EmbeddingItem(Open):
@@ -109,10 +109,9 @@ class EmbeddingsDialect(OpenAIDialect):
             dimensions=body.dimensions,
         )
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A list of embeddings."""
         assert isinstance(request, EncodedRequest)
-        response = answer.response
         error = first_error(response.data)
         if error is not None:
             return self.render_error(refused(error))

@@ -10,16 +10,12 @@ import pytest
 from inference.errors import InvalidRequest, Overloaded, Unavailable
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.counts import LocalCounts
+from tests.serving.waiting import settled
 
 
 def admission(counts: LocalCounts | None = None, sequences: int = 8) -> Admission:
     limits = {"max_requests": 1, "max_tokens": 10, "max_pixels": 9, "max_bytes": 9}
     return Admission(**limits, max_sequences=sequences, counts=counts)
-
-
-async def turns_of_the_loop() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_request_that_fails_is_no_longer_counted() -> None:
@@ -80,10 +76,10 @@ async def test_streams_leave_an_eighth_of_the_turns_to_others() -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
             group.create_task(hold(gate.stream_turn(), "stream"))
-        await turns_of_the_loop()
+        await settled()
         assert (held, gate.waiting) == (["stream"] * 7, 1)
         group.create_task(hold(gate.turn(), "other"))
-        await turns_of_the_loop()
+        await settled()
         assert held[7:] == ["other"]
         leave.set()
     assert (held[8:], gate.waiting) == (["stream"], 0)
@@ -93,7 +89,7 @@ async def test_caller_that_is_cancelled_while_it_waits_is_not_counted() -> None:
     gate = admission(sequences=1)
     async with gate.turn():
         waiting = asyncio.create_task(gate.turn().__aenter__())
-        await turns_of_the_loop()
+        await settled()
         assert gate.waiting == 1
         waiting.cancel()
         await asyncio.wait((waiting,))
@@ -110,7 +106,7 @@ async def test_shutdown_ends_requests_with_an_error_and_admits_no_more() -> None
             await asyncio.Event().wait()
 
     serving = asyncio.create_task(serve())
-    await turns_of_the_loop()
+    await settled()
     assert not await gate.drained(0)
     assert gate.abort_all() == 1
     with pytest.raises(Unavailable):
@@ -129,7 +125,7 @@ async def test_cancelled_request_is_cancelled_and_released() -> None:
             await asyncio.Event().wait()
 
     serving = asyncio.create_task(serve())
-    await turns_of_the_loop()
+    await settled()
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving

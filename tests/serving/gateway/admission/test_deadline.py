@@ -9,6 +9,7 @@ import pytest
 
 from tests.serving.gateway.conftest import MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 
 BODY = {"texts": ["uno dos"]}
@@ -74,9 +75,7 @@ async def test_deadline_of_a_grpc_call_reaches_the_call(make_gateway: MakeGatewa
         with pytest.raises(grpc.RpcError) as ended:
             await front.stub.Translate(pb.TranslateRequest(texts=["uno"]), timeout=0.3)
         assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        async with asyncio.timeout(5):
-            while gateway.inference.running:
-                await asyncio.sleep(0.001)
+        await until(lambda: not gateway.inference.running)
     assert 0 < limits[0] <= 0.31  # gRPC converts the deadline between two clocks
     assert gateway.inference.cancelled == 1
 

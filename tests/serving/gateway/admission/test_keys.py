@@ -21,6 +21,7 @@ from serving.gateway.admission.auth import KEY, ApiKey, Keys
 from serving.gateway.grpc.grpc_call import NAME
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.waiting import Clock, until
 from triptych import triptych_pb2 as pb
 
 BODY = {"texts": ["uno dos"]}
@@ -48,14 +49,6 @@ def file(tmp_path: Path) -> Path:
         entry("alice", "alice-key", max_concurrent_requests=1) + entry("bob", "bob-key")
     )
     return path
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 async def test_every_route_needs_a_key(make_gateway: MakeGateway, file: Path) -> None:
@@ -253,9 +246,3 @@ async def post(gateway: Gateway, key: str, texts: list[str] | None = None):
     headers = {"authorization": f"Bearer {key}"}
     body = {"texts": texts} if texts else BODY
     return await gateway.http.post("/v1/translate", json=body, headers=headers)
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)

@@ -17,11 +17,12 @@ from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY, ApiKey
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
-from tests.serving.gateway.admission.test_keys import entry, until
+from tests.serving.gateway.admission.test_keys import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.grpc.test_grpc_front import Front
 from tests.serving.process_pool.test_pool import is_gone
 from tests.serving.process_pool.work import sleep
+from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 
 RED = base64.b64encode(image_file("red")).decode()

@@ -13,9 +13,8 @@ from inference.errors import ServingError, Unauthorized
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.handle_request import respond
-from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from serving.gateway.server.app import create_app
 from serving.settings.gateway_settings import DIALECTS, GatewaySettings
 from tests.serving.gateway.conftest import Gateway, MakeGateway, http_client
@@ -53,6 +52,8 @@ class Lines:
 class Plain:
     """Text in, text out."""
 
+    shows_timings = False
+
     def router(self, service: Service) -> APIRouter:
         router = APIRouter()
 
@@ -71,13 +72,11 @@ class Plain:
         message = task.declaration.request(prompts=[ask.q], stream=ask.live)
         return TaskRequest(task, message, ROUTE)
 
-    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
-        return Response(answer.response.data[0].text, media_type="text/plain")
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+        return Response(response.data[0].text, media_type="text/plain")
 
-    def render_stream(
-        self, request: TaskRequest, timings: Timings | None
-    ) -> tuple[Lines, dict[str, str]]:
-        return Lines(), {"x-has-timings": str(timings is not None)}
+    def render_stream(self, request: TaskRequest) -> Lines:
+        return Lines()
 
     def render_error(self, error: ServingError) -> Response:
         return JSONResponse({"oops": error.wire}, status_code=418)
@@ -102,7 +101,7 @@ async def test_a_request_and_its_answer_have_the_dialects_form(gateway: Gateway)
 async def test_a_stream_has_the_dialects_form(gateway: Gateway) -> None:
     response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
     assert response.headers["content-type"].startswith("text/plain")
-    assert response.headers["x-has-timings"] == "True"
+    assert "x-queue-time" not in response.headers
     *lines, last = response.text.splitlines()
     assert last == "end"
     assert "".join(line.partition(":")[2] for line in lines) == "a b c"

@@ -15,6 +15,7 @@ from serving.gateway.grpc.grpc_front import NAME, create_grpc_server
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
+from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -196,9 +197,7 @@ async def test_cancelled_call_ends_the_stream(front: Front) -> None:
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
     assert (await call.read()).text == "uno"
     call.cancel()
-    async with asyncio.timeout(5):
-        while not inference.cancelled:
-            await asyncio.sleep(0.001)
+    await until(lambda: inference.cancelled)
     assert inference.running == 0
 
 
@@ -367,11 +366,9 @@ async def test_disconnect_ends_the_work(front: Front) -> None:
     inference.hold = asyncio.Event()
     call = front.stub.Translate(pb.TranslateRequest(texts=["a"]))
     async with asyncio.timeout(5):
-        while not inference.running:
-            await asyncio.sleep(0.001)
+        await until(lambda: inference.running)
         call.cancel()
-        while not inference.cancelled:
-            await asyncio.sleep(0.001)
+        await until(lambda: inference.cancelled)
     assert inference.running == 0
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from serving.gateway.http.http_server import HttpServer
 from serving.gateway.http.middleware import FAILURE
 from serving.gateway.observability.metrics import Metrics
 from serving.ports import listening
+from tests.serving.waiting import until
 
 ALIVE = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
 LARGE = 50_000_000
@@ -103,19 +104,12 @@ async def served(**limits: Any) -> AsyncIterator[Served]:
     server = HttpServer(app, Connections(**given | limits, metrics=metrics))
     with listening("127.0.0.1", 0, "HTTP") as listener:
         task = asyncio.create_task(server.serve([listener]))
-        while not server.started:
-            await asyncio.sleep(0.001)
+        await until(lambda: server.started)
         try:
             yield Served(listener.getsockname()[1], app, server, metrics)
         finally:
             server.should_exit = server.force_exit = True
             await task
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not is_so():
-            await asyncio.sleep(0.005)
 
 
 def status_of(answer: bytes) -> int:
@@ -229,8 +223,7 @@ async def test_request_that_never_ends_gets_408(sent: bytes, status: int) -> Non
         answer = await server.exchanged(sent)
         assert (status_of(answer), server.closed("408")) == (status, 1)
         assert "in time" in error_of(answer)["message"]
-        while server.connections:
-            await asyncio.sleep(0.01)
+        await until(lambda: not server.connections)
 
 
 async def test_connection_without_a_request_is_closed() -> None:
@@ -263,10 +256,8 @@ async def test_unread_response_ends_the_connection() -> None:
         _reader, writer = await server.connect()
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(10):
-            while not server.closed("unread"):
-                await asyncio.sleep(0.05)
-            while server.connections:
-                await asyncio.sleep(0.05)
+            await until(lambda: server.closed("unread"))
+            await until(lambda: not server.connections)
         writer.close()
 
 

@@ -15,7 +15,7 @@ from inference.generation import Generation
 from serving.gateway.requests.attempt import STREAM_PRIORITY
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
-from tests.serving.gateway.test_gateway import until
+from tests.serving.waiting import until
 from triptych.messages import Chunk, TokenLogprob, TopToken, Usage
 from triptych.tasks.generate import GenerateResponse
 

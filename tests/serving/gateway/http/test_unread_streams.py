@@ -21,6 +21,7 @@ from serving.ports import listening
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference
 from tests.serving.gateway.server.test_run_server import Running, free_port, repository  # noqa: F401
+from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -83,12 +84,6 @@ def unread(port: int) -> socket.socket:
     client.connect(("127.0.0.1", port))
     client.sendall(REQUEST)
     return client
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_unread_streams_wait_and_then_end(running: Running) -> None:

@@ -22,7 +22,7 @@ from serving.gateway.requests.execution import Execution, Preparation
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
 from tests.serving.gateway.conftest import FakeInference
-from tests.serving.gateway.test_gateway import until
+from tests.serving.waiting import until
 from triptych.messages import Generation, Response
 from triptych.tasks.generate import GenerateResponse
 
@@ -108,8 +108,8 @@ async def test_second_attempt_takes_the_place_of_the_first(running: Running) -> 
     """There are tokens for one attempt: those of the first have been released."""
     prepared = Prepared(FakePlan(1), FakePlan(2))
     running.inference.retired.add(("m", 1))
-    answer = await running.execution.answer(prepared.preparation)
-    assert answer.response.model == "2"
+    response, _ = await running.execution.answer(prepared.preparation)
+    assert response.model == "2"
     assert [(call.model, call.version) for call in prepared.refused] == [("m", 1)]
     assert await running.text(prepared) == "one two three"
     assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
@@ -131,8 +131,8 @@ async def test_without_another_version_the_calls_that_succeeded_count() -> None:
     running = Running()
     prepared = Prepared(FakePlan(1, ("m", "gone")))
     running.inference.retired.add(("gone", 1))
-    answer = await running.execution.answer(prepared.preparation)
-    assert len(answer.response.data) == 1
+    response, _ = await running.execution.answer(prepared.preparation)
+    assert len(response.data) == 1
     assert len(running.inference.calls) == 2
     running.inference.steps = asyncio.Semaphore(0)
     with pytest.raises(Unavailable):

@@ -7,14 +7,7 @@ import pytest
 from serving.gateway.requests.health import Readiness
 from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.serving.waiting import Clock
 
 
 class Stats:

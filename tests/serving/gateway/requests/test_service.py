@@ -19,12 +19,12 @@ def generation(**fields: object) -> TaskRequest:
 
 
 async def test_response_and_stream_of_a_request_have_the_same_text(gateway: Gateway) -> None:
-    answer = await gateway.service.answer(generation())
+    response, _ = await gateway.service.answer(generation())
     stream = gateway.service.stream(generation())
     chunks = [chunk async for batch in stream.batches() for chunk in batch]
     await stream.close()
-    assert answer.response.model == "tiny-generate"
-    assert "".join(chunk.text for chunk in chunks) == answer.response.data[0].text == "one two"
+    assert response.model == "tiny-generate"
+    assert "".join(chunk.text for chunk in chunks) == response.data[0].text == "one two"
 
 
 async def test_unknown_model_is_refused_before_a_stream_begins(gateway: Gateway) -> None:

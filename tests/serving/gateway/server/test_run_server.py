@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -23,6 +24,7 @@ from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.processing.test_text import byte_level
 from tests.inference.tiny_models import manifest
 from tests.serving.gateway.conftest import FakeInference
+from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -118,18 +120,25 @@ def test_responses_are_sent_without_nagles_delay() -> None:
             accepted.close()
 
 
+async def held(
+    running: Running, http: httpx.AsyncClient, channel: grpc.aio.Channel
+) -> tuple[asyncio.Future[httpx.Response], Any]:
+    """A request over HTTP and one over gRPC, until `hold` is set."""
+    running.inference.hold = asyncio.Event()
+    work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+    call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
+    await until(lambda: running.inference.running >= 2)
+    return work, call
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_running_requests_finish_before_the_end(
     settings: GatewaySettings, number: signal.Signals
 ) -> None:
     running = Running(settings)
     async with running, httpx.AsyncClient(base_url=running.url) as http:
-        running.inference.hold = asyncio.Event()
-        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
         channel = grpc.aio.insecure_channel(running.target)
-        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
-        while running.inference.running < 2:
-            await asyncio.sleep(0.001)
+        work, call = await held(running, http, channel)
         os.kill(os.getpid(), number)
         async with httpx.AsyncClient(base_url=running.url) as late:
             while (await late.get("/ready")).status_code == 200:
@@ -149,12 +158,8 @@ async def test_running_requests_finish_before_the_end(
 async def test_second_signal_ends_running_requests_with_an_error(settings: GatewaySettings) -> None:
     running = Running(settings)
     async with running, httpx.AsyncClient(base_url=running.url) as http:
-        running.inference.hold = asyncio.Event()
-        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
         channel = grpc.aio.insecure_channel(running.target)
-        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
-        while running.inference.running < 2:
-            await asyncio.sleep(0.001)
+        work, call = await held(running, http, channel)
         os.kill(os.getpid(), signal.SIGTERM)
         while (await http.get("/ready")).status_code == 200:
             await asyncio.sleep(0.001)
@@ -206,9 +211,7 @@ async def test_disconnect_ends_a_stream(settings: GatewaySettings) -> None:
             http.stream("POST", "/v1/translate", json=body) as answer,
         ):
             assert b'"text":"h' in await anext(answer.aiter_bytes())
-        async with asyncio.timeout(5):
-            while not running.inference.cancelled:
-                await asyncio.sleep(0.001)
+        await until(lambda: running.inference.cancelled)
         assert running.inference.running == 0
 
 
@@ -218,8 +221,7 @@ async def test_requests_beyond_the_grace_end_with_an_error(settings: GatewaySett
     async with running, httpx.AsyncClient(base_url=running.url) as http:
         running.inference.hold = asyncio.Event()
         work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
-        while not running.inference.running:
-            await asyncio.sleep(0.001)
+        await until(lambda: running.inference.running)
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(5):
             await running.task
@@ -312,9 +314,7 @@ async def test_version_that_the_gateway_cannot_read_leaves_the_old_one(
         for file in tokenizer.files.values():
             (settings.repository / "tiny-translate" / "4" / file).write_text("{}")
         running.inference.served["tiny-translate"] = 4
-        async with asyncio.timeout(10):
-            while "cannot serve tiny-translate version 4" not in caplog.text:
-                await asyncio.sleep(0.02)
+        await until(lambda: "cannot serve tiny-translate version 4" in caplog.text)
         assert (await served_versions(http))[0] == 3
         assert caplog.text.count("cannot serve tiny-translate version 4") == 1
 
@@ -354,9 +354,7 @@ async def test_loaded_objects_are_reported_before_the_first_request(
     serving = asyncio.create_task(
         _serve(settings, lambda: inference, on_loaded=lambda: loaded.append(len(inference.calls)))
     )
-    async with asyncio.timeout(10):
-        while not loaded:
-            await asyncio.sleep(0.01)
+    await until(lambda: loaded)
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     assert loaded == [0]

@@ -208,11 +208,20 @@ def test_more_keys_than_rows_take_turns(path: Path) -> None:
     for number in range(20):
         names = [f"key-{number}-{part}" for part in range(3)]
         for tokens, name in enumerate(names, 1):
-            counts.add(name, requests=1, tokens=tokens)
+            counts.add(name, Usage(requests=1, tokens=tokens))
         assert [other.of_key(name) for name in names] == [Usage(1, 1), Usage(1, 2), Usage(1, 3)]
         for tokens, name in enumerate(names, 1):
-            counts.add(name, requests=-1, tokens=-tokens)
+            counts.add(name, Usage(requests=-1, tokens=-tokens))
         assert other.of_key(names[0]) == Usage()
+
+
+def test_key_without_a_row_is_refused_before_it_counts(path: Path) -> None:
+    counts = SharedCounts(Segment(path, 2, 2), 0)
+    for name in ("one", "two"):
+        counts.add(name, Usage(requests=1))
+    with pytest.raises(Overloaded, match="too many keys"):
+        counts.add("three", Usage(requests=1))
+    assert counts.total() == Usage(requests=2)
 
 
 def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
@@ -220,7 +229,7 @@ def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
     segment.words[segment.place(0, Field.BEATS)] = 7
     segment.words[segment.place(2, Field.BEATS)] = 1
     segment.words[segment.place(1, Field.RESTARTS)] = 4
-    one.add(None, tokens=5)
+    one.add(None, Usage(tokens=5))
     two.load(3)
     load = one.load(2)
     assert (load.queued, load.tokens, load.workers, load.worker_restarts) == (5, 5, 2, 4)
@@ -229,9 +238,9 @@ def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
 
 def test_local_counts_forget_a_key_without_requests() -> None:
     counts = LocalCounts()
-    counts.add("alice", requests=1, tokens=3)
+    counts.add("alice", Usage(requests=1, tokens=3))
     assert (counts.of_key("alice"), counts.total()) == (Usage(1, 3), Usage(1, 3))
-    counts.add("alice", requests=-1, tokens=-3)
+    counts.add("alice", Usage(requests=-1, tokens=-3))
     assert (counts.of_key("alice"), counts.total(), counts._keys) == (Usage(), Usage(), {})
 
 

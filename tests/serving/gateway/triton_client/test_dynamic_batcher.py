@@ -22,6 +22,7 @@ from inference.errors import (
 from inference.tasks.shared.model_calls import MAX_ROWS, InferCall, Outcome, Outputs
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher
+from tests.serving.waiting import settled
 
 EMBEDDING = {"embedding": Role.EMBEDDING}
 LIMIT_S = 20.0
@@ -114,11 +115,6 @@ def call(
     ids[:, 0] = firsts
     lengths = np.full(len(firsts), width, np.int32)
     return InferCall("m", version, {"token_ids": ids, "lengths": lengths}, outputs)
-
-
-async def settled() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def rows(outcome: Outcome) -> list[float]:

@@ -26,6 +26,7 @@ from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from serving.gateway.triton_client.inference import TritonInference
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
 from serving.gateway.triton_client.triton_errors import from_triton
+from tests.serving.waiting import until
 
 TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}
 
@@ -221,14 +222,12 @@ async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) 
     fake.hangs = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
         await fake.left.wait()
-        while inference._streams.reading:
-            await asyncio.sleep(0.001)
+        await until(lambda: not inference._streams.reading)
     asked, called_off = fake.requests
     assert called_off.parameters[ABORT].bool_param
     assert ABORT not in asked.parameters
@@ -255,8 +254,7 @@ async def test_old_stream_takes_no_new_sequence_and_serves_its_own(triton, monke
     fake.hangs = True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         ((old,),) = inference._streams._streams.values()
         old.retire()
         fake.stream = told(LAST)
@@ -274,9 +272,7 @@ async def test_full_stream_is_joined_by_a_second(triton) -> None:
     running = [
         asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(MAX_SEQUENCES + 1)
     ]
-    async with asyncio.timeout(5):
-        while len(fake.requests) < len(running):
-            await asyncio.sleep(0.001)
+    await until(lambda: len(fake.requests) >= len(running))
     assert fake.streams == 2
     for work in running:
         work.cancel()
@@ -288,8 +284,7 @@ async def test_error_of_one_sequence_does_not_affect_its_stream(triton) -> None:
     fake.hangs = True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         error = service_pb2.ModelStreamInferResponse(error_message="too_long: 900 tokens")
         fake.stream = [error]
         with pytest.raises(TooLong):
@@ -305,8 +300,7 @@ async def test_broken_stream_fails_its_sequences(triton) -> None:
     fake.hangs = True
     running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(2)]
     async with asyncio.timeout(5):
-        while len(fake.requests) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(fake.requests) >= 2)
         fake.refusal = (grpc.StatusCode.UNAVAILABLE, "the server goes")
         running.append(asyncio.create_task(inference.generate(SEQUENCE, 30.0)))
         await asyncio.wait(running)
@@ -322,11 +316,9 @@ async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(triton, mon
     fake.hangs = fake.is_deaf = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         work.cancel()
-        while inference._streams.reading:
-            await asyncio.sleep(0.001)
+        await until(lambda: not inference._streams.reading)
 
 
 async def test_tokens_are_streamed_as_they_arrive(triton) -> None:
@@ -419,8 +411,7 @@ async def test_cancelled_reader_aborts_its_sequence(triton) -> None:
 
     reading = asyncio.create_task(read())
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         reading.cancel()
         await fake.left.wait()
     with pytest.raises(asyncio.CancelledError):
@@ -480,8 +471,7 @@ async def test_call_of_an_unloaded_model_fails(triton, call, monkeypatch) -> Non
     work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     running = asyncio.create_task(work(call, 30.0))
     async with asyncio.timeout(5):
-        while not fake.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: fake.requests)
         fake.incarnation = None
         with pytest.raises(Unavailable, match="was restarted"):
             await running

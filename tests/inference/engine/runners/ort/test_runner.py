@@ -26,6 +26,7 @@ from inference.errors import BundleError
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.staggered import run_staggered
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -103,15 +104,8 @@ def staggered(
     capacity: Capacity = CAPACITY,
 ) -> list[Finished]:
     """Results when each request joins at its own turn."""
-    decoder = EngineCore(runner, capacity)
-    outcomes: list[list[Event]] = [[] for _ in arrivals]
-    turn, due = 0, dict(enumerate(arrivals))
-    while due or not decoder.is_idle:
-        for index in [index for index, (when, _) in due.items() if when <= turn]:
-            decoder.add(SequenceState(due.pop(index)[1], outcomes[index].append))
-        decoder.step()
-        turn += 1
-    return [final_result(events) for events in outcomes]
+    steps, requests = zip(*arrivals, strict=True)
+    return list(map(final_result, run_staggered(EngineCore(runner, capacity), requests, steps)))
 
 
 def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:

@@ -14,10 +14,10 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search import truncation
 from inference.engine.search.request import EngineRequest, Event
-from inference.engine.sequence import SequenceState
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.staggered import run_staggered
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -72,17 +72,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def staggered(runner: OrtRunner, requests: list[EngineRequest]) -> list[list[Event]]:
-    """Events of each, when one joins at each turn."""
-    decoder = EngineCore(runner, Capacity(rows=32))
-    outcomes: list[list[Event]] = [[] for _ in requests]
-    waiting = [
-        SequenceState(r, events.append) for r, events in zip(requests, outcomes, strict=True)
-    ]
-    while waiting or not decoder.is_idle:
-        if waiting:
-            decoder.add(waiting.pop(0))
-        decoder.step()
-    return outcomes
+    return run_staggered(EngineCore(runner, Capacity(rows=32)), requests)
 
 
 def tokens(found: Finished) -> list[tuple[int, ...]]:
