@@ -34,6 +34,8 @@ DOMAIN = "com.microsoft"
 LARGEST = 127
 """Symmetric: -127 … 127, with 128 as the unsigned activations' zero point."""
 _BLOCK = 1024  # rows
+GROUP = 64
+"""Activations that share a scale in OpenVINO (`compiled_decoder.QUANTISATION_GROUP`)."""
 NARROWEST = 8
 """Layers with fewer inputs or outputs stay float32: nothing to gain."""
 
@@ -282,7 +284,18 @@ class _Rewrite:
 
 
 class _WeightRewrite(_Rewrite):
-    """Int8 weights (N, K) with a scale for each output: the form whose product OpenVINO fuses."""
+    """Int8 weights (N, K) with a scale for each output: the form whose product OpenVINO fuses.
+
+    Layers of fewer than `GROUP` inputs stay float32: OpenVINO 2026.4 does not scale their
+    activations in groups, and the bits of its other product depend on the number of rows.
+    """
+
+    def _as_linear(self, node: NodeProto) -> _Linear | None:
+        linear = super()._as_linear(node)
+        if linear is None:
+            return None
+        inputs = self.weights[linear.weight].dims[1 if linear.is_transposed else 0]
+        return linear if inputs >= GROUP else None
 
     def _multiply(self, linear: _Linear) -> None:
         weight, scale = self._weight(linear)
