@@ -22,7 +22,7 @@ class Precision(StrEnum):
 
 
 class Runtime(StrEnum):
-    """What `--runtime` offers for stateless models; generators have their own engine."""
+    """What `--runtime` offers."""
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"

@@ -25,7 +25,7 @@ from export.report.checksums import checksums
 from export.targets.device import Device
 from export.targets.instance_config import choose_placement
 from export.targets.runtime_choice import choose, timed
-from export.targets.runtime_rules import check_runtime
+from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from export.targets.target import CpuTarget, target_of
 from export.text_encoders.segments import check_segments
 from export.text_encoders.sentence_transformers import set_pooling
@@ -54,8 +54,8 @@ class Source:
 
     @property
     def candidates(self) -> tuple[Runtime, ...]:
-        """Runtimes among which `auto` chooses; generators have their own engine."""
-        if "step" in self.graphs.lowerings:
+        """Runtimes among which `auto` chooses."""
+        if "step" in self.graphs.lowerings and why_not_in_blocks(self.graphs) is not None:
             return (Runtime.ONNXRUNTIME,)
         return (Runtime.ONNXRUNTIME, Runtime.OPENVINO)
 
@@ -106,7 +106,7 @@ def _read(model: SourceModel, request: Request, repository: Path) -> Source:
 
 
 def _fastest(stack: ExitStack, source: Source, request: Request, repository: Path) -> Built:
-    """The fastest of the candidates that pass the gate, with the placement that suits it.
+    """The fastest of the candidates that pass the gate; stateless, with a placement that suits it.
 
     Raises:
         SetupError: none does; names the reason of each.
@@ -129,10 +129,13 @@ def _fastest(stack: ExitStack, source: Source, request: Request, repository: Pat
         choice = choose(timed({name: each.bundle for name, each in built.items()}), dropped)
     console.print(choice.table())
     chosen = built[choice.runtime]
+    chosen.report.runtime_choice = asdict(choice)
+    if "step" in source.graphs.lowerings:
+        return chosen  # one engine has all threads
     with phase("timing instances and threads"):
         placed = choose_placement(chosen.bundle)
     console.print(f"  {placed.line()}", soft_wrap=True)
-    chosen.report.runtime_choice = {**asdict(choice), **placed.as_json()}
+    chosen.report.runtime_choice |= placed.as_json()
     manifest = chosen.bundle.manifest.model_copy(update={"placement": placed.chosen})
     return replace(chosen, bundle=replace(chosen.bundle, manifest=manifest))
 

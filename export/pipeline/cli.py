@@ -58,9 +58,10 @@ def export(
     runtime: Annotated[
         Runtime,
         typer.Option(
-            help="What computes a stateless model; openvino: its int8 has fixed scales; auto: the "
-            "faster of those that pass the gate, timed on this machine; tensorrt: with --device "
-            "cuda, `triptych plan` builds its plans where they are served."
+            help="What computes the model; openvino: on the CPU, its int8 has fixed scales in "
+            "stateless models and needs no data in generators; auto: the faster of those that "
+            "pass the gate, timed on this machine; tensorrt: stateless, with --device cuda, "
+            "`triptych plan` builds its plans where they are served."
         ),
     ] = Runtime.ONNXRUNTIME,
     device: Annotated[

@@ -1,25 +1,35 @@
-"""Which runtime serves a stateless bundle: the fastest of those that pass the gate.
+"""Which runtime serves a bundle: the fastest of those that pass the gate.
 
 They take turns on this machine over a fixed panel, in the classes and with the configuration that
-serve them; the geometric mean over the panel of their medians decides.
+serve them; the geometric mean over the panel of their medians decides. The panel of a generator is
+greedy decoding of one sequence and of eight.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import geometric_mean, median
 
+import numpy as np
 from rich.table import Table
 
 from export.targets.served_graph import open_graph, panel
-from inference.bundle.manifest import Bundle
+from export.triton_config import THREADS
+from inference.bundle.manifest import Bundle, Role
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+from inference.engine.search.request import EngineRequest
 
 ROUNDS = 7
 REST_S = 0.05
 """Between two turns, so that no runtime's spinning threads are awake in the other one's turn."""
+
+PROMPT, NEW_TOKENS = 24, 24
+"""Of each sequence that a generator decodes."""
 
 Milliseconds = Mapping[str, Mapping[str, float]]
 """Cell of the panel → runtime → median of a call."""
@@ -64,23 +74,57 @@ def timed(bundles: Mapping[str, Bundle], rounds: int = ROUNDS) -> dict[str, dict
     Args:
         bundles: Runtime → a bundle with its graphs in place.
     """
-    cells = panel(next(iter(bundles.values())))
-    keys = dict.fromkeys(key for key, _ in cells.values())
-    graphs = {name: {key: open_graph(each, key) for key in keys} for name, each in bundles.items()}
+    calls = {name: _calls(bundle) for name, bundle in bundles.items()}
     spent: dict[str, dict[str, list[float]]] = {
-        cell: {name: [] for name in bundles} for cell in cells
+        cell: {name: [] for name in bundles} for cell in next(iter(calls.values()))
     }
     order, shuffle = list(bundles), random.Random(0)
     for _ in range(rounds):
         shuffle.shuffle(order)
         for name in order:
             time.sleep(REST_S)
-            for cell, (key, feeds) in cells.items():
-                graphs[name][key](feeds)  # the first call after a pause is slower
+            for cell, call in calls[name].items():
+                call()  # the first one after a pause is slower
                 started_s = time.perf_counter()
-                graphs[name][key](feeds)
+                call()
                 spent[cell][name].append(1000 * (time.perf_counter() - started_s))
     return {
         cell: {name: round(median(times), 3) for name, times in by_name.items()}
         for cell, by_name in spent.items()
     }
+
+
+def _calls(bundle: Bundle) -> dict[str, Callable[[], object]]:
+    """Cell of the panel → a call of the bundle's graphs."""
+    if "step" in bundle.manifest.graphs:
+        return _decodings(bundle)
+    cells = panel(bundle)
+    graphs = {key: open_graph(bundle, key) for key in dict.fromkeys(k for k, _ in cells.values())}
+    return {cell: partial(graphs[key], feeds) for cell, (key, feeds) in cells.items()}
+
+
+def _decodings(bundle: Bundle) -> dict[str, Callable[[], object]]:
+    """Greedy decoding of random inputs to a fixed length."""
+    runner, manifest = make_runner(bundle, threads=THREADS), bundle.manifest
+    assert manifest.generation is not None
+    longest = manifest.limits.max_total_tokens or PROMPT + NEW_TOKENS
+    count = min(NEW_TOKENS, longest // 2)
+    update = {"num_beams": 1, "num_return_sequences": 1, "do_sample": False, "eos_token_ids": ()}
+    update |= {"max_new_tokens": count, "min_new_tokens": 0, "forced_eos_token_id": None}
+    rules = manifest.generation.model_copy(update=update)
+    random = np.random.default_rng(0)
+    admit, vocabulary = manifest.graphs.get("admit"), manifest.vocabulary_size or 1
+
+    def request() -> EngineRequest:
+        if admit is None:
+            ids = random.integers(0, vocabulary, min(PROMPT, longest - count))
+            return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+        if pixels := admit.input(Role.PIXELS):
+            shape = [int(size) for size in pixels.shape[1:]]
+            return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
+        size = min(PROMPT, manifest.limits.max_input_tokens or PROMPT)
+        known = manifest.source_vocabulary_size or vocabulary
+        return EngineRequest(rules, source_ids=random.integers(0, known, size))
+
+    sizes = {f"greedy, {size} sequences": [request() for _ in range(size)] for size in (1, 8)}
+    return {cell: partial(decode, runner, requests) for cell, requests in sizes.items()}
