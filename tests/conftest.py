@@ -6,7 +6,9 @@ each property is tested on.
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,10 +22,18 @@ settings.register_profile("full", settings.get_profile("quick"), max_examples=40
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-def pytest_collection_finish() -> None:
-    """Full collections of garbage then skip the modules and tests that are never freed."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """No garbage is collected while modules are imported; they and the tests are never freed.
+
+    Later full collections skip them.
+    """
+    gc.disable()
+    result = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -54,11 +54,23 @@ def test_wheel_has_neither_examples_nor_tests(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".safetensors", ".spm"))]
 
 
-@pytest.mark.parametrize(
-    "command", ["train", "train translate", "train caption", "export", "serve", "verify"]
-)
-def test_installed_command_starts_without_the_repository(program: Path, command: str) -> None:
-    assert "Usage: triptych" in run(str(program), *command.split(), "--help")
+COMMANDS = ("train", "train translate", "train caption", "export", "serve", "verify")
+HELP = """
+import contextlib, importlib.metadata as metadata, io, sys
+(script,) = metadata.entry_points(group="console_scripts", name="triptych")
+main = script.load()
+for command in sys.argv[1:]:
+    sys.argv = ["triptych", *command.split(), "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        main()
+    assert f"Usage: triptych {command}" in printed.getvalue(), command
+"""
+"""The help of each command, all in one process: loading torch takes seconds."""
+
+
+def test_installed_commands_start_without_the_repository(program: Path) -> None:
+    assert "Usage: triptych" in run(str(program), "--help")
+    run(str(program.with_name("python")), "-P", "-c", HELP, *COMMANDS)
 
 
 def test_installed_program_runs_the_wheels_modules(program: Path) -> None:

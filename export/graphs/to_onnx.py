@@ -120,7 +120,7 @@ def _export(module: nn.Module, graph: Graph) -> torch.onnx.ONNXProgram:
                 inputs,
                 dynamo=True,
                 opset_version=OPSET,
-                dynamic_shapes=_dynamic_shapes(module, graph),
+                dynamic_shapes=dynamic_shapes(module, graph),
                 input_names=[_MARK + port.name for port in graph.inputs],
                 output_names=[_MARK + port.name for port in graph.outputs],
                 verbose=False,
@@ -162,7 +162,7 @@ def _with_bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _with_bodies(attribute.g)
 
 
-def _dynamic_shapes(module: nn.Module, graph: Graph) -> tuple[object, ...]:
+def dynamic_shapes(module: nn.Module, graph: Graph) -> tuple[object, ...]:
     """One entry a parameter of `forward`; inputs that `*rest` takes are one entry together."""
     shapes = [
         {axis: Dim.DYNAMIC for axis, size in enumerate(port.shape) if isinstance(size, str)}

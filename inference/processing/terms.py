@@ -34,6 +34,10 @@ MAX_MARKS = 30
 """Combining marks in a row, as in Unicode's Stream-Safe Text Format (UAX #15, section 13). The time
 of composing a text grows with the square of their number."""
 _SEARCHED_CHARACTERS = 10_000
+"""At once: no other thread runs during a search, and that of a text of 250,000 characters takes a
+quarter of a second."""
+_LONGEST_MATCH = 3_000
+"""Of `PATTERNS`, or more."""
 MAX_COMPARISONS = 5_000_000
 """Of places in the texts of a request with entries of its glossary."""
 
@@ -141,7 +145,7 @@ class TermIndex:
 
     def _matches(self, text: str) -> Iterator[FoundTerm]:
         for pattern in self._patterns:
-            for match in pattern.finditer(text):
+            for match in _every_match(pattern, text):
                 copied = match.group()
                 if pattern is PATTERNS["urls"]:
                     copied = copied.rstrip(_TRAILING)
@@ -208,12 +212,22 @@ def normalised(text: str, field: str = "glossary") -> str:
     return _SPACES.sub(" ", composed(text, field)).strip()
 
 
-def _has_too_many_marks(text: str) -> bool:
-    """Whether more than `MAX_MARKS` combining marks follow each other.
+def _every_match(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """What `finditer` finds, in parts."""
+    start = 0
+    while start < len(text):
+        check_abandoned()
+        end = start + _SEARCHED_CHARACTERS
+        match = pattern.search(text, start, end + _LONGEST_MATCH)
+        if match is None or match.start() >= end:
+            start = end
+        else:
+            yield match
+            start = match.end()
 
-    Searched in parts: a search of a whole text of 250,000 characters takes a quarter of a second,
-    in which no other thread runs.
-    """
+
+def _has_too_many_marks(text: str) -> bool:
+    """Whether more than `MAX_MARKS` combining marks follow each other."""
     pattern = _too_many_marks()
     for start in range(0, len(text), _SEARCHED_CHARACTERS):
         check_abandoned()

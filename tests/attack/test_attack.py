@@ -20,7 +20,10 @@ from tests.attack.measure import Result, run_case
 from tests.attack.stacks import keyed, keyless
 from tests.attack.target import Target
 
-SHORT_MODELS = ("example-es-en", "example-gpt", "example-vit", "example-vit-attention")
+SHORT_MODELS = (
+    *("example-es-en", "example-gpt", "example-chat"),
+    *("example-vit", "example-vit-attention"),
+)
 CASE = Case("a", 1, "something", lambda _: lambda attack: attack.wait())
 STOPPING = Case("b", 0, "something", lambda _: lambda attack: attack.wait(), stops_models=True)
 

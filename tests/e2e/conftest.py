@@ -17,9 +17,11 @@ import httpx
 import pytest
 
 from examples.bundles import examples
+from examples.bundles import main as bundles_command
 from examples.demo.server import free_port, wait_until_ready
 from tests.e2e.interleaved import export_interleaved
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
+from tests.export.operators import operators_read_once
 from tests.shared_folders import made_once, shared_folder
 from triptych import Client
 from triptych.grpc_client import GrpcClient
@@ -98,9 +100,12 @@ def running(repository: Path, folder: Path, **environment: object) -> Iterator[S
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Path]:
     """A folder that parallel test workers have in common, because exporting is slow."""
-    return shared_folder(tmp_path_factory, request.config)
+    with operators_read_once():
+        yield shared_folder(tmp_path_factory, request.config)
 
 
 @pytest.fixture(scope="session")
@@ -111,14 +116,10 @@ def repository(shared: Path) -> Path:
     """
 
     def export(half: int, folder: Path) -> None:
-        command = [sys.executable, "-m", "examples.bundles", "--repository", str(folder)]
-        done = subprocess.run(
-            [*command, *map(str, examples()[half::2])],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        names = ["bundles", "--repository", str(folder), *map(str, examples()[half::2])]
+        with pytest.MonkeyPatch.context() as patch:  # in this process, which has loaded torch
+            patch.setattr(sys, "argv", names)
+            bundles_command()
 
     def unite(folder: Path) -> None:
         for half in halves.values():
@@ -197,6 +198,15 @@ def pictures(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A repository with the two encoders of CLIP alone."""
     folder = tmp_path_factory.mktemp("encoders") / "model_repository"
     for part in ENCODERS:
+        shutil.copytree(repository / part, folder / part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both_backends(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the translator and the encoders: models of each backend."""
+    folder = tmp_path_factory.mktemp("both") / "model_repository"
+    for part in (MODEL, *ENCODERS):
         shutil.copytree(repository / part, folder / part)
     return folder
 

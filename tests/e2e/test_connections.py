@@ -79,10 +79,10 @@ def peers(stack: Stack) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_sockets_and_files_show_no_foreign_peer(repository: Path, tmp_path: Path) -> None:
+def test_sockets_and_files_show_no_foreign_peer(both_backends: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with running(repository, tmp_path, HOME=home) as stack, peers(stack) as seen:
+    with running(both_backends, tmp_path, HOME=home) as stack, peers(stack) as seen:
         for _ in range(5):
             use(stack)
         environments = [process.environ() for process in family(stack)]

@@ -30,14 +30,16 @@ def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
     return claim()
 
 
-def test_sigterm_leaves_no_process_and_no_shared_memory(repository: Path, tmp_path: Path) -> None:
-    stack = start_stack(repository, tmp_path / "serve.log")
+def test_sigterm_leaves_no_process_and_no_shared_memory(
+    both_backends: Path, tmp_path: Path
+) -> None:
+    stack = start_stack(both_backends, tmp_path / "serve.log")
     family = descendants(stack.process.pid)
     own, used = shm_prefix(stack), mapped_memory(stack)
     assert set(shared_memory(own)) & used, "every model's process has a region"
     code = stop_stack(stack)
     assert code == 0
-    assert len(family) >= 5, "gateway, triton's parent, triton and the models' processes"
+    assert len(family) >= 6, "gateway, triton's parent, triton and the models' processes"
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
     assert not shared_memory(own)
     assert not {path for path in used if path.exists()}
@@ -57,9 +59,9 @@ def test_a_killed_model_process_is_healed_and_answers_again(stack: Stack, client
     assert eventually(client.ready)
 
 
-def test_a_half_written_version_is_skipped(repository: Path, tmp_path: Path) -> None:
+def test_a_half_written_version_is_skipped(translator: Path, tmp_path: Path) -> None:
     copy = tmp_path / "model_repository"
-    shutil.copytree(repository, copy)
+    shutil.copytree(translator, copy)
     complete = newest_bundle(copy, "example-es-en").manifest.version
     half = copy / "example-es-en" / str(complete + 1)
     half.mkdir()

@@ -15,6 +15,7 @@ from torch import nn
 from export.architecture import Graphs
 from export.layers.attention import Attention
 from export.parity.judge import TOLERANCE
+from export.parity.token_parity import TokenParity
 from export.parity.verify import ParityError, bundle_path, verify
 from export.registry import families
 from export.twin import EXPORTED
@@ -169,6 +170,17 @@ def may_be_unnoticed(network: nn.Module, path: str) -> bool:
     """
     owner = network.get_submodule(path.rpartition(".")[0].rpartition(".")[0])
     return (path.endswith(".key.bias") and isinstance(owner, Attention)) or "." not in path
+
+
+@pytest.mark.slow
+def test_gate_fails_for_other_tokens(
+    twins: Twins, bundles: Bundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits of every planted fault differ, too; here only the tokens do."""
+    parity = TokenParity(compared=50, differences=["request 3"])
+    monkeypatch.setattr("export.parity.verify.compare_tokens", lambda *_: parity)
+    with pytest.raises(ParityError, match="other tokens than PyTorch: request 3"):
+        verify(twins("gpt2", EXPORTED).graphs(), bundles("gpt2", EXPORTED))
 
 
 @pytest.mark.slow

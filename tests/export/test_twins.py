@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from export.architecture import Lowering
+from export.graphs.to_onnx import dynamic_shapes, example_inputs
 from export.parity.judge import TOLERANCE
 from export.parity.verify import verify
 from export.registry import architecture, families
 from export.twin import EXPORTED
 from inference.errors import CheckpointError
-from tests.export.conftest import Bundles, Twins
+from tests.export.conftest import TRACED, Bundles, Twins
+from tests.export.operators import has_translation
 from tests.export.oracle import compare, difference
 from tests.export.twins import every_config
 
@@ -20,6 +26,31 @@ def test_network_computes_what_its_reference_computes(name: str, config: str, tw
     assert compared
     for place, want, got in compared:
         assert difference(want, got) < TOLERANCE, place
+
+
+@pytest.mark.parametrize("name", sorted(TRACED))
+def test_trace_computes_what_the_reference_computes(name: str, twins: Twins) -> None:
+    """At other sizes than those of tracing; nothing is made ONNX, but every operator could be."""
+    twin = twins(name, EXPORTED)
+    graphs = twin.graphs()
+    lowerings = {key: traced(lowering) for key, lowering in graphs.lowerings.items()}
+    for place, want, got in compare(twin, graphs=replace(graphs, lowerings=lowerings)):
+        assert difference(want, got) < TOLERANCE, place
+
+
+def traced(lowering: Lowering) -> Lowering:
+    """The same graph, computed by what `torch.export` recorded of its module."""
+    module, graph = lowering.module.eval(), lowering.graph
+    with torch.no_grad():
+        program = torch.export.export(
+            module,
+            example_inputs(graph),
+            dynamic_shapes=dynamic_shapes(module, graph),
+            strict=False,
+        )
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert [target for target in calls if not has_translation(target)] == []
+    return replace(lowering, module=program.module())
 
 
 @pytest.mark.slow

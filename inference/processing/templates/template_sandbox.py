@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
+from types import CodeType
 from typing import Any
 
 from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import _PassArg
@@ -28,6 +30,8 @@ from inference.processing.templates.template_budget import (
 )
 from inference.processing.templates.template_sizes import check_call, check_operands
 
+MAX_CODE_CHARACTERS = 262_144
+"""Of the Python code of a template; Python holds its lock while it compiles, up to 1 µs each."""
 _STEP = "counted step"
 """Name of a filter; a template cannot write it."""
 _MADE = "counted value"
@@ -109,6 +113,18 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return safe(*args, **kwargs)
 
         return limited
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        """The code object of a template's Python code.
+
+        Raises:
+            SecurityError: other threads would wait too long.
+        """
+        if len(source) > MAX_CODE_CHARACTERS:
+            raise SecurityError(
+                f"its Python code has {len(source)} characters, {MAX_CODE_CHARACTERS} are allowed"
+            )
+        return super()._compile(source, filename)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """The template, with a step in each loop and macro, and filters where values are made."""

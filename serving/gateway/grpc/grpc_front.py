@@ -120,8 +120,8 @@ class GrpcTasks:
     def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
         method = task.declaration.verb
 
-        async def answer(data: bytes, context: Any) -> Any:
-            async def work() -> BaseModel:
+        async def answer(_: Any, context: Any) -> Any:
+            async def work(data: bytes) -> BaseModel:
                 parsed = await self._parse(data, task, method)
                 if parsed.streams:
                     raise InvalidRequest(
@@ -130,7 +130,7 @@ class GrpcTasks:
                 response, _ = await self._service.answer(parsed)
                 return response
 
-            return await self._respond(method, data, work, context)
+            return await self._respond(method, work, context)
 
         return answer
 
@@ -140,24 +140,24 @@ class GrpcTasks:
         """A method for stored glossaries."""
         execution = self._service.execution
 
-        async def answer(data: bytes, context: Any) -> Any:
-            async def work() -> BaseModel:
+        async def answer(_: Any, context: Any) -> Any:
+            async def work(data: bytes) -> BaseModel:
                 execution.check()
                 return await use(await execution.in_pool(len(data), _read, data, method, message))
 
-            return await self._respond(method, data, work, context)
+            return await self._respond(method, work, context)
 
         return answer
 
     def _streaming(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[None]]:
         method = f"{task.declaration.verb}Stream"
 
-        async def chunks(data: bytes, context: Any) -> None:
-            async def begin() -> ChunkStream:
+        async def chunks(_: Any, context: Any) -> None:
+            async def begin(data: bytes) -> ChunkStream:
                 parsed = await self._parse(data, task, method, stream=True)
                 return self._service.stream(parsed)
 
-            await self._send(method, data, begin, context)
+            await self._send(method, begin, context)
 
         return chunks
 
@@ -175,30 +175,30 @@ class GrpcTasks:
         parsed = await execution.in_pool(len(data), _parsed, data, task, method, stream)
         return await self._service.completed(parsed)
 
-    async def _list_models(self, data: bytes, context: Any) -> Any:
-        async def work() -> BaseModel:
+    async def _list_models(self, _: Any, context: Any) -> Any:
+        async def work(data: bytes) -> BaseModel:
             await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
             return self._service.models()
 
-        return await self._respond("ListModels", data, work, context)
+        return await self._respond("ListModels", work, context)
 
     async def _respond(
-        self, method: str, data: bytes, work: Callable[[], Awaitable[BaseModel]], context: Any
+        self, method: str, work: Callable[[bytes], Awaitable[BaseModel]], context: Any
     ) -> Any:
         """The work's response as protobuf, or the call ended with the error's status."""
         execution = self._service.execution
         async with GrpcCall(method, context, self._service) as call:
+            data = await self._received(context)
             with execution.body() as reserve:
                 reserve(len(data))
-                call.response = await execution.in_pool(None, to_proto, await work())
+                call.response = await execution.in_pool(None, to_proto, await work(data))
         await call.end()
         return call.response
 
     async def _send(
         self,
         method: str,
-        data: bytes,
-        begin: Callable[[], Awaitable[ChunkStream]],
+        begin: Callable[[bytes], Awaitable[ChunkStream]],
         context: Any,
     ) -> None:
         """A stream's chunks as protobuf; ends with the error's status if it fails.
@@ -207,9 +207,10 @@ class GrpcTasks:
         """
         timeout_s = self._service.settings.write_timeout
         async with GrpcCall(method, context, self._service) as call:
+            data = await self._received(context)
             with self._service.execution.body() as reserve:
                 reserve(len(data))
-                stream = await begin()
+                stream = await begin(data)
                 try:
                     async for chunks in stream.batches():
                         for chunk in chunks:
@@ -217,6 +218,25 @@ class GrpcTasks:
                 finally:
                     await stream.close()
         await call.end()
+
+    async def _received(self, context: Any) -> bytes:
+        """The call's message. gRPC does not show how much of one has arrived.
+
+        Raises:
+            DeadlineExceeded: it takes longer than a request may.
+            MalformedBody: there is none.
+        """
+        timeout_s = self._service.settings.request_timeout
+        try:
+            async with asyncio.timeout(timeout_s):
+                received: bytes = await context.read()
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the request's message did not arrive within {timeout_s:g} s"
+            ) from None
+        if received is grpc.aio.EOF:
+            raise MalformedBody("the call has no message")
+        return received
 
 
 class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -263,12 +283,13 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
         raise asyncio.CancelledError from None
 
 
+# On the wire a call with one message is a stream of one, which the handler reads itself.
 def _unary(method: str, handler: Any) -> Any:
-    return grpc.unary_unary_rpc_method_handler(handler, response_serializer=_encoder(method))
+    return grpc.stream_unary_rpc_method_handler(handler, response_serializer=_encoder(method))
 
 
 def _streaming(method: str, handler: Any) -> Any:
-    return grpc.unary_stream_rpc_method_handler(handler, response_serializer=_encoder(method))
+    return grpc.stream_stream_rpc_method_handler(handler, response_serializer=_encoder(method))
 
 
 def _encoder(method: str) -> Callable[[Any], bytes]:

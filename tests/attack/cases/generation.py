@@ -131,7 +131,11 @@ def _chats(_: random.Random) -> list[Request]:
     ]
 
 
-@requests("chat-template", "messages that a chat template lays out: many, huge, odd, with Jinja")
+@requests(
+    "chat-template",
+    "messages that a chat template lays out: many, huge, odd, with Jinja",
+    is_short=True,
+)
 def _chat_template(rng: random.Random) -> list[Request]:
     def chat(messages: object, **fields: object) -> Request:
         body = {"messages": messages, "max_tokens": 4, **fields}

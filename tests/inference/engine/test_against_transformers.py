@@ -42,7 +42,10 @@ class Twin:
         return [EngineRequest(rules, source_ids=source) for source in sources]
 
 
-@pytest.fixture(scope="module", params=VARIED)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.full if n == "plain" else ()) for n in VARIED],
+)
 def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[MarianMTModel, Bundle]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from inference.errors import InvalidRequest
@@ -87,6 +89,41 @@ def test_kinds_of_text_are_found(kind: str, text: str, wanted: list[str]) -> Non
 def test_long_hostile_texts_are_read_in_time(unit: str) -> None:
     text = unit * (40_000 // len(unit))
     assert TermIndex({"a" * n: "x" for n in range(1, 200)}, (), PATTERNS).find(text) is not None
+
+
+COPIED = {
+    "urls": "https://example.org/" + "a" * 1_900,
+    "emails": "a" * 64 + "@" + "b" * 63 + (".c" + "d" * 62) * 8,
+    "placeholders": "{{" + "x" * 100 + "}}",
+    "tags": "</a" + "b" * 500 + ">",
+}
+"""Kind → a text of nearly the greatest length."""
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_kinds_of_text_are_found_across_the_parts_that_are_searched(kind: str) -> None:
+    for before in (0, 9_950, 9_999, 10_000, 19_990, 29_000):
+        text = " ".join(["," * before, *[COPIED[kind]] * 20])
+        found = [(one.start, one.end) for one in TermIndex({}, (), [kind]).find(text)]
+        assert found == [match.span() for match in PATTERNS[kind].finditer(text)]
+        assert len(found) == 20
+
+
+def test_no_search_for_a_kind_holds_the_interpreter_for_a_whole_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = []
+
+    class Pattern:
+        def search(self, text: str, start: int, end: int) -> re.Match[str] | None:
+            searched.append(end - start)
+            return emails.search(text, start, end)
+
+    emails = PATTERNS["emails"]
+    monkeypatch.setitem(PATTERNS, "emails", Pattern())
+    assert TermIndex({}, (), ["emails"]).find("가" * 100_000 + " a@b.c")[0].rendering == "a@b.c"
+    assert len(searched) > 1
+    assert max(searched) <= 13_000
 
 
 def test_edges_of_tokens() -> None:

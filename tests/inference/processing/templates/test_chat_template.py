@@ -129,6 +129,18 @@ def test_huge_template_is_refused() -> None:
         ChatTemplate(" " * 65_537, {})
 
 
+@pytest.mark.parametrize("piece", ["{{ a }}", "{% for a in b %}{% endfor %}", "{{ a(b)[1:] }}"])
+def test_template_whose_code_is_huge_is_refused_before_python_compiles_it(piece: str) -> None:
+    with pytest.raises(UnusableTemplate, match="262144 are allowed"):
+        ChatTemplate(piece * (65_536 // len(piece)), {})
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_template_of_thirty_thousand_characters_is_compiled(name: str) -> None:
+    source = TEMPLATES[name] * (30_000 // len(TEMPLATES[name]))
+    assert ChatTemplate(source, TOKENS)
+
+
 START = "{% set n = namespace(x='ab') %}"
 LOOP = "{% for i in range(9999) %}"
 END = "{% endfor %}"

@@ -354,6 +354,26 @@ async def test_messages_count_as_bodies(make_gateway: MakeGateway, method: str) 
         assert "66536 bytes" in (caught.value.details() or "")
 
 
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
+async def test_message_that_does_not_arrive_ends_the_call(
+    make_gateway: MakeGateway, method: str
+) -> None:
+    async with Front(make_gateway(grpc_port=0, request_timeout=0.2)) as front:
+        call = front.channel.stream_stream(f"/{NAME}/{method}")()  # sends no message, and goes on
+        assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "did not arrive within 0.2 s" in await call.details()
+        metrics = front.gateway.service.metrics.exposition().decode()
+        assert f'route="/{NAME}/{method}",type="deadline_exceeded"}} 1.0' in metrics
+
+
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
+async def test_call_without_a_message_is_malformed(front: Front, method: str) -> None:
+    call = front.channel.stream_stream(f"/{NAME}/{method}")()
+    await call.done_writing()
+    assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no message" in await call.details()
+
+
 async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGateway) -> None:
     async with Front(make_gateway(grpc_port=0, payload_limit=1024)) as front:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -1,0 +1,39 @@
+"""The exporter's library of operators: which there are, and parsed once.
+
+The exporter parses it for each graph, a tenth of an export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch._C import DispatchKey
+from torch.onnx._internal._lazy_import import onnxscript_apis
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+
+@contextmanager
+def operators_read_once() -> Iterator[None]:
+    """Graphs that are exported in this block share the library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnxscript_apis, "get_torchlib_ops", cache(onnxscript_apis.get_torchlib_ops))
+        yield
+
+
+def has_translation(target: Any) -> bool:
+    """Whether an operator of a trace can be written as ONNX, or is decomposed before."""
+    registry, decompositions = _known()
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.returns:
+        return True  # arithmetic on sizes, and assertions, which the exporter drops
+    is_composed = target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    return is_composed or registry.is_registered(target) or target in decompositions
+
+
+@cache
+def _known() -> tuple[ONNXRegistry, Any]:
+    return ONNXRegistry.from_torchlib(), torch.export.default_decompositions()
