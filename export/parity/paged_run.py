@@ -80,7 +80,7 @@ class PagedRun:
         call.bind({name: feeds[name] for name in decoder.source_inputs})
         spans = [Span(int(p), columns, table) for p, table in zip(past, tables, strict=True)]
         sources = [feeds[name] for name in decoder.source_inputs]
-        sequences = len(sources[0]) if sources else rows
+        sequences = len(sources[0]) if sources else 1
         call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last, sequences)
         logits = graph.output(Role.LOGITS)
         assert logits is not None

@@ -47,7 +47,7 @@ from export.targets.tensorrt.profiles import check_profiles
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine_core import decode
-from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runner_factory import make_runner
 from inference.processing.text import load_tokenizer
 
 HALF_TOLERANCE = 0.02
@@ -248,7 +248,7 @@ class Verification:
             raise Unrepeatable(f"{self.manifest.precision} for CUDA does not promise it")
         if self.manifest.precision == Precision.INT8_FAST:
             raise Unrepeatable("int8-fast does not promise it")
-        runner = OrtRunner(self.bundle, threads=1)
+        runner = make_runner(self.bundle, threads=1)
         compared = 0
         for beams in BEAMS:
             requests = mixed_requests(self._drawn_from, self.manifest, beams)
@@ -362,7 +362,7 @@ class Verification:
     def _equal_tokens(self) -> dict[str, Any]:
         """How many hypotheses have PyTorch's tokens; at lower precision a figure, not a check."""
         reference = TorchRunner(self._origin.graphs, self._origin.float32_manifest)
-        runner = OrtRunner(self.bundle, threads=1)
+        runner = make_runner(self.bundle, threads=1)
         compared, differences = 0, []
         for beams in BEAMS:
             requests = mixed_requests(self._drawn_from, self.manifest, beams)

@@ -12,7 +12,7 @@ from export.parity.parity_inputs import Probe, Run, stateless_feeds
 from export.parity.token_parity import mixed_requests
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine_core import decode
-from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runner_factory import make_runner
 from inference.engine.search.request import EngineRequest
 
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -45,7 +45,7 @@ def stateless_latencies(run: Run, manifest: Manifest, probe: Probe) -> dict[str,
 
 def generator_latencies(bundle: Bundle, graphs: Graphs) -> dict[str, Latencies]:
     """Time to the first token, and of each further one, of greedy requests decoded together."""
-    runner = OrtRunner(bundle, threads=_THREADS)
+    runner = make_runner(bundle, threads=_THREADS)
     request = mixed_requests(graphs, bundle.manifest, 1)[0]
     positions = bundle.manifest.limits.max_total_tokens or NEW_TOKENS + len(request.decoder_ids) + 1
     further = max(1, min(NEW_TOKENS, positions - len(request.decoder_ids) - 1))

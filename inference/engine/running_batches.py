@@ -2,7 +2,8 @@
 
 Buffers are reserved for the maximal length of each sequence, so that it never runs out of them.
 Blocks are not: when they run out, the youngest sequence is put back into the queue. It is admitted
-again when there is room for its maximal length, and then keeps it: each is put back once at most.
+again when there is room for its maximal length, and then keeps it: each is put back once at most
+(D99).
 """
 
 from __future__ import annotations

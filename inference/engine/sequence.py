@@ -63,7 +63,7 @@ class SequenceState:
         return replace(self.request.prompt, token_ids=np.array(self.decoder_ids, np.int64))
 
     def put_back(self) -> None:
-        """Prepares for another prefill, after its state was lost.
+        """Prepares for another prefill, after its state was lost (D13).
 
         One row goes on behind the tokens that it has; beams and samples of several rows begin anew.
         """

@@ -1,7 +1,7 @@
 """Blocks of keys and values: which are free, and how many sequences hold each.
 
 A block has room for a fixed number of positions of one row, in all layers. Rows of one sequence,
-and prompts with a common prefix, hold the same blocks; a block is written by one holder only.
+and prompts with a common prefix, hold the same blocks; a block is written by one holder only (D99).
 """
 
 from __future__ import annotations

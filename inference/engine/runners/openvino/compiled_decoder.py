@@ -163,13 +163,17 @@ class CompiledDecoder:
         return alignment
 
     def call(self) -> DecoderCall:
-        """A call that nobody uses; given back by `release`."""
+        """An unused call; given back by `release`."""
         return self._idle.pop() if self._idle else DecoderCall(self, self._step)
 
     def release(self, call: DecoderCall) -> None:
-        """Takes a call back."""
+        """Takes a call back; one that has failed is dropped.
+
+        An infer request of OpenVINO that failed at a shape refuses further shapes.
+        """
         call.unbind_sources()
-        self._idle.append(call)
+        if not call.has_failed:
+            self._idle.append(call)
 
     def caches(self) -> Mapping[str, NDArray[Any]]:
         """The memory of all blocks that the pool has handed out, by the names of the inputs."""
@@ -194,7 +198,7 @@ class CompiledDecoder:
         return self._topk.rank(logits, count, temperatures)
 
     def trim(self) -> None:
-        """Frees memory kept for speed alone, the blocks' too while nobody holds one."""
+        """Frees memory kept for speed alone, the blocks' too while none is held."""
         self.buffers.clear()
         self._idle.clear()
         if not self.pool.used:
@@ -241,9 +245,14 @@ class CompiledDecoder:
 
 
 class DecoderCall:
-    """One infer request of `step`, with its inputs bound; belongs to one group at a time."""
+    """One infer request of `step`, with its inputs bound; belongs to one group at a time.
+
+    Attributes:
+        has_failed: Whether a run has raised.
+    """
 
     def __init__(self, decoder: CompiledDecoder, step: Any) -> None:
+        self.has_failed = False
         self._decoder = decoder
         self._request = step.create_infer_request()
         self._names = {name for port in step.inputs for name in port.names}
@@ -287,7 +296,7 @@ class DecoderCall:
             token_ids: (N,) new tokens of all rows, row after row.
             spans: Of each row.
             scored: (M,) indices in N.
-            sequences: Whose sources are bound.
+            sequences: Whose sources are bound; 1 where the model has none.
         """
         if len(spans) < self._decoder.threads:
             token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
@@ -312,7 +321,11 @@ class DecoderCall:
         self._write(LONGEST, (past + counts).max())
         self._write(SCORED, scored)
         self._bind_caches()
-        self._request.infer(share_outputs=True)
+        try:
+            self._request.infer(share_outputs=True)
+        except RuntimeError:
+            self.has_failed = True
+            raise
 
     def _pad(
         self,

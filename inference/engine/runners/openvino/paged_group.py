@@ -104,7 +104,7 @@ class PagedGroup:
         if copies:
             self._decoder.copy_blocks(*zip(*copies, strict=True))
         call = self._bound_call(slice(0, len(self._sources)))
-        call.run(token_ids, spans, np.arange(len(spans)), len(self._sources))
+        call.run(token_ids, spans, np.arange(len(spans)), self._sequences(len(self._sources)))
         self._sources.advance_lengths()
         return candidates_of(self._decoder, call, row_requests)
 
@@ -144,6 +144,10 @@ class PagedGroup:
         if self._call is not None:
             self._decoder.release(self._call)
         self._call = None
+
+    def _sequences(self, count: int) -> int:
+        """Sequences whose sources a call of so many reads."""
+        return count if self._sources.of(Growth.HOLD) else 1
 
     def _lengths(self) -> Iterator[int]:
         """The length of each row."""
@@ -193,7 +197,8 @@ class PagedGroup:
             self._sources.lengths[slot] = int(length)
         call = self._bound_call(slice(first, first + len(prompts)))
         begins = np.cumsum([0, *(len(ids) for ids in tokens[:-1])])
-        call.run(np.concatenate(tokens), spans, begins + lengths - 1, len(prompts))
+        scored = begins + lengths - 1
+        call.run(np.concatenate(tokens), spans, scored, self._sequences(len(prompts)))
         return candidates_of(self._decoder, call, row_requests)
 
     def _bound_call(self, slots: slice) -> DecoderCall:

@@ -1,4 +1,7 @@
-"""The runner over OpenVINO: keys and values in blocks, the choice of tokens in the graph."""
+"""The runner over OpenVINO: keys and values in blocks, the choice of tokens in the graph.
+
+Decision D99.
+"""
 
 from __future__ import annotations
 
