@@ -111,6 +111,7 @@ class NullRunner:
     footprint = MemoryModel(position=1)
     supports_deferred_admission = True
     takes_chunks = False
+    scores_prompts = False
     greedy_steps = 0
     shares_prefixes = False
     blocks = None

@@ -53,6 +53,7 @@ class TorchRunner:
         self.free_bytes: int | None = None
         self.supports_deferred_admission = False
         self.takes_chunks = False
+        self.scores_prompts = False
         self.greedy_steps = 0
         self.shares_prefixes = False
         self.blocks: BlockPool | None = None

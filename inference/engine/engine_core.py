@@ -79,6 +79,9 @@ class EngineCore:
         except InvalidRequest as error:
             sequence.emit(Failed(error))
             return
+        sequence.reads_given = self._runner.scores_prompts and bool(
+            sequence.request.rules.given_ids
+        )
         self._scheduler.add(sequence, self._clock())
 
     def step(self) -> None:
@@ -170,6 +173,8 @@ class EngineCore:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
         ids = sequence.decoder_ids
+        if sequence.reads_given:  # what is scored must be computed
+            ids = request.decoder_ids
         blocks = self._prefixes.find(ids) if self._prefixes is not None else []
         started: list[PrefillingSequence] = []
 
@@ -181,7 +186,7 @@ class EngineCore:
         if not started:
             return request.encoder_tokens
         running.prefilling += started
-        cached = len(ids) - started[0].prefill.remaining_tokens
+        cached = len(sequence.decoder_ids) - started[0].prefill.remaining_tokens
         self.metrics.prefix_hits += bool(cached)
         self.metrics.prefix_tokens += cached
         self.metrics.prefill_tokens += request.encoder_tokens
@@ -215,7 +220,8 @@ class EngineCore:
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:
             return 0
-        return self._prefixes.cached_tokens(sequence.decoder_ids)
+        ids = sequence.request.decoder_ids if sequence.reads_given else sequence.decoder_ids
+        return self._prefixes.cached_tokens(ids)
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
         if self._prefixes is None:

@@ -139,6 +139,8 @@ class RunningBatch:
         Returns:
             Tokens prefilled.
         """
+        if prefilling.sequence.reads_given:
+            return self._read_given(prefilling, tokens)
         remaining = prefilling.prefill.remaining_tokens
         if remaining > tokens:
             prefilling.prefill.read(tokens)
@@ -148,6 +150,26 @@ class RunningBatch:
         self.prefilling.remove(prefilling)
         self._begin([sequence], candidates)
         return remaining
+
+    def _read_given(self, prefilling: PrefillingSequence, tokens: int) -> int:
+        """Prefills a chunk of a sequence whose tokens are given, and takes those that it scores.
+
+        It ends with its prompt, and never joins the group.
+        """
+        sequence, prefill = prefilling.sequence, prefilling.prefill
+        size = min(prefill.remaining_tokens, tokens)
+        stop = len(sequence.decoder_ids) - prefill.remaining_tokens + size
+        scored = min(size, stop - len(sequence.request.decoder_ids) + 1)
+        if scored <= 0:
+            prefill.read(size)
+            return size
+        requests = sequence.given_requests(scored)
+        candidates = prefill.score(size, requests)
+        for row in range(len(requests)):
+            if self._search(sequence, SearchInput(candidates, row)) is None:
+                self.drop_prefill(prefilling)
+                break
+        return size
 
     def step(self, *, is_alone: bool = False) -> int:
         """Takes every sequence one token further, or several where all are plainly greedy.

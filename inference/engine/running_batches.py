@@ -197,7 +197,7 @@ class RunningBatches:
             (running, sequence)
             for running in self
             for sequence in running.members
-            if not sequence.was_put_back
+            if not sequence.was_put_back and not sequence.reads_given
         ]
         return max(found, key=lambda pair: pair[1].admission, default=None)
 

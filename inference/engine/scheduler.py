@@ -194,7 +194,9 @@ class Scheduler:
         return sequence.request.encoder_tokens + rest
 
     def _runs_alone(self, sequence: SequenceState, budget: StepBudget) -> bool:
-        return budget.cached_tokens(sequence) > 0 or self._is_long(sequence, budget)
+        if sequence.reads_given or budget.cached_tokens(sequence) > 0:
+            return True
+        return self._is_long(sequence, budget)
 
     def _is_long(self, sequence: SequenceState, budget: StepBudget) -> bool:
         """Whether the rest of the prompt takes more than one chunk."""

@@ -35,6 +35,7 @@ class SequenceState:
         next_ids: Input token of each row at the next step, (width,).
         generated: Tokens generated so far, per row.
         admission: Its place in the order of admissions; the largest number is the youngest.
+        reads_given: Whether the tokens that its request gives are scored in its prefill.
         was_put_back: Whether it has lost its memory once; it does not lose it again.
     """
 
@@ -44,6 +45,7 @@ class SequenceState:
         self.next_ids: Sequence[int] = ()
         self.generated = 0
         self.admission = 0
+        self.reads_given = False
         self.was_put_back = False
         self._listener = listener
         self._streams = request.stream and self.width == 1
@@ -54,7 +56,13 @@ class SequenceState:
 
     @property
     def decoder_ids(self) -> tuple[int, ...]:
-        """Tokens to prefill: the request's, and behind them those of a sequence put back."""
+        """Tokens to prefill: the request's, and behind them those of a sequence put back.
+
+        Of given tokens that are scored in the prefill, the last one need not be read.
+        """
+        if self.reads_given:
+            given = self.request.rules.given_ids[: self.request.rules.max_new_tokens]
+            return (*self.request.decoder_ids, *given[:-1])
         return (*self.request.decoder_ids, *self._fed)
 
     @property
@@ -161,6 +169,11 @@ class SequenceState:
         if self._streams:
             self.emit(TokenChunk(tuple(token_ids)))
         return True
+
+    def given_requests(self, count: int) -> Sequence[CandidateRequest]:
+        """What the next given tokens need of their scores. Requires `reads_given`."""
+        assert isinstance(self._search, ForcedDecoding)
+        return self._search.next_requests(count)
 
     def emit(self, event: Event) -> None:
         """Passes an event to the listener, unless the final event has been emitted."""

@@ -69,9 +69,7 @@ def test_streams_are_the_answers(
         assert "".join(piece.text for piece in pieces) == text
 
 
-def test_sequences_without_memory_are_put_back_and_answered(
-    client: Client, stack: Stack
-) -> None:
+def test_sequences_without_memory_are_put_back_and_answered(client: Client, stack: Stack) -> None:
     prompts = [f"{count} red lamps" for count in range(24)]
     update = {"max_new_tokens": 80, "min_new_tokens": 80, "model": NAME}
     alone = [client.generate(prompt, **update).data[0].text for prompt in prompts]

@@ -70,6 +70,16 @@ class Prefill(Protocol):
         """Prefills the next `count` tokens; `count` is less than `remaining_tokens`."""
         ...
 
+    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        """Prefills the next `count` tokens, and returns candidates after the last of them.
+
+        Requires `Runner.scores_prompts`.
+
+        Args:
+            row_requests: One for each of the last of these tokens; there may be fewer than tokens.
+        """
+        ...
+
     def release(self) -> None:
         """Gives back all memory of a prompt that joins no group."""
         ...
@@ -203,6 +213,8 @@ class Runner(Protocol):
     """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
     shares_prefixes: bool
     """Whether a position's state depends on nothing but the tokens up to it."""
+    scores_prompts: bool
+    """Whether prefills have `score`, so that given tokens need no step each."""
     blocks: BlockPool | None
     """What all groups keep positions in; None where each group has buffers of its own."""
 

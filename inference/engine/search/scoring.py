@@ -34,7 +34,12 @@ class ForcedDecoding:
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
         """The next given token, and the best ones where they are requested."""
-        return (CandidateRequest(max(1, self._trace.count), given=(self._given[self._taken],)),)
+        return self.next_requests(1)
+
+    def next_requests(self, count: int) -> tuple[CandidateRequest, ...]:
+        """What each of the next steps needs; at most as many as there are given tokens left."""
+        best, following = max(1, self._trace.count), self._given[self._taken :][:count]
+        return tuple(CandidateRequest(best, given=(token_id,)) for token_id in following)
 
     @property
     def beams(self) -> None:

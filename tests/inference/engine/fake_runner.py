@@ -81,6 +81,9 @@ class FakePrefill:
     def remaining_tokens(self) -> int:
         return len(self._prompt) - len(self.history)
 
+    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        raise NotImplementedError
+
     def release(self) -> None:
         self.history = ()
 
@@ -235,6 +238,7 @@ class FakeRunner:
     footprint: MemoryModel = field(default_factory=lambda: MemoryModel(position=1))
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
+    scores_prompts: bool = False
     greedy_steps: int = 0
     shares_prefixes: bool = False
     blocks: BlockPool | None = None

@@ -296,12 +296,16 @@ class PagedPrefill:
 
     def read(self, count: int) -> None:
         """Prefills the next `count` tokens."""
-        self._run(count)
+        self._run(count, 1)
+
+    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        """Candidates after the last of the next `count` tokens; see `Prefill.score`."""
+        self._run(count, len(row_requests))
+        return candidates_of(self._decoder, self._call, row_requests)
 
     def finish(self, row_request: CandidateRequest) -> Candidates:
         """Prefills the rest; the candidates after the prompt."""
-        self._run(self.remaining_tokens)
-        return candidates_of(self._decoder, self._call, [row_request])
+        return self.score(self.remaining_tokens, [row_request])
 
     def take_table(self) -> BlockTable:
         """The blocks of the whole prompt, which are no longer this prefill's."""
@@ -314,9 +318,10 @@ class PagedPrefill:
         self._decoder.release(self._call)
         self.sources.release()
 
-    def _run(self, count: int) -> None:
+    def _run(self, count: int, scored: int) -> None:
+        """One call, whose last `scored` tokens have logits."""
         span = Span(self._done, count, self._table.blocks)
         new = self._token_ids[self._done : self._done + count]
-        self._call.run(new, [span], np.array([count - 1]))
+        self._call.run(new, [span], np.arange(count - scored, count))
         self._done += count
         self.sources.lengths[0] = self._done

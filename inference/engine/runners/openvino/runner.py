@@ -36,6 +36,7 @@ class PagedRunner:
 
     supports_deferred_admission = True
     takes_chunks = True
+    scores_prompts = True
     greedy_steps = 0
     free_bytes: int | None = None
     blocks: BlockPool | None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.bundle.manifest import Growth
+from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.ort.admission import write_initial
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.ort.step import BoundStep
@@ -79,6 +80,10 @@ class OrtPrefill:
     def finish(self) -> BoundStep:
         """Prefills the rest; the returned step has the logits after the prompt."""
         return self._run(self.remaining_tokens)
+
+    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        """Not available: the graph returns the logits of one position."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Gives its arenas back."""

@@ -51,6 +51,7 @@ class OrtRunner:
         self.footprint = MemoryModel.of(manifest.states)
         self.supports_deferred_admission = True
         self.takes_chunks = True
+        self.scores_prompts = False
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
         self.blocks: BlockPool | None = None
         growths = {state.growth for state in manifest.states}

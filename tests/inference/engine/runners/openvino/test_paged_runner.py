@@ -332,3 +332,49 @@ def test_memory_of_an_idle_engine_is_given_back(language: PagedRunner) -> None:
     language.trim()
     assert language.spare_bytes == 0
     decode(language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
+
+
+def given(one: EngineRequest, count: int) -> EngineRequest:
+    """The request with so many given tokens, whose log-probabilities are wanted."""
+    ids = np.random.default_rng(count).integers(0, VOCABULARY, count).tolist()
+    update = {"given_ids": tuple(ids), "max_new_tokens": count, "top_log_probs": 2}
+    return replace(one, rules=one.rules.model_copy(update=update))
+
+
+@pytest.mark.parametrize("kind", ["language", "attention"])
+@pytest.mark.parametrize("count", [1, 2, 12, 13, 37])
+def test_given_tokens_are_scored_without_a_step(
+    kind: str, count: int, request: pytest.FixtureRequest
+) -> None:
+    runner: PagedRunner = request.getfixturevalue(kind)
+    made = prompt_request if kind == "language" else source_request
+    logits = language_logits if kind == "language" else attention_logits
+    asked = [given(made(seed, 1, 40), count) for seed in range(4)]
+    company = endless(made(9, 1, 30))
+    core = core_of(runner, blocks=100)
+    *found, _ = (final_result(events) for events in run(core, [*asked, company], [3] * 4 + [0]))
+    assert core.metrics.row_steps == 29  # those of the company
+    wanted = decode(FakeRunner(logits, VOCABULARY, takes_chunks=False), asked)
+    for one, other in zip(found, wanted, strict=True):
+        (mine,), (theirs,) = one.hypotheses, other.hypotheses
+        assert mine.token_ids == theirs.token_ids
+        assert mine.log_probs == pytest.approx(theirs.log_probs, rel=1e-3, abs=1e-4)
+        assert [[token for token, _ in top] for top in mine.top] == [
+            [token for token, _ in top] for top in theirs.top
+        ]
+    assert used_blocks(runner) == 0
+
+
+def test_scores_use_cached_prompts_and_no_cached_answers(language: PagedRunner) -> None:
+    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+    first = endless(prompt_request(5, 1, 60))
+    (events,) = run(core, [first])
+    answer = final_result(events).hypotheses[0].token_ids
+    update = {"given_ids": answer, "max_new_tokens": len(answer), "top_log_probs": 1}
+    scored = replace(first, rules=first.rules.model_copy(update=update), stream=False)
+    hits = core.metrics.prefix_hits
+    (events,) = run(core, [scored])
+    close(core)
+    assert core.metrics.prefix_hits == hits + 1
+    (found,) = final_result(events).hypotheses
+    assert [top[0][0] for top in found.top] == list(answer)  # greedy: each was the best
