@@ -12,6 +12,7 @@ from examples.chat.scores import Reply
 from examples.gpt.continuation import replier
 from export.pipeline.cli import export as export_checkpoint
 from export.precision import Runtime
+from inference.bundle.reader import newest_bundle
 from tests.e2e.conftest import CHECKPOINTS, Stack, running
 from tests.e2e.introspection import engine_stats
 from tests.serving.triton.tiny import wait_until
@@ -70,11 +71,18 @@ def test_streams_are_the_answers(
 
 
 def test_sequences_without_memory_are_put_back_and_answered(client: Client, stack: Stack) -> None:
+    generation = newest_bundle(stack.repository, NAME).manifest.generation
+    assert generation is not None
+    endless = dict.fromkeys(generation.eos_token_ids, -100.0)
     prompts = [f"{count} red lamps" for count in range(24)]
-    update = {"max_new_tokens": 80, "min_new_tokens": 80, "model": NAME}
-    alone = [client.generate(prompt, **update).data[0].text for prompt in prompts]
+
+    def ask(prompt: str) -> str:
+        answer = client.generate(prompt, logit_bias=endless, max_new_tokens=80, model=NAME)
+        assert answer.data[0].finish_reason == "length"
+        return str(answer.data[0].text)
+
+    alone = [ask(prompt) for prompt in prompts]
     with ThreadPoolExecutor(24) as pool:
-        together = list(pool.map(lambda one: client.generate(one, **update), prompts))
-    assert [answer.data[0].text for answer in together] == alone
+        assert list(pool.map(ask, prompts)) == alone
     wait_until(lambda: engine_stats(stack, NAME).figures["put_back"] > 0)
     assert engine_stats(stack, NAME).figures["failures"] == 0
