@@ -56,7 +56,7 @@ class PagedRun:
 
     def _step(self, feeds: Feeds) -> dict[str, Array]:
         """One call of `step`: (R, T) tokens, right-padded, each row behind its own past."""
-        from inference.engine.runners.openvino.compiled_decoder import Span
+        from inference.engine.runners.openvino.decoder_call import Span
 
         decoder, manifest = self._decoder, self._bundle.manifest
         graph = manifest.graphs["step"]
@@ -67,9 +67,9 @@ class PagedRun:
         )
         rows, columns = tokens.shape
         past = lengths - last - 1
-        needed = decoder.pool.blocks_of(int(past.max()) + columns)
-        tables = [decoder.pool.allocate(needed) for _ in range(rows)]
-        caches = list(decoder.caches().values())
+        needed = decoder.memory.pool.blocks_of(int(past.max()) + columns)
+        tables = [decoder.memory.pool.allocate(needed) for _ in range(rows)]
+        caches = list(decoder.memory.tensors().values())
         states = [each for each in manifest.states if each.growth is Growth.APPEND]
         for cache, state in zip(caches, states, strict=True):
             held = feeds[state.step_input]
@@ -89,5 +89,5 @@ class PagedRun:
             outputs[str(state.step_output)] = cache[np.array(tables)]
         decoder.release(call)
         for table in tables:
-            decoder.pool.release(table)
+            decoder.memory.pool.release(table)
         return outputs

@@ -17,7 +17,7 @@ class SharedBlocks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks, whoever else holds them."""
+        """Bytes of the blocks, which others may hold too."""
         return len(self.blocks) * self.pool.block_bytes
 
     def release(self) -> None:

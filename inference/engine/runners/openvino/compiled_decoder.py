@@ -1,15 +1,9 @@
-"""What all groups of a model share: its compiled graphs, and the memory of its blocks.
-
-Legend: B sequences, R rows, N tokens of a call, M of them that are scored, V vocabulary.
-"""
+"""What all groups of a model share: its compiled graphs, and the memory of its blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,22 +12,15 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Growth, Manifest, Role
 from inference.engine.runners.candidates import Candidates
-from inference.engine.runners.openvino.paged_graph import (
-    BEGINS,
-    BLOCK_BEGINS,
-    BLOCKS,
-    LONGEST,
-    PAST_LENS,
-    SCORED,
-    paged_graph,
-)
+from inference.engine.runners.openvino.block_memory import BlockMemory
+from inference.engine.runners.openvino.decoder_call import DecoderCall
+from inference.engine.runners.openvino.paged_graph import paged_graph
 from inference.engine.runners.openvino.token_choice import add_token_choice
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK
 from inference.engine.runners.protocol import Prompt
-from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.group_state import GroupState
 from inference.errors import BundleError
@@ -47,21 +34,6 @@ QUANTISATION_GROUP = 64
 """Activations that share a scale, in graphs with int8 weights."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """The new tokens of one row in a call.
-
-    Attributes:
-        past: Positions that are in the row's blocks.
-        tokens: New ones, at least one.
-        blocks: Of the row, with room for the new tokens.
-    """
-
-    past: int
-    tokens: int
-    blocks: Sequence[int]
-
-
 class CompiledDecoder:
     """The graphs of one bundle, compiled, and the memory behind block numbers. One call at a time.
 
@@ -70,8 +42,7 @@ class CompiledDecoder:
         spare_bytes: Bound on released buffers of sources that are kept for reuse.
 
     Attributes:
-        pool: Numbers of blocks.
-        threads: Of each call.
+        memory: Of the blocks of all sequences.
         source_inputs: Inputs of `step` that belong to sources.
 
     Raises:
@@ -94,27 +65,8 @@ class CompiledDecoder:
         self._requests: dict[str, Any] = {}
         if "admit" in manifest.graphs:
             self._requests["admit"] = self._compile(self._read("admit")).create_infer_request()
-        shapes = {
-            port.any_name: ([size.get_length() for size in list(port.partial_shape)[1:]], port)
-            for port in self._step.inputs
-            if "_cache." in port.any_name
-        }
-        self._shapes = {name: shape for name, (shape, _) in shapes.items()}
-        self._types = {name: port.element_type for name, (_, port) in shapes.items()}
-        block_bytes = sum(
-            prod(shape) * self._types[name].size for name, shape in self._shapes.items()
-        )
-        self.threads: int = self._step.get_property("INFERENCE_NUM_THREADS")
-        self.pool = BlockPool(_block_tokens(self._shapes), block_bytes)
-        self._caches: dict[str, NDArray[Any]] = {}
+        self.memory = BlockMemory(self._step)
         self._idle: list[DecoderCall] = []
-        self._resize_caches(0)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of all blocks that have numbers."""
-        held = len(next(iter(self._caches.values()))) - 1
-        return held * self.pool.block_bytes
 
     def held_state(self, width: int) -> GroupState:
         """The states of a group's sources; empty where the model has none."""
@@ -164,32 +116,19 @@ class CompiledDecoder:
 
     def call(self) -> DecoderCall:
         """An unused call; given back by `release`."""
-        return self._idle.pop() if self._idle else DecoderCall(self, self._step)
+        self._idle = [each for each in self._idle if each.is_current]
+        if self._idle:
+            return self._idle.pop()
+        return DecoderCall(self._step, self.manifest, self.memory)
 
     def release(self, call: DecoderCall) -> None:
         """Takes a call back; one that has failed is dropped.
 
         An infer request of OpenVINO that failed at a shape refuses further shapes.
         """
-        call.unbind_sources()
+        call.forget(self.source_inputs)
         if not call.has_failed:
             self._idle.append(call)
-
-    def caches(self) -> Mapping[str, NDArray[Any]]:
-        """The memory of all blocks that the pool has handed out, by the names of the inputs."""
-        if len(self.pool) >= len(next(iter(self._caches.values()))):
-            self._resize_caches(len(self.pool))
-        return self._caches
-
-    def tensor(self, name: str, cache: NDArray[Any]) -> openvino.Tensor:
-        """A cache as an input; shares its memory."""
-        return openvino.Tensor(cache, openvino.Shape(cache.shape), self._types[name])
-
-    def copy_blocks(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies whole blocks; no target is a source."""
-        for cache in self.caches().values():
-            for source, target in zip(sources, targets, strict=True):
-                cache[target] = cache[source]
 
     def rank(
         self, logits: NDArray[np.float32], count: int, temperatures: NDArray[np.float32] | None
@@ -201,14 +140,11 @@ class CompiledDecoder:
         """Frees memory kept for speed alone, the blocks' too while none is held."""
         self.buffers.clear()
         self._idle.clear()
-        if not self.pool.used:
-            self.pool.reset()
-            self._resize_caches(0)
+        self.memory.trim()
 
     def close(self) -> None:
         """Frees graphs and memory."""
         self.trim()
-        self._caches.clear()
         self._requests.clear()
         del self._step
         self.__dict__.pop("_topk", None)
@@ -216,18 +152,6 @@ class CompiledDecoder:
     @cached_property
     def _topk(self) -> TopK:
         return TopK(session_options(self._threads), self.vocabulary_size, CpuDevice())
-
-    def _resize_caches(self, blocks: int) -> None:
-        """Moves all blocks to memory for so many; pages that are never touched take none.
-
-        One more is for rows that only pad a call.
-        """
-        self._idle.clear()  # they are bound to the memory of before
-        for name, shape in self._shapes.items():
-            grown = np.zeros((blocks + 1, *shape), self._types[name].to_dtype())
-            if name in self._caches and blocks:
-                grown[: len(self._caches[name])] = self._caches[name]
-            self._caches[name] = grown
 
     def _read(self, graph: str) -> openvino.Model:
         path = self._bundle.path(self.manifest.graphs[graph].file)
@@ -244,157 +168,9 @@ class CompiledDecoder:
             raise BundleError(f"OpenVINO cannot compile a graph of {name}: {error}") from error
 
 
-class DecoderCall:
-    """One infer request of `step`, with its inputs bound; belongs to one group at a time.
-
-    Attributes:
-        has_failed: Whether a run has raised.
-    """
-
-    def __init__(self, decoder: CompiledDecoder, step: Any) -> None:
-        self.has_failed = False
-        self._decoder = decoder
-        self._request = step.create_infer_request()
-        self._names = {name for port in step.inputs for name in port.names}
-        graph = decoder.manifest.graphs["step"]
-        self._tokens, self._lengths, self._source = (
-            None if port is None else port.name
-            for port in map(graph.input, (Role.TOKENS, Role.LENGTHS, Role.SOURCE))
-        )
-        self._arrays: dict[str, NDArray[Any]] = {}
-        self._caches: dict[str, NDArray[Any]] = {}
-
-    def bind_sources(self, state: GroupState, slots: slice) -> None:
-        """Binds what `step` reads of the sources of some slots, until they move."""
-        for arena in state.of(Growth.HOLD):
-            self._bind(
-                arena.state.step_input, self._decoder.buffers.device.fetch(arena.view(slots))
-            )
-        if self._source is not None:
-            self._write(self._source, np.array(state.source_lengths[slots], np.int32))
-
-    def bind(self, sources: Mapping[str, NDArray[Any]]) -> None:
-        """Binds inputs that belong to sources, by name."""
-        for name, array in sources.items():
-            self._bind(name, array)
-
-    def unbind_sources(self) -> None:
-        """Forgets the addresses of sources."""
-        for name in self._decoder.source_inputs:
-            self._arrays.pop(name, None)
-
-    def run(
-        self,
-        token_ids: NDArray[np.int64],
-        spans: Sequence[Span],
-        scored: NDArray[np.int64],
-        sequences: int = 1,
-    ) -> None:
-        """One call.
-
-        Args:
-            token_ids: (N,) new tokens of all rows, row after row.
-            spans: Of each row.
-            scored: (M,) indices in N.
-            sequences: Whose sources are bound; 1 where the model has none.
-        """
-        if len(spans) < self._decoder.threads:
-            token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
-        past = np.array([span.past for span in spans], np.int32)
-        counts = np.array([span.tokens for span in spans], np.int32)
-        if len(token_ids) == len(spans):
-            lengths = past + 1
-        else:
-            lengths = np.concatenate(
-                [np.arange(s.past + 1, s.past + s.tokens + 1, dtype=np.int32) for s in spans]
-            )
-        held = [len(span.blocks) for span in spans]
-        blocks = np.fromiter(chain.from_iterable(s.blocks for s in spans), np.int32, sum(held))
-        assert self._tokens is not None
-        self._write(self._tokens, token_ids[:, None])
-        if self._lengths is not None:
-            self._write(self._lengths, lengths)
-        self._write(PAST_LENS, past)
-        self._write(BEGINS, _begins(counts))
-        self._write(BLOCKS, blocks)
-        self._write(BLOCK_BEGINS, _begins(held))
-        self._write(LONGEST, (past + counts).max())
-        self._write(SCORED, scored)
-        self._bind_caches()
-        try:
-            self._request.infer(share_outputs=True)
-        except RuntimeError:
-            self.has_failed = True
-            raise
-
-    def _pad(
-        self,
-        token_ids: NDArray[np.int64],
-        spans: Sequence[Span],
-        scored: NDArray[np.int64],
-        sequences: int,
-    ) -> tuple[NDArray[np.int64], Sequence[Span], NDArray[np.int64]]:
-        """Adds a row without a past behind the rows of each sequence.
-
-        Where there are fewer rows than threads, OpenVINO 2026.4 divides the positions of a row
-        among threads, and adds up their results: other bits than those of a row in a larger batch.
-        It does not where a row has several new tokens.
-        """
-        caches = self._decoder.caches()
-        scratch = [len(next(iter(caches.values()))) - 1]
-        width = len(spans) // sequences
-        is_enough = sequences * (width + 1) >= self._decoder.threads
-        added = Span(0, 1 if is_enough else 2, scratch)
-        padded: list[Span] = []
-        places: list[int] = []
-        start = 0
-        for first in range(0, len(spans), width):
-            padded += [*spans[first : first + width], added]
-            for span in spans[first : first + width]:
-                places += range(start, start + span.tokens)
-                start += span.tokens
-            start += added.tokens
-        tokens, kept = np.zeros(start, np.int64), np.array(places)
-        tokens[kept] = token_ids
-        return tokens, padded, kept[scored]
-
-    def outputs(self) -> tuple[NDArray[np.float32], Candidates]:
-        """(M, V) logits, valid until the next call, and the best tokens of each."""
-        logits, token_ids, log_probs = (
-            self._request.get_output_tensor(index).data for index in range(3)
-        )
-        return logits, Candidates(token_ids.copy(), log_probs.copy())
-
-    def _bind_caches(self) -> None:
-        for name, cache in self._decoder.caches().items():
-            if self._caches.get(name) is not cache:
-                self._request.set_tensor(name, self._decoder.tensor(name, cache))
-                self._caches[name] = cache
-
-    def _write(self, name: str, values: Any) -> None:
-        """Writes an input; memory is bound again only where its shape changes."""
-        held = self._arrays.get(name)
-        if held is not None and held.shape == np.shape(values):
-            held[...] = values
-        elif name in self._names:
-            self._bind(name, np.array(values))
-
-    def _bind(self, name: str, array: NDArray[Any]) -> None:
-        """Binds an array as an input; shares its memory."""
-        self._arrays[name] = array
-        self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-
-
 def source_length(prompt: Prompt) -> int:
     """Tokens of a prompt's source; 0 without one, and for images, whose positions are fixed."""
     return 0 if prompt.source_ids is None else len(prompt.source_ids)
-
-
-def _begins(counts: Any) -> NDArray[np.int32]:
-    """(n,) counts → (n + 1,) where each begins, and their sum."""
-    begins = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=begins[1:])
-    return begins
 
 
 def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
@@ -408,11 +184,6 @@ def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
         "KV_CACHE_PRECISION": "u8" if is_int8 else "f32",
     }
     return options
-
-
-def _block_tokens(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Positions of a block. Values of 8 bits have their scales behind each position."""
-    return next(shape[1] for name, shape in shapes.items() if name.startswith("value"))
 
 
 def _checked(manifest: Manifest) -> int:

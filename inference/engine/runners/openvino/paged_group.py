@@ -14,14 +14,11 @@ from inference.engine.runners.candidates import (
     GreedyRule,
     GreedyTokens,
 )
-from inference.engine.runners.edits import CellEdits, HostLogits, select_candidates
 from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
-from inference.engine.runners.openvino.compiled_decoder import (
-    CompiledDecoder,
-    DecoderCall,
-    Span,
-    source_length,
-)
+from inference.engine.runners.openvino.chosen_logits import candidates_of
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
+from inference.engine.runners.openvino.decoder_call import DecoderCall, Span
+from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.ort.sessions import right_padded
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.memory_model import BufferShape
@@ -85,7 +82,7 @@ class PagedGroup:
 
     def copy_block(self, slot: int, start: int, stop: int) -> SharedBlocks:
         """Holds the blocks of these positions too; see `Group.copy_block`."""
-        pool, table = self._decoder.pool, self._tables[slot * self.width]
+        pool, table = self._decoder.memory.pool, self._tables[slot * self.width]
         assert not start % pool.block_tokens
         assert not stop % pool.block_tokens
         blocks = table.blocks[start // pool.block_tokens : stop // pool.block_tokens]
@@ -102,7 +99,7 @@ class PagedGroup:
             copies += table.extend(length, 1)
             spans.append(Span(length, 1, table.blocks))
         if copies:
-            self._decoder.copy_blocks(*zip(*copies, strict=True))
+            self._decoder.memory.copy(*zip(*copies, strict=True))
         call = self._bound_call(slice(0, len(self._sources)))
         call.run(token_ids, spans, np.arange(len(spans)), self._sequences(len(self._sources)))
         self._sources.advance_lengths()
@@ -154,7 +151,7 @@ class PagedGroup:
         return (length for length in self._sources.lengths for _ in range(self.width))
 
     def _new_tables(self, count: int) -> list[BlockTable]:
-        return [BlockTable(self._decoder.pool) for _ in range(count)]
+        return [BlockTable(self._decoder.memory.pool) for _ in range(count)]
 
     def _add_slots(self, prompts: Sequence[Prompt]) -> None:
         """Gives prompts slots with empty tables, their sources encoded."""
@@ -210,118 +207,3 @@ class PagedGroup:
             self._call.bind_sources(self._sources, slots)
             self._bound = layout
         return self._call
-
-
-class ChosenLogits(HostLogits):
-    """Logits of a call whose graph has ranked them already.
-
-    Args:
-        best: The graph's choice, used while it is enough and no score was edited.
-    """
-
-    def __init__(
-        self, decoder: CompiledDecoder, values: NDArray[np.float32], best: Candidates
-    ) -> None:
-        super().__init__(values, decoder.rank)
-        self._best, self._is_edited = best, False
-
-    def edit(self, cells: CellEdits) -> NDArray[np.float32]:
-        """See `Logits.edit`."""
-        self._is_edited = True
-        return super().edit(cells)
-
-    def rank(
-        self,
-        count: int,
-        temperatures: NDArray[np.float32] | None = None,
-        *,
-        with_logits: bool = False,
-    ) -> Candidates:
-        """See `Logits.rank`."""
-        best = self._best
-        is_enough = count <= best.token_ids.shape[1] and temperatures is None and not with_logits
-        if is_enough and not self._is_edited:
-            return Candidates(best.token_ids[:, :count], best.log_probs[:, :count])
-        return super().rank(count, temperatures, with_logits=with_logits)
-
-
-def candidates_of(
-    decoder: CompiledDecoder, call: DecoderCall, row_requests: Sequence[CandidateRequest]
-) -> Candidates:
-    """Candidates of a call's scored tokens, each after its own edit."""
-    logits, best = call.outputs()
-    return select_candidates(ChosenLogits(decoder, logits, best), row_requests)
-
-
-class PagedPrefill:
-    """See `inference.engine.runners.protocol.Prefill`.
-
-    All blocks of the prompt are allocated at its beginning, so that it cannot run out of them.
-
-    Attributes:
-        sources: One sequence's source.
-    """
-
-    def __init__(
-        self, decoder: CompiledDecoder, prompt: Prompt, blocks: Sequence[SharedBlocks]
-    ) -> None:
-        self._decoder, self._token_ids = decoder, prompt.token_ids
-        shared = [block for part in blocks for block in part.blocks]
-        self._table = BlockTable(decoder.pool, shared)
-        self._done = len(shared) * decoder.pool.block_tokens
-        self.sources = decoder.held_state(1)
-        self._call = decoder.call()
-        try:
-            self._table.extend(self._done, self.remaining_tokens)
-            self.sources.ensure_capacity(1, 1, source_length(prompt))
-            values = decoder.encode([prompt])
-            for arena in self.sources.of(Growth.HOLD):
-                assert arena.state.admit_output is not None
-                arena.write(0, values[arena.state.admit_output])
-            self.sources.admit(self._done, source_length(prompt))
-            self._call.bind_sources(self.sources, slice(0, 1))
-        except Exception:
-            self.release()
-            raise
-
-    @property
-    def remaining_tokens(self) -> int:
-        """Tokens not prefilled yet."""
-        return len(self._token_ids) - self._done
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the source."""
-        return self.sources.nbytes
-
-    def read(self, count: int) -> None:
-        """Prefills the next `count` tokens."""
-        self._run(count, 1)
-
-    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
-        """Candidates after the last of the next `count` tokens; see `Prefill.score`."""
-        self._run(count, len(row_requests))
-        return candidates_of(self._decoder, self._call, row_requests)
-
-    def finish(self, row_request: CandidateRequest) -> Candidates:
-        """Prefills the rest; the candidates after the prompt."""
-        return self.score(self.remaining_tokens, [row_request])
-
-    def take_table(self) -> BlockTable:
-        """The blocks of the whole prompt, which are no longer this prefill's."""
-        table, self._table = self._table, BlockTable(self._decoder.pool)
-        return table
-
-    def release(self) -> None:
-        """Gives back what it still holds."""
-        self._table.release()
-        self._decoder.release(self._call)
-        self.sources.release()
-
-    def _run(self, count: int, scored: int) -> None:
-        """One call, whose last `scored` tokens have logits."""
-        span = Span(self._done, count, self._table.blocks)
-        new = self._token_ids[self._done : self._done + count]
-        self._call.run(new, [span], np.arange(count - scored, count))
-        self._done += count
-        self.sources.lengths[0] = self._done

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Bundle, Growth
 from inference.engine.runners.openvino.block_table import SharedBlocks
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
-from inference.engine.runners.openvino.paged_group import PagedGroup, PagedPrefill
+from inference.engine.runners.openvino.paged_group import PagedGroup
+from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
@@ -44,7 +45,7 @@ class PagedRunner:
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
         self.vocabulary_size = self._decoder.vocabulary_size
-        self.blocks = self._decoder.pool
+        self.blocks = self._decoder.memory.pool
         states = bundle.manifest.states
         held = [state for state in states if state.growth is Growth.HOLD]
         self.footprint = MemoryModel.of(held)
@@ -53,9 +54,9 @@ class PagedRunner:
     @property
     def spare_bytes(self) -> int:
         """Bytes kept for reuse; see `Runner.spare_bytes`."""
-        pool = self._decoder.pool
+        pool = self._decoder.memory.pool
         held = pool.used * pool.block_bytes
-        return self._decoder.buffers.spare_bytes + self._decoder.cache_bytes - held
+        return self._decoder.buffers.spare_bytes + self._decoder.memory.nbytes - held
 
     def group(self, width: int) -> PagedGroup:
         """A new, empty group."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
-from inference.engine.runners.openvino.compiled_decoder import DecoderCall
+from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity

@@ -1,0 +1,90 @@
+"""The memory behind block numbers: one tensor of keys and one of values a layer.
+
+Legend: G key and value heads, K width of a head as the runtime stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import openvino
+from numpy.typing import NDArray
+
+from inference.engine.state.block_pool import BlockPool
+
+
+class BlockMemory:
+    """Tensors (blocks, G, positions, K) for all blocks that the pool has handed out, and one more.
+
+    Args:
+        step: A compiled decoder; its inputs `key_cache.i` and `value_cache.i` say what a block is.
+
+    Attributes:
+        pool: Numbers of blocks.
+        version: Changes whenever the tensors move.
+    """
+
+    def __init__(self, step: Any) -> None:
+        ports = {port.any_name: port for port in step.inputs if "_cache." in port.any_name}
+        self._types = {name: port.element_type for name, port in ports.items()}
+        self._shapes = {
+            name: [size.get_length() for size in list(port.partial_shape)[1:]]
+            for name, port in ports.items()
+        }
+        sizes = (prod(shape) * self._types[name].size for name, shape in self._shapes.items())
+        self.pool = BlockPool(_block_tokens(self._shapes), sum(sizes))
+        self.version = 0
+        self._tensors: dict[str, NDArray[Any]] = {}
+        self._resize(0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks that have numbers."""
+        return self.scratch * self.pool.block_bytes
+
+    @property
+    def scratch(self) -> int:
+        """A block that no sequence holds, for rows that only pad a call."""
+        return len(next(iter(self._tensors.values()))) - 1
+
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """The memory of all blocks that have numbers, by the names of the inputs."""
+        if len(self.pool) > self.scratch:
+            self._resize(len(self.pool))
+        return self._tensors
+
+    def inputs(self) -> dict[str, openvino.Tensor]:
+        """The same as inputs of `step`; they share the memory."""
+        return {
+            name: openvino.Tensor(tensor, openvino.Shape(tensor.shape), self._types[name])
+            for name, tensor in self.tensors().items()
+        }
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies whole blocks; no target is a source."""
+        for tensor in self.tensors().values():
+            for source, target in zip(sources, targets, strict=True):
+                tensor[target] = tensor[source]
+
+    def trim(self) -> None:
+        """Frees the memory while no block is held."""
+        if not self.pool.used:
+            self.pool.reset()
+            self._resize(0)
+
+    def _resize(self, blocks: int) -> None:
+        """Moves all blocks to memory for so many; pages that are never touched take none."""
+        self.version += 1
+        for name, shape in self._shapes.items():
+            grown = np.zeros((blocks + 1, *shape), self._types[name].to_dtype())
+            if name in self._tensors and blocks:
+                grown[: len(self._tensors[name])] = self._tensors[name]
+            self._tensors[name] = grown
+
+
+def _block_tokens(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Positions of a block. Values of 8 bits have their scales behind each position."""
+    return next(shape[1] for name, shape in shapes.items() if name.startswith("value"))

@@ -1,0 +1,89 @@
+"""A prompt that is prefilled in chunks, in blocks of its own that its group takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from inference.bundle.manifest import Growth
+from inference.engine.runners.candidates import CandidateRequest, Candidates
+from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
+from inference.engine.runners.openvino.chosen_logits import candidates_of
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
+from inference.engine.runners.openvino.decoder_call import Span
+from inference.engine.runners.protocol import Prompt
+
+
+class PagedPrefill:
+    """See `inference.engine.runners.protocol.Prefill`.
+
+    All blocks of the prompt are allocated at its beginning, so that it cannot run out of them.
+
+    Attributes:
+        sources: One sequence's source.
+    """
+
+    def __init__(
+        self, decoder: CompiledDecoder, prompt: Prompt, blocks: Sequence[SharedBlocks]
+    ) -> None:
+        self._decoder, self._token_ids = decoder, prompt.token_ids
+        shared = [block for part in blocks for block in part.blocks]
+        self._table = BlockTable(decoder.memory.pool, shared)
+        self._done = len(shared) * decoder.memory.pool.block_tokens
+        self.sources = decoder.held_state(1)
+        self._call = decoder.call()
+        try:
+            self._table.extend(self._done, self.remaining_tokens)
+            self.sources.ensure_capacity(1, 1, source_length(prompt))
+            values = decoder.encode([prompt])
+            for arena in self.sources.of(Growth.HOLD):
+                assert arena.state.admit_output is not None
+                arena.write(0, values[arena.state.admit_output])
+            self.sources.admit(self._done, source_length(prompt))
+            self._call.bind_sources(self.sources, slice(0, 1))
+        except Exception:
+            self.release()
+            raise
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens not prefilled yet."""
+        return len(self._token_ids) - self._done
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the source."""
+        return self.sources.nbytes
+
+    def read(self, count: int) -> None:
+        """Prefills the next `count` tokens."""
+        self._run(count, 1)
+
+    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        """Candidates after the last of the next `count` tokens; see `Prefill.score`."""
+        self._run(count, len(row_requests))
+        return candidates_of(self._decoder, self._call, row_requests)
+
+    def finish(self, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest; the candidates after the prompt."""
+        return self.score(self.remaining_tokens, [row_request])
+
+    def take_table(self) -> BlockTable:
+        """The blocks of the whole prompt, which are no longer this prefill's."""
+        table, self._table = self._table, BlockTable(self._decoder.memory.pool)
+        return table
+
+    def release(self) -> None:
+        """Gives back what it still holds."""
+        self._table.release()
+        self._decoder.release(self._call)
+        self.sources.release()
+
+    def _run(self, count: int, scored: int) -> None:
+        """One call, whose last `scored` tokens have logits."""
+        span = Span(self._done, count, self._table.blocks)
+        new = self._token_ids[self._done : self._done + count]
+        self._call.run(new, [span], np.arange(count - scored, count))
+        self._done += count
+        self.sources.lengths[0] = self._done
