@@ -20,8 +20,10 @@ from export.quantization.int8_parity import lower_precision
 from export.quantization.quantize import quantize
 from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from inference.bundle.manifest import Bundle
+from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUP
 from inference.engine.runners.openvino.runner import PagedRunner
+from inference.engine.runners.protocol import Prompt
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_generate_parity import GENERATORS, RULES, check, with_rules
@@ -83,6 +85,24 @@ def test_gate_passes_and_int8_stays_near(
 
 WIDE_LAYERS = {"marian": 0, "gpt2": 2, "vision-encoder-decoder": 3}
 """Of the tiny twins, those with 64 inputs or more."""
+
+
+@pytest.mark.parametrize("name", ["marian", "bart"])
+def test_bits_of_a_source_do_not_depend_on_a_longer_one(name: str, bundles: Bundles) -> None:
+    runner = PagedRunner(for_openvino(bundles(name, "plain")), threads=2)
+    random, asked = np.random.default_rng(0), [plain_request(8)]
+    sources = [random.integers(0, 50, length) for length in (3, 30, 17, 8)]
+    prompts = [Prompt(np.array([1]), source) for source in sources]
+    together, tokens = runner.group(1), np.array([4, 5, 6, 7])
+    batches = [together.admit(prompts, asked * 4), together.step(tokens, asked * 4)]
+    for row, prompt in enumerate(prompts):
+        alone = runner.group(1)
+        found = [alone.admit([prompt], asked), alone.step(tokens[row : row + 1], asked)]
+        for one, batch in zip(found, batches, strict=True):
+            assert np.array_equal(one.log_probs[0], batch.log_probs[row])
+        alone.release()
+    together.release()
+    runner.close()
 
 
 @pytest.mark.parametrize("inputs", [8, 63, 64, 96, 100])
