@@ -82,8 +82,9 @@ class Running:
                     await asyncio.sleep(0.01)
 
     async def __aexit__(self, *_: object) -> None:
-        # Without a handler, before and after it serves, the signal would end the tests' process.
-        if not self.task.done() and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        if not self.task.done():
+            # Without a handler the signal would end the tests' process, and say nothing.
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it handles no signals"
             os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(10):
             await self.task
