@@ -14,8 +14,7 @@ import numpy as np
 class BlockPool:
     """Numbers of blocks with their counts of holders.
 
-    Numbers are dense: the lowest that are free are handed out last released first, so that memory
-    behind the largest number in use is never touched.
+    Released numbers are handed out again before new ones, so that memory is used densely.
 
     Args:
         block_tokens: Positions of a block.
