@@ -59,7 +59,7 @@ class TritonServer:
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
         self._is_serving = False
-        self._shutdown = ShutdownMonitor(self._read_status)
+        self._shutdown = self._make_shutdown()
         self._stubs = StubWatch(self._running_stubs, self._is_running_stub)
         self.repository = Repository(settings.repository)
         self._versions = ServedVersions(settings.state or settings.repository / FILE)
@@ -183,7 +183,7 @@ class TritonServer:
         self._process, self._control = None, None
         self._loader.dead_stubs = 0
         self._is_serving = False
-        self._shutdown = ShutdownMonitor(self._read_status)
+        self._shutdown = self._make_shutdown()
         self._stubs.clear()
 
     def stop_waiting(self) -> None:
@@ -372,6 +372,13 @@ class TritonServer:
         return {
             each.folder for serving in self._loader.serving.values() for each in serving.bundles
         }
+
+    def _make_shutdown(self) -> ShutdownMonitor:
+        return ShutdownMonitor(
+            self._read_status,
+            lambda: bool(self._running_stubs()),
+            sends_spans=self.settings.otlp_endpoint is not None,
+        )
 
     def _running_stubs(self) -> Stubs:
         if self._process is None:

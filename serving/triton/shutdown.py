@@ -11,6 +11,8 @@ from serving.triton.control import ServerStatus
 _UNLOAD_S = 3.0
 """Triton unloads within two seconds of its last response, or never: 2.51 loses track of some
 requests that were cancelled at the moment they ended, and keeps their models loaded."""
+_SENT_S = 0.3
+"""Triton sends what it has for its clients within this time after the last model process ended."""
 _POLL_S = 0.2
 _IDLE_S = 1.2
 """Longer than two heartbeats, so that a request that arrived just before the last one is seen."""
@@ -26,12 +28,23 @@ class ShutdownMonitor:
     Args:
         read_status: The server's status; None if it does not respond. Triton serves its metrics
             until it exits.
+        has_stubs: Whether a model process runs.
+        sends_spans: Whether Triton sends its last spans when it exits.
     """
 
-    def __init__(self, read_status: Callable[[], ServerStatus | None]) -> None:
+    def __init__(
+        self,
+        read_status: Callable[[], ServerStatus | None],
+        has_stubs: Callable[[], bool],
+        *,
+        sends_spans: bool = False,
+    ) -> None:
         self._read_status = read_status
+        self._has_stubs = has_stubs
+        self._sends_spans = sends_spans
         self._is_cut_short = False
         self._all_stopped_s = math.inf
+        self._unloaded_s = math.inf
         self._last_busy_s = 0.0
         self._deadline_s = 0.0
 
@@ -62,10 +75,16 @@ class ShutdownMonitor:
         """Whether the server may be killed.
 
         Triton counts a generator's request as finished once the backend has accepted it, so the
-        engines' own statistics decide.
+        engines' own statistics decide. It looks once a second whether its models are unloaded, and
+        exits two seconds after its last response: nothing is left to do once their processes ended.
         """
         since_all_stopped_s = time.monotonic() - self._all_stopped_s
-        return self._is_late() or (self._idle_s() > _UNLOAD_S and since_all_stopped_s > _UNLOAD_S)
+        if self._is_late() or (self._idle_s() > _UNLOAD_S and since_all_stopped_s > _UNLOAD_S):
+            return True
+        if since_all_stopped_s < 0 or self._sends_spans or self._has_stubs():
+            return False
+        self._unloaded_s = min(self._unloaded_s, time.monotonic())
+        return time.monotonic() - self._unloaded_s > _SENT_S
 
     def _is_late(self) -> bool:
         return self._is_cut_short or time.monotonic() > self._deadline_s

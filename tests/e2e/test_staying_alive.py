@@ -10,6 +10,7 @@ import base64
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 from collections import Counter
@@ -83,32 +84,15 @@ async def test_killed_model_fails_only_its_own_requests(
     assert not shared_memory(*prefixes)
 
 
-async def test_hung_model_is_not_ready_then_restarted(
-    translator: Path, tmp_path: Path, http: Http
-) -> None:
-    with running(translator, tmp_path, TRIPTYCH_STUCK_AFTER=2) as stack:
-        client = http(stack)
-        work = await concurrent_load(client, asyncio.Event())
-        stuck = stub_of(stack.process.pid, MODEL)
-        os.kill(stuck, signal.SIGSTOP)
-
-        async def is_not_ready() -> bool:
-            return not await is_ready(client)
-
-        await until(is_not_ready)
-        await until(lambda: serves(client))
-        await until(lambda: is_ready(client))
-        async with asyncio.timeout(TIMEOUT_S):
-            assert set(await asyncio.gather(*work)) <= {"answer", "unavailable"}
-        assert stub_of(stack.process.pid, MODEL) != stuck
-
-
 @pytest.mark.parametrize("part", [ENCODERS[0], pytest.param(ENCODERS[1], marks=pytest.mark.full)])
-async def test_hung_encoder_is_not_ready_then_restarted(
-    pictures: Path, tmp_path: Path, http: Http, part: str
+async def test_hung_models_are_not_ready_then_restarted(
+    translator: Path, pictures: Path, tmp_path: Path, http: Http, part: str
 ) -> None:
-    # Longer than the 10 s after which a heartbeat is missed: the model is not ready in between.
-    with running(pictures, tmp_path, TRIPTYCH_STUCK_AFTER=14) as stack:
+    """A generator under load, and an encoder with requests that wait for it."""
+    shutil.copytree(translator, tmp_path / "models")
+    shutil.copytree(pictures, tmp_path / "models", dirs_exist_ok=True)
+    # Longer than the 10 s after which a heartbeat is missed: the models are not ready in between.
+    with running(tmp_path / "models", tmp_path, TRIPTYCH_STUCK_AFTER=14) as stack:
         client = http(stack)
         picture = base64.b64encode(PICTURE.read_bytes()).decode()
         body = {"images": [picture], "labels": ["a circle", "a square"]}
@@ -116,27 +100,30 @@ async def test_hung_encoder_is_not_ready_then_restarted(
         async def classify() -> httpx.Response:
             return await client.post("/v1/zero-shot", json=body)
 
-        expected = (await classify()).json()["data"]
-        stuck = stub_of(stack.process.pid, part)
-        os.kill(stuck, signal.SIGSTOP)
-        lost = [asyncio.create_task(classify()) for _ in range(8)]
-
-        async def is_not_ready() -> bool:
-            return not await is_ready(client)
-
-        async def answers() -> bool:
+        async def classifies() -> bool:
             response = await classify()
             assert response.status_code in {200, 503}, response.text
             return response.status_code == 200
 
+        async def is_not_ready() -> bool:
+            return not await is_ready(client)
+
+        expected = (await classify()).json()["data"]
+        work = await concurrent_load(client, asyncio.Event())
+        stuck = {name: stub_of(stack.process.pid, name) for name in (MODEL, part)}
+        for pid in stuck.values():
+            os.kill(pid, signal.SIGSTOP)
+        lost = [asyncio.create_task(classify()) for _ in range(8)]
         await until(is_not_ready)
-        await until(answers)
+        await until(lambda: serves(client))
+        await until(classifies)
         await until(lambda: is_ready(client))
         async with asyncio.timeout(TIMEOUT_S):
-            ends = {response.status_code for response in await asyncio.gather(*lost)}
-        assert ends <= {200, 503}
+            assert set(await asyncio.gather(*work)) <= {"answer", "unavailable"}
+            assert {one.status_code for one in await asyncio.gather(*lost)} <= {200, 503}
         assert (await classify()).json()["data"] == expected
-        assert stub_of(stack.process.pid, part) != stuck
+        for name, pid in stuck.items():
+            assert stub_of(stack.process.pid, name) != pid
 
 
 async def test_overload_is_refused_at_once_and_nothing_is_restarted(

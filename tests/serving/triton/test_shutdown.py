@@ -30,7 +30,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticking:
 
 def test_stop_waits_for_engines_and_not_for_models(ticking: Ticking) -> None:
     status = ServerStatus({"a": engine_stats(1, rows=1)}, pending=0)
-    shutdown = ShutdownMonitor(lambda: status)
+    shutdown = ShutdownMonitor(lambda: status, lambda: True)
     shutdown.begin(30)
     shutdown.read_log("I1121 All models are stopped, unloading models")
     ticking.now_s = 20
@@ -43,7 +43,7 @@ def test_stop_waits_for_engines_and_not_for_models(ticking: Ticking) -> None:
 
 
 def test_stop_waits_while_triton_reports_requests_in_flight(ticking: Ticking) -> None:
-    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=0))
+    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=0), lambda: False)
     shutdown.begin(30)
     ticking.now_s = 29
     assert not shutdown.is_over()
@@ -51,8 +51,24 @@ def test_stop_waits_while_triton_reports_requests_in_flight(ticking: Ticking) ->
     assert shutdown.is_over()
 
 
+@pytest.mark.parametrize("sends_spans", [False, True])
+def test_server_without_model_processes_is_not_waited_for(
+    ticking: Ticking, sends_spans: bool
+) -> None:
+    stubs = ["a"]
+    shutdown = ShutdownMonitor(lambda: None, lambda: bool(stubs), sends_spans=sends_spans)
+    shutdown.begin(30)
+    shutdown.read_log("I1121 All models are stopped, unloading models")
+    ticking.now_s = 1
+    assert not shutdown.is_over(), "a model process may still answer"
+    stubs.clear()
+    assert not shutdown.is_over(), "its last response may not be sent"
+    ticking.now_s = 1.5
+    assert shutdown.is_over() != sends_spans
+
+
 def test_stop_without_grace_does_not_wait(ticking: Ticking) -> None:
-    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=9))
+    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=9), lambda: True)
     shutdown.begin(30)
     shutdown.stop_waiting()
     shutdown.await_idle()
@@ -61,7 +77,7 @@ def test_stop_without_grace_does_not_wait(ticking: Ticking) -> None:
 
 def test_quiet_server_is_idle_after_two_heartbeats(ticking: Ticking) -> None:
     looks = iter([9, 9, 0, 1])
-    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=next(looks, 0)))
+    shutdown = ShutdownMonitor(lambda: ServerStatus({}, pending=next(looks, 0)), lambda: True)
     shutdown.begin(30)
     shutdown.await_idle()
     assert 1.2 < ticking.now_s < 3
