@@ -88,28 +88,30 @@ Bundles = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
-    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"),
+    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
-    *("mbart", "pegasus", "m2m_100", "deit"),
+    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
     *("transformer", "rnn-seq2seq"),
 }
-"""Architectures that share every layer with another one. In `make test` their graphs pass the gate,
-or are traced; their further tests on exported graphs are for `make test-all`."""
-RENAMED = {"mbart", "pegasus", "m2m_100"}
-"""Siblings without a module of their own. `make test` compares their networks with `transformers`;
-their graphs are for `make test-all` too."""
-TRACED = SIBLINGS - RENAMED - {"transformer", "rnn-seq2seq"}
+"""Architectures that share every layer with another one. In `make test` their networks are compared
+with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
+TRACED = SIBLINGS - {"mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq"}
 """Siblings whose networks are traced in `make test`, which takes a third of an export. A trace of
 a decoder with a source refuses other sizes, for example as many positions as the source has."""
-GATE = "test_graphs_compute_what_the_network_computes"
+LOWERED_ALIKE = SIBLINGS | {
+    *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
+    *("show-attend-tell", "clip", "swin", "xlnet", "perceiver"),
+}
+"""Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
+has: theirs are lowered in `make test-all` alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if EXPORTS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-            spared = TRACED | RENAMED if item.name.startswith(GATE) else SIBLINGS
-            if _name(item) in spared:
+            is_lowering = item.path.parent.name == "quantization"
+            if _name(item) in (LOWERED_ALIKE if is_lowering else SIBLINGS):
                 item.add_marker(pytest.mark.full)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def run(*arguments: str | Path, temporary: Path | None = None) -> subprocess.Com
     )
 
 
+def suspend(pid: int) -> None:
+    """SIGSTOP, until no thread of the process runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = list(Path(f"/proc/{pid}/task").glob("*/stat"))
+    while {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} != {"T"}:
+        time.sleep(0.001)
+
+
 @pytest.mark.integration
 def test_triton_without_a_model_is_alive_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -45,7 +54,7 @@ def test_triton_without_a_model_is_alive_and_not_ready(
         assert run().returncode == run("--live").returncode == 0
         assert server.pid is not None
         monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
-        os.kill(server.pid, signal.SIGSTOP)
+        suspend(server.pid)
         assert "timed out" in (probe.death(socket) or "it lives")
         assert "timed out" in (probe.problem(socket) or "it is ready")
         os.kill(server.pid, signal.SIGCONT)  # a stopped process does not end by SIGTERM
