@@ -16,6 +16,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",
+    "owlvit": "export.models.owlvit",
     "vit": "export.models.vit_classifier",
     "deit": "export.models.deit",
     "levit": "export.models.levit",

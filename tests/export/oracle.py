@@ -288,6 +288,8 @@ def wanted_outputs(
     """A stateless graph's outputs by name, from those of its reference."""
     if graph.output(Role.TOP_TOKENS):
         outputs = _masked_tokens(graph, inputs, reference)
+    elif graph.output(Role.BOXES):
+        outputs = _regions(pair.reference, reference)
     else:
         (role,) = {port.role for port in graph.outputs}
         assert role is not None
@@ -299,6 +301,17 @@ def wanted_outputs(
             if role is Role.EMBEDDING:
                 outputs[role] = nn.functional.normalize(outputs[role], dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
+
+
+def _regions(model: Any, reference: Any) -> dict[Role, Tensor]:
+    """Boxes, and what scores them, of which the reference's logits are made."""
+    patches, head = reference.image_embeds.flatten(1, 2), model.class_head
+    scale = head.elu(head.logit_scale(patches)) + 1
+    return {
+        Role.BOXES: reference.pred_boxes,
+        Role.REGIONS: reference.class_embeds * scale,
+        Role.REGION_BIASES: (head.logit_shift(patches) * scale).squeeze(-1),
+    }
 
 
 def _pooled(hidden: Tensor) -> Tensor:
