@@ -277,13 +277,16 @@ def rename(config: Config) -> Rename:
 # ---------------------------------------------------------------------------------------- graphs
 
 
+TEXTS = (
+    Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+    Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+)
+"""Inputs of the text tower."""
+
+
 def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
-    texts = (
-        Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
-        Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
-    )
-    return tower_graphs(model, image, texts, model.text.projection.out_features)
+    return tower_graphs(model, image, TEXTS, model.text.projection.out_features)
 
 
 def tower_graphs(

@@ -17,6 +17,7 @@ changes scores by as much. Image-guided detection is not exported.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -185,11 +186,12 @@ def rename(config: clip.Config) -> Rename:
 
 def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
     """One graph for images, one for texts (B, and T of texts, dynamic)."""
-    texts = clip.graphs(model, image)
-    given = texts.lowerings["image"].graph.inputs
+    width = model.text.projection.out_features
+    towers = clip.tower_graphs(model, image, clip.TEXTS, width)
+    given = towers.lowerings["image"].graph.inputs
     found = (
         ("boxes", (4,), Role.BOXES),
-        ("regions", (model.text.projection.out_features,), Role.REGIONS),
+        ("regions", (width,), Role.REGIONS),
         ("region_biases", (), Role.REGION_BIASES),
     )
     outputs = tuple(
@@ -197,11 +199,7 @@ def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
         for name, last, role in found
     )
     detector = Lowering(model.image, Graph(file="model.onnx", inputs=given, outputs=outputs))
-    return Graphs(
-        {**texts.lowerings, "image": detector},
-        parts=texts.parts,
-        source_vocabulary=texts.source_vocabulary,
-    )
+    return replace(towers, lowerings={**towers.lowerings, "image": detector})
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -86,7 +86,7 @@ def render(
     yield f"{item.label}: " + " ".join(f"{value:.{digits}f}" for value in item.vector or ())
 
 
-def npy(items: Sequence[Shout]) -> bytes:
+def npy(items: Sequence[Shout], images: Sequence[bytes | Path]) -> bytes:
     import numpy as np
 
     file = io.BytesIO()

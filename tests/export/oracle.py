@@ -299,7 +299,8 @@ def wanted_outputs(
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING:
-                outputs[role] = nn.functional.normalize(outputs[role], dim=-1)
+                rows = outputs[role].flatten(0, -2)  # OWL-ViT's are (images, labels, E)
+                outputs[role] = nn.functional.normalize(rows, dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
 
 

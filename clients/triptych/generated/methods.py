@@ -14,6 +14,8 @@ from triptych.tasks.chat import TASK as CHAT
 from triptych.tasks.chat import ChatResponse
 from triptych.tasks.classify import TASK as CLASSIFY
 from triptych.tasks.classify import ClassifyResponse
+from triptych.tasks.detect import TASK as DETECT
+from triptych.tasks.detect import DetectResponse
 from triptych.tasks.embed import TASK as EMBED
 from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.fill_mask import TASK as FILL_MASK
@@ -310,6 +312,32 @@ class BlockingMethods(BlockingClient):
             TriptychError: See `triptych.errors`.
         """
         return self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
+
+    def detect(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        model: str | None = None,
+    ) -> DetectResponse:
+        """Find things in images by labels given as text: a box and a score for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            threshold: Least score of a box that is returned. Default: 0.1.
+            top_k: Return at most this many boxes of an image.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(operation(DETECT, DetectResponse, **fields_among(locals())))
 
     def embed(
         self,
@@ -1004,6 +1032,32 @@ class AwaitableMethods(AwaitableClient):
             TriptychError: See `triptych.errors`.
         """
         return await self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
+
+    async def detect(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        model: str | None = None,
+    ) -> DetectResponse:
+        """Find things in images by labels given as text: a box and a score for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            threshold: Least score of a box that is returned. Default: 0.1.
+            top_k: Return at most this many boxes of an image.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(operation(DETECT, DetectResponse, **fields_among(locals())))
 
     async def embed(
         self,
