@@ -1,4 +1,7 @@
-"""`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3)."""
+"""`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
+
+Decision D105.
+"""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ SHOUT = '''\
 
 import io
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
