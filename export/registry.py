@@ -13,6 +13,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "blip": "export.models.blip",
     "git": "export.models.git",
     "idefics": "export.models.idefics",
+    "llava": "export.models.llava",
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",

@@ -15,6 +15,7 @@ model_repository/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -194,7 +195,14 @@ class PromptImages(_Frozen):
     positions: int = Field(ge=1)
     """Source positions of each image."""
     token_id: int
-    """Stands for an image in a prompt."""
+    """Stands for an image, or for a part of it, in a prompt."""
+    tokens: int = Field(default=1, ge=1)
+    """Tokens in a row that stand for one image."""
+
+    def expanded(self, ids: Sequence[int]) -> list[int]:
+        """Ids with one token for each image → as the model reads them."""
+        spread = (self.tokens if token == self.token_id else 1 for token in ids)
+        return [token for token, count in zip(ids, spread, strict=True) for _ in range(count)]
 
 
 class AlignmentSpec(_Frozen):

@@ -130,7 +130,7 @@ class CaptionTask(ServedTask[CaptionRequest, WithImages]):
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
         places = self.section_of(model).images
-        prompt_ids = _prompt_ids(_laid_out(request.prompt or "", places), model, limits)
+        prompt_ids = _prompt_ids(request.prompt or "", places, model, limits)
         prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
         calls: list[GenerateCall] = []
 
@@ -168,19 +168,20 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     return spec.grid
 
 
-def _laid_out(prompt: str, places: ImagePlaces | None) -> str:
+def _prompt_ids(
+    prompt: str, places: ImagePlaces | None, model: LoadedModel, limits: TaskLimits
+) -> list[int]:
     """The prompt as the model reads it, behind the image where the prompt holds it."""
-    if places is None:
-        return prompt
-    if places.count(prompt):
-        raise InvalidRequest(f"prompt has {places.place}: the image is in front", field="prompt")
-    return places.laid_out(places.place + prompt)
-
-
-def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
-    if not prompt:
+    if places is not None:
+        if places.count(prompt):
+            raise InvalidRequest(
+                f"prompt has {places.place}: the image is in front", field="prompt"
+            )
+        ids = places.encode(places.place + prompt, "prompt", model, limits)
+    elif prompt:
+        ids = model.encode(prompt, "prompt", limits, special=False)
+    else:
         return []
-    ids = model.encode(prompt, "prompt", limits, special=False)
     start = model.generation.decoder_start_ids
     if start and tuple(ids[: len(start)]) == start:
         ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so

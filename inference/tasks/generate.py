@@ -231,7 +231,7 @@ def _encode(
     if places is None:
         ids = model.encode(text, field, limits) or model.beginning
     else:
-        ids = model.encode(places.laid_out(text), field, limits, special=False)
+        ids = places.encode(text, field, model, limits)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
     longest, limit = min(model.prompt_bounds(limits))

@@ -24,10 +24,10 @@ from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair
 from tests.export.models.interleaved import (
     IMAGES,
-    interleaved_inputs,
     normalised,
     planted,
     prompt_images,
+    prompt_inputs,
 )
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 
@@ -125,7 +125,7 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         target = planted(target, images)
         shape = (len(lengths), IMAGES, *image.shape)
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
-        counts = (target == images.token_id).sum(dim=1)
+        counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
     return Inputs(by_role, target)
 
@@ -175,8 +175,8 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
         named = transformers_inputs(source, image)
         if (images := prompt_images(pair)) is not None:
             assert image is not None
-            pixels, end = source[Role.PIXELS][0], pair.checkpoint.config["eos_token_id"]
-            named = interleaved_inputs(pixels, target, image, images, end)
+            pixels = source[Role.PIXELS][0]
+            named = prompt_inputs(pair, pixels, target, image, images)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's

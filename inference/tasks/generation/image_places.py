@@ -12,6 +12,7 @@ from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import Pixels
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.served_task import TaskConfig
@@ -23,8 +24,9 @@ class ImagePlaces(TaskConfig):
 
     place: str
     """What stands for an image in a request."""
-    around: str
-    """What the model reads before and behind each image, once between two in a row."""
+    around: str | None = None
+    """What the model reads before and behind each image, once between two in a row. None: a text is
+    read as it is written, with the special tokens of the tokenizer."""
     begin: str = ""
     """What the model reads first."""
 
@@ -37,12 +39,28 @@ class ImagePlaces(TaskConfig):
 
         Spaces beside an image are dropped, as `transformers` does with the parts of a prompt.
         """
+        if self.around is None:
+            return text
         first, *rest = (part.strip(" ") for part in text.split(self.place))
         written, is_behind_image = self.begin + first, False
         for part in rest:
             written += ("" if is_behind_image else self.around) + self.place + self.around + part
             is_behind_image = not part
         return written
+
+    def encode(self, text: str, field: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
+        """A text's ids, with as many of them for each image as the model reads.
+
+        Args:
+            field: The request's field that it comes from.
+
+        Raises:
+            TooLong: more than the gateway takes.
+        """
+        is_plain = self.around is None
+        ids = model.encode(self.laid_out(text), field, limits, special=is_plain)
+        images = model.manifest.images
+        return ids if images is None else images.expanded(ids)
 
 
 class WithImages(TaskConfig):
