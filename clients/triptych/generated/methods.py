@@ -153,6 +153,7 @@ class BlockingMethods(BlockingClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -180,11 +181,13 @@ class BlockingMethods(BlockingClient):
         """Answer a conversation, laid out by the model's own chat template.
 
         The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
-        a special token that a message writes out becomes that token.
+        a special token that a message writes out becomes that token. Images stand where messages
+        have the model's `image_place`, e.g. `<image>`.
 
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -222,6 +225,7 @@ class BlockingMethods(BlockingClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         max_new_tokens: int | None = None,
@@ -249,6 +253,7 @@ class BlockingMethods(BlockingClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             max_new_tokens: Maximum number of generated tokens, the end token included.
@@ -873,6 +878,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -900,11 +906,13 @@ class AwaitableMethods(AwaitableClient):
         """Answer a conversation, laid out by the model's own chat template.
 
         The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
-        a special token that a message writes out becomes that token.
+        a special token that a message writes out becomes that token. Images stand where messages
+        have the model's `image_place`, e.g. `<image>`.
 
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -942,6 +950,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         max_new_tokens: int | None = None,
@@ -969,6 +978,7 @@ class AwaitableMethods(AwaitableClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             max_new_tokens: Maximum number of generated tokens, the end token included.

@@ -1,0 +1,181 @@
+"""LLaVA and OWL-ViT behind HTTP against the processors and the models of `transformers`.
+
+The checkpoints are the tests' twins, with tokenizers, templates and image recipes as such folders
+have them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    CLIPImageProcessorPil,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    OwlViTForObjectDetection,
+    OwlViTImageProcessorPil,
+    PreTrainedTokenizerFast,
+)
+
+from export.pipeline.cli import export
+from tests.e2e.conftest import Stack, running
+from tests.e2e.interleaved import random_pictures
+from tests.export.twins import make_twin
+from triptych import Client
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+NEW_TOKENS = 8
+LABELS = ["w5 w9", "w7"]
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role | upper }} "
+    "{% for p in m.content | selectattr('type', 'equalto', 'image') %}<image> {% endfor %}"
+    "{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }} {% endfor %}"
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT{% endif %}"
+)
+"""As that of llava-1.5: a message's images come first."""
+
+
+WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, 59))]
+WORDS += ["USER", "ASSISTANT", "<image>", "w62", "<end>"]
+
+
+def _tokenizer(layout: str, **settings: str) -> PreTrainedTokenizerFast:
+    """One of words; `layout` has the special tokens that are added to a text."""
+    ids = {word: place for place, word in enumerate(WORDS)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = ["<pad>", "<s>", "</s>", "<image>", "<end>"]
+    backend.add_special_tokens([AddedToken(text) for text in special])
+    used = [(word, ids[word]) for word in special if word in layout]
+    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", unk_token="w3", **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both checkpoints, exported."""
+    made = tmp_path_factory.mktemp("pictures")
+    make_twin("llava", "odd", made / "llava")
+    _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>").save_pretrained(made / "llava")
+    square = {"height": 16, "width": 16}
+    recipe = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=square)
+    recipe.save_pretrained(made / "llava")
+    (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    make_twin("owlvit", "odd", made / "owlvit")
+    _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / "owlvit")
+    OwlViTImageProcessorPil(size={"height": 44, "width": 44}).save_pretrained(made / "owlvit")
+    for name in ("llava", "owlvit"):
+        export(str(made / name), repository=made / "repository")
+    return made
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path) -> Iterator[Stack]:
+    with running(folder / "repository", folder) as started:
+        yield started
+
+
+def _llava(folder: Path, messages: list[dict[str, Any]], pictures: list[bytes]) -> str:
+    """The answer of `transformers`, prepared by its own processor."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "llava")
+    recipe = CLIPImageProcessorPil.from_pretrained(folder / "llava")
+    processor = LlavaProcessor(
+        recipe,
+        tokenizer,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        chat_template=TEMPLATE,
+        num_additional_image_tokens=1,
+    )
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    images = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    inputs = processor(text=text, images=images or None, return_tensors="pt")
+    model = LlavaForConditionalGeneration.from_pretrained(folder / "llava").eval()
+    with torch.no_grad():
+        tokens = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
+    behind = tokens[0, inputs["input_ids"].shape[1] :]
+    answer: str = tokenizer.decode(behind, skip_special_tokens=True)
+    return answer
+
+
+def _url(picture: bytes) -> dict[str, Any]:
+    data = base64.b64encode(picture).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_a_conversation_with_pictures_is_answered_as_transformers_does(
+    folder: Path, stack: Stack
+) -> None:
+    first, second = random_pictures(2)
+    image = {"type": "image"}
+
+    def conversation(*pictures: dict[str, Any]) -> list[dict[str, Any]]:
+        one, two = pictures
+        return [
+            {"role": "user", "content": [one, {"type": "text", "text": "w9 w12"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "w20"}]},
+            {"role": "user", "content": [two, {"type": "text", "text": "w31"}]},
+        ]
+
+    wanted = _llava(folder, conversation(image, image), [first, second])
+    swapped = _llava(folder, conversation(image, image), [second, first])
+    assert wanted != swapped  # the pictures decide
+    with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none") as client:
+        given = {"model": "llava", "temperature": 0, "max_tokens": NEW_TOKENS}
+        messages: Any = conversation(_url(first), _url(second))
+        whole = client.chat.completions.create(messages=messages, **given)
+        stream = client.chat.completions.create(messages=messages, stream=True, **given)
+        parts = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+    assert whole.choices[0].message.content == wanted
+    assert "".join(parts) == wanted
+    text = [{"role": "user", "content": [{"type": "text", "text": "w9 w12"}]}]
+    with Client(stack.url) as native:
+        (item,) = native.chat(
+            [{"role": "user", "content": "w9 w12"}],
+            model="llava",
+            temperature=0,
+            max_new_tokens=NEW_TOKENS,
+        ).data
+    assert item.text == _llava(folder, text, [])
+
+
+def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "owlvit")
+    recipe = OwlViTImageProcessorPil.from_pretrained(folder / "owlvit")
+    model = OwlViTForObjectDetection.from_pretrained(folder / "owlvit").eval()
+    opened = Image.open(io.BytesIO(picture))
+    texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
+    with torch.no_grad():
+        output = model(
+            input_ids=texts["input_ids"],
+            attention_mask=texts["attention_mask"],
+            **recipe(opened, return_tensors="pt"),
+        )
+    (wanted,) = recipe.post_process_object_detection(
+        output, threshold=0.3, target_sizes=[(opened.height, opened.width)]
+    )
+    with Client(stack.url) as client:
+        (item,) = client.detect(picture, labels=LABELS, threshold=0.3).data
+    assert item.boxes
+    assert len(item.boxes) == len(wanted["scores"])
+    order = wanted["scores"].argsort(descending=True).tolist()
+    limits = torch.tensor([opened.width, opened.height] * 2)
+    for box, place in zip(item.boxes, order, strict=True):
+        assert box.label == LABELS[wanted["labels"][place]]
+        assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
+        corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
+        assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)
