@@ -63,16 +63,39 @@ def image_chat_section(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any
     source = _template(checkpoint)
     if source is None:
         return None
-    places, tokens = image_tokens(network, checkpoint), _special_tokens(checkpoint)
+    if _with_image(source, network, checkpoint) is None:
+        return chat_section(network, checkpoint)
+    tokens = _special_tokens(checkpoint)
+    return {"template": source, "special_tokens": tokens, **image_tokens(network, checkpoint)}
+
+
+def image_caption_section(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The section of `caption`: an instruction in the chat template, where that takes images.
+
+    Raises:
+        CheckpointError: the tokenizer has no token for an image.
+    """
+    source, places = _template(checkpoint), image_tokens(network, checkpoint)
+    text = None if source is None else _with_image(source, network, checkpoint)
+    if text is None:
+        return places
+    begin = _special_tokens(checkpoint).get("bos_token")
+    is_complete = begin is not None and text.startswith(begin)
+    before, _, behind = text.partition(_MESSAGE["content"])
+    return {**places, "layout": (before, behind), "is_complete": is_complete}
+
+
+def _with_image(source: str, network: Any, checkpoint: Checkpoint) -> str | None:
+    """What a template writes of a message with an image; None where it takes none."""
+    place = image_tokens(network, checkpoint)["images"]["place"]
     content = [{"type": "image"}, {"type": "text", "text": _MESSAGE["content"]}]
     try:
-        template = ChatTemplate(source, tokens)
+        template = ChatTemplate(source, _special_tokens(checkpoint))
         text = template.render([{"role": "user", "content": content}], _MAX_CHARACTERS)
     except (UnusableTemplate, InvalidRequest):
-        return chat_section(network, checkpoint)
-    if text.count(places["images"]["place"]) != 1 or _MESSAGE["content"] not in text:
-        return chat_section(network, checkpoint)
-    return {"template": source, "special_tokens": tokens, **places}
+        return None
+    is_written = text.count(place) == text.count(_MESSAGE["content"]) == 1
+    return text if is_written else None
 
 
 LANGUAGE_TASKS: Mapping[str, Section] = {"generate": no_section, "chat": chat_section}

@@ -27,7 +27,7 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.chat_section import image_chat_section
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.activation import activation
@@ -277,7 +277,11 @@ TWIN = tiny_twin(
 
 ARCHITECTURE = Architecture(
     name="llava",
-    tasks={"chat": image_chat_section, "generate": image_tokens, "caption": image_tokens},
+    tasks={
+        "chat": image_chat_section,
+        "generate": image_tokens,
+        "caption": image_caption_section,
+    },
     read_config=read_config,
     build=Llava,
     rename=rename,

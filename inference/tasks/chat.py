@@ -147,11 +147,13 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         if places is not None:
             messages = [{**each, "content": places.parts(each["content"])} for each in messages]
         text = template.render(messages, model.longest_text(limits))
-        begin = section.special_tokens.get("bos_token")
-        is_begun = places is None or (begin is not None and text.startswith(begin))
-        ids = model.encode(text, _FIELD, limits, special=not is_begun)
-        if places is not None:
-            ids = _with_images(ids, text, places, request, model)
+        if places is None:
+            ids = model.encode(text, _FIELD, limits, special=False)
+        else:
+            _check_places(text, places, request)
+            begin = section.special_tokens.get("bos_token")
+            is_complete = begin is not None and text.startswith(begin)
+            ids = places.encode(text, _FIELD, model, limits, is_complete=is_complete)
         if not ids:
             raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
         longest, limit = min(model.prompt_bounds(limits))
@@ -174,14 +176,8 @@ def _held(
     return {} if stacked is None else {PIXELS: stacked}
 
 
-def _with_images(
-    ids: Sequence[int], text: str, places: ImagePlaces, request: ChatRequest, model: LoadedModel
-) -> list[int]:
-    """Ids of a rendered conversation, each image's token repeated.
-
-    Raises:
-        InvalidRequest: the template wrote other places than the messages have.
-    """
+def _check_places(text: str, places: ImagePlaces, request: ChatRequest) -> None:
+    """Raises InvalidRequest where the template wrote other places than the messages have."""
     count = len(request.images or ())
     if places.count(text) != count:
         raise InvalidRequest(
@@ -189,9 +185,6 @@ def _with_images(
             "them in other messages",
             field=_FIELD,
         )
-    spec = model.manifest.images
-    assert spec is not None  # IMAGE_PROMPTS
-    return spec.expanded(ids)
 
 
 @lru_cache(_COMPILED)

@@ -152,6 +152,25 @@ def test_a_conversation_with_pictures_is_answered_as_transformers_does(
     assert item.text == _llava(folder, text, [])
 
 
+def test_a_caption_answers_the_instruction(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    content = [{"type": "image"}, {"type": "text", "text": "w9 w12"}]
+    wanted = _llava(folder, [{"role": "user", "content": content}], [picture])
+    with Client(stack.url) as client:
+        caption = client.caption(
+            picture, model="llava", prompt="w9 w12", max_new_tokens=NEW_TOKENS
+        ).data[0]
+        continued = client.generate(
+            "USER <image> w9 w12 ASSISTANT",
+            images=[picture],
+            model="llava",
+            temperature=0,
+            max_new_tokens=NEW_TOKENS,
+        ).data[0]
+    assert caption.text == wanted
+    assert (continued.text or "").strip() == wanted
+
+
 def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
     (picture,) = random_pictures(1)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "owlvit")

@@ -70,7 +70,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
             num_beams: Beam width; the checkpoint's own by default.
@@ -126,7 +127,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             max_new_tokens: Maximum number of generated tokens, the end token included.
             temperature: Sampling temperature; 0 chooses the most likely token.
             top_k: Sample from this many most likely tokens; 0: from all.
@@ -795,7 +797,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
             num_beams: Beam width; the checkpoint's own by default.
@@ -851,7 +854,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             max_new_tokens: Maximum number of generated tokens, the end token included.
             temperature: Sampling temperature; 0 chooses the most likely token.
             top_k: Sample from this many most likely tokens; 0: from all.

@@ -58,17 +58,26 @@ class ImagePlaces(TaskConfig):
         between = [part for each in texts[1:] for part in ({"type": "image"}, each)]
         return [part for part in (texts[0], *between) if part is not None]
 
-    def encode(self, text: str, field: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        field: str,
+        model: LoadedModel,
+        limits: TaskLimits,
+        *,
+        is_complete: bool = False,
+    ) -> list[int]:
         """A text's ids, with as many of them for each image as the model reads.
 
         Args:
             field: The request's field that it comes from.
+            is_complete: Whether the text has all special tokens; none are added.
 
         Raises:
             TooLong: more than the gateway takes.
         """
-        is_plain = self.around is None
-        ids = model.encode(self.laid_out(text), field, limits, special=is_plain)
+        special = self.around is None and not is_complete
+        ids = model.encode(self.laid_out(text), field, limits, special=special)
         images = model.manifest.images
         return ids if images is None else images.expanded(ids)
 

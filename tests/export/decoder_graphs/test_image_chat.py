@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from export.checkpoint.checkpoint import Checkpoint
-from export.decoder_graphs.chat_section import image_chat_section
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
 from inference.bundle.manifest import PromptImages
 
 NETWORK: Any = SimpleNamespace(images=PromptImages(positions=2, token_id=5, tokens=2))
@@ -48,3 +48,15 @@ def test_a_template_of_texts_takes_none(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_a_template_has_no_section(tmp_path: Path) -> None:
     assert image_chat_section(NETWORK, _folder(tmp_path, "other.jinja", PARTS)) is None
+
+
+def test_an_instruction_for_a_caption_is_written_into_the_template(tmp_path: Path) -> None:
+    template = f"{{{{ bos_token }}}}{PARTS} ASSISTANT:"
+    section = image_caption_section(NETWORK, _folder(tmp_path, "chat_template.jinja", template))
+    assert section["layout"] == ("<s><image>\n", " ASSISTANT:")
+    assert section["is_complete"]
+
+
+def test_a_caption_without_a_template_of_parts_has_its_first_words(tmp_path: Path) -> None:
+    checkpoint = _folder(tmp_path, "chat_template.jinja", PLAIN)
+    assert image_caption_section(NETWORK, checkpoint) == {"images": {"place": "<image>"}}
