@@ -2,9 +2,10 @@
 
 Papers: Liu et al. 2023, "Visual Instruction Tuning", §4.1 (arXiv 2304.08485); Liu et al. 2023,
 "Improved Baselines with Visual Instruction Tuning", §3 (arXiv 2310.03744): two linear layers
-project the patches of CLIP's image tower to the language model's width.
-Checkpoints: `model_type: llava` (`llava-hf/llava-1.5-7b-hf`, `llava-hf/bakLlava-v1-hf`) with CLIP's
-image tower and a language model of `LANGUAGE_MODELS`.
+project the patches of an image tower to the language model's width.
+Checkpoints: `model_type: llava` (`llava-hf/llava-1.5-7b-hf`, `llava-hf/bakLlava-v1-hf`,
+`llava-hf/llava-interleave-qwen-0.5b-hf`) with an image tower of `TOWERS` and a language model of
+`LANGUAGE_MODELS`.
 
 Legend: B images, N patches, L tokens of an image, E width of the image tower, D width.
 
@@ -16,9 +17,10 @@ Decision D106.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +36,7 @@ from export.layers.activation import activation
 from export.layers.block_config import BlockConfig
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import patch_count
-from export.models import clip, llama, qwen2
+from export.models import clip, llama, qwen2, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_tokens
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits, PromptImages
@@ -57,28 +59,85 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What `transformers` takes where `text_config` says nothing, as in the published files."""
 
 
+class VisionTransformer(Protocol):
+    """An image tower, of `clip.py` or of `siglip.py`."""
+
+    blocks: nn.ModuleList
+    norm: nn.LayerNorm
+
+    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """The first block's input, then each block's output, (B, positions, E)."""
+        ...
+
+    def prepare(self, image: ImageSpec) -> None:
+        """See `FixedSizeTower.prepare`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tower:
+    """One kind of image tower.
+
+    Attributes:
+        read: Its section of `config.json`.
+        build: Blocks, image and patch → the tower.
+        names: Prefixes of its names and of ours → the table.
+        leading: Tokens in front of the patches.
+        patch: Default of `patch_size`.
+    """
+
+    read: Callable[[ConfigReader], BlockConfig]
+    build: Callable[[BlockConfig, tuple[int, int], tuple[int, int]], VisionTransformer]
+    names: Callable[[str, str], dict[str, Entry]]
+    leading: int
+    patch: int
+
+
+TOWERS: Mapping[str, Tower] = {
+    "clip_vision_model": Tower(
+        partial(clip.read_tower, width=768, mlp_width=3072, heads=12),
+        clip.VisionTransformer,
+        clip.vision_names,
+        leading=1,
+        patch=32,
+    ),
+    "siglip_vision_model": Tower(
+        siglip.read_tower,
+        siglip.VisionTransformer,
+        lambda theirs, ours: {
+            **siglip.vision_names(theirs, ours),
+            **{f"{theirs}.head.{name}": None for name in siglip.HEAD},
+        },
+        leading=0,
+        patch=16,
+    ),
+}
+"""`model_type` of `vision_config` → the tower."""
+
+
 @dataclass(frozen=True)
 class ImageConfig:
     """The image tower, its projection, and what is read of it.
 
     Attributes:
         layers: Whose outputs are read, side by side; 0 is the first block's input.
-        has_class_token: Whether the class token is one of the image's tokens.
+        is_first_skipped: Whether the first position is left out: CLIP's class token.
         activation: Between both layers of the projection.
     """
 
+    kind: Tower
     tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
     layers: tuple[int, ...]
-    has_class_token: bool
+    is_first_skipped: bool
     activation: str
     has_bias: bool
 
     @property
     def tokens(self) -> int:
         """L."""
-        return patch_count(self.image, self.patch) + self.has_class_token
+        return patch_count(self.image, self.patch) + self.kind.leading - self.is_first_skipped
 
 
 @dataclass(frozen=True)
@@ -122,8 +181,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
 def _read_image(reader: ConfigReader) -> ImageConfig:
     vision = reader.section("vision_config")
     vision.refuse_unless(num_channels=3)
-    vision.choice("model_type", ("clip_vision_model",), "clip_vision_model")
-    tower = clip.read_tower(vision, width=768, mlp_width=3072, heads=12)
+    kind = TOWERS[vision.choice("model_type", TOWERS, "clip_vision_model")]
+    tower = kind.read(vision)
     given = reader.values.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
     layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in wanted)
@@ -133,11 +192,12 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
         )
     strategy = reader.choice("vision_feature_select_strategy", ("default", "full"), "default")
     return ImageConfig(
+        kind,
         tower,
         image=vision.pair("image_size", 224),
-        patch=vision.pair("patch_size", 32),
+        patch=vision.pair("patch_size", kind.patch),
         layers=layers,
-        has_class_token=strategy == "full",
+        is_first_skipped=strategy == "default",
         activation=reader.text("projector_hidden_act", "gelu"),
         has_bias=reader.flag("multimodal_projector_bias", True),
     )
@@ -159,12 +219,12 @@ _ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 
 
 class ImageEncoder(nn.Module):
-    """Patches of CLIP's tower, projected."""
+    """Patches of an image tower, projected."""
 
     def __init__(self, config: ImageConfig, width: int) -> None:
         super().__init__()
-        self.layers, self.skipped = config.layers, 0 if config.has_class_token else 1
-        self.vit = clip.VisionTransformer(config.tower, config.image, config.patch)
+        self.layers, self.skipped = config.layers, int(config.is_first_skipped)
+        self.vit = config.kind.build(config.tower, config.image, config.patch)
         del self.vit.norm  # of the pooled vector, which is not used
         self.vit.blocks = self.vit.blocks[: max(config.layers)]
         read, bias = config.tower.width * len(config.layers), config.has_bias
@@ -203,7 +263,7 @@ class Llava(nn.Module):
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours: those of published files, and of newer versions."""
     table: dict[str, Entry] = {}
-    tower = clip.vision_names("", "encoder.vit") | {".post_layernorm": None}
+    tower = config.image.kind.names("", "encoder.vit") | {".post_layernorm": None}
     unread = range(max(config.image.layers), config.image.tower.layers)
     for prefix in ("", "model."):
         for place in ("vision_tower.vision_model", "vision_tower"):
@@ -268,7 +328,12 @@ TWIN = tiny_twin(
             "tie_word_embeddings": True,
         },
         "mistral": {"text_config": _TINY_TEXT | {"model_type": "mistral", "sliding_window": 3}},
-        "qwen2": {"text_config": _TINY_TEXT | {"model_type": "qwen2"}},
+        "siglip and qwen2": {
+            "text_config": _TINY_TEXT | {"model_type": "qwen2"},
+            "vision_config": _TINY_IMAGE | {"model_type": "siglip_vision_model"},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
     },
 )
 

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
+from export.parity.judge import TOLERANCE
+from export.parity.parity_inputs import Admitted, StepLoop
 from export.parity.torch_runner import TorchRunner
+from export.parity.verify import bundle_path, onnx_run
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
 from inference.bundle.manifest import PromptImages
@@ -21,7 +25,7 @@ from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
-from tests.export.conftest import TwinPair, Twins
+from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import normalised
 from tests.export.oracle import difference
@@ -78,6 +82,33 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         tokens = list(found.hypotheses[0].token_ids)
         assert tokens
         assert tokens == sequence[longest:][: len(tokens)]
+
+
+@pytest.mark.parametrize("chunks", [(13,), (4, 3, 6), (1,) * 13])
+def test_a_chunk_may_end_within_an_image(
+    chunks: tuple[int, ...], twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins("llava", "odd"), bundles("llava", "odd")
+    pixels, image = _requests(twin, 1)[0].pixels, twin.prepared.image
+    assert pixels is not None
+    assert image is not None
+    tokens = np.array([PROMPTS[0]])
+    with torch.no_grad():
+        values = normalised(torch.from_numpy(pixels), image)
+        want = twin.reference(torch.from_numpy(tokens), values).logits[0]  # (T, V)
+    run = onnx_run(
+        {
+            key: onnxruntime.InferenceSession(str(bundle_path(bundle, key)))
+            for key in ("admit", "step")
+        }
+    )
+    outputs, states = run("admit", {"pixels": pixels[None]}), bundle.manifest.states
+    admitted = Admitted(outputs, np.array([8], np.int32), states)
+    call, end = StepLoop(run, bundle.manifest, admitted, room=20), 0
+    for chunk in chunks:
+        start, end = end, end + chunk
+        logits = call(tokens[:, start:end], np.array([end], np.int32), chunk)
+        assert difference(want[end - 1], torch.from_numpy(logits[0])) < TOLERANCE, end
 
 
 def test_engine_refuses_other_than_the_tokens_of_each_image(twins: Twins) -> None:
@@ -150,7 +181,7 @@ def test_published_files_leave_the_language_models_sizes_out() -> None:
         ({"vision_feature_layer": -5}, "vision_feature_layer = -5 is outside the 3 blocks"),
         ({"vision_feature_layer": []}, r"vision_feature_layer = \[\] is outside"),
         ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
-        ({"vision_config": {"model_type": "siglip_vision_model"}}, "siglip_vision_model"),
+        ({"vision_config": {"model_type": "pixtral"}}, "pixtral"),
         ({"architectures": ["LlavaForQuestions"]}, "LlavaForQuestions"),
     ],
 )
