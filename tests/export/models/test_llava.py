@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
 from export.parity.judge import TOLERANCE
-from export.parity.parity_inputs import Admitted, StepLoop
+from export.parity.parity_inputs import Admitted, Run, StepLoop
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import bundle_path, onnx_run
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
-from inference.bundle.manifest import PromptImages
+from inference.bundle.manifest import Bundle, PromptImages
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
@@ -84,6 +84,13 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         assert tokens == sequence[longest:][: len(tokens)]
 
 
+def _run(bundle: Bundle) -> Run:
+    keys = ("admit", "step")
+    return onnx_run(
+        {key: onnxruntime.InferenceSession(str(bundle_path(bundle, key))) for key in keys}
+    )
+
+
 @pytest.mark.parametrize("chunks", [(13,), (4, 3, 6), (1,) * 13])
 def test_a_chunk_may_end_within_an_image(
     chunks: tuple[int, ...], twins: Twins, bundles: Bundles
@@ -96,12 +103,7 @@ def test_a_chunk_may_end_within_an_image(
     with torch.no_grad():
         values = normalised(torch.from_numpy(pixels), image)
         want = twin.reference(torch.from_numpy(tokens), values).logits[0]  # (T, V)
-    run = onnx_run(
-        {
-            key: onnxruntime.InferenceSession(str(bundle_path(bundle, key)))
-            for key in ("admit", "step")
-        }
-    )
+    run = _run(bundle)
     outputs, states = run("admit", {"pixels": pixels[None]}), bundle.manifest.states
     admitted = Admitted(outputs, np.array([8], np.int32), states)
     call, end = StepLoop(run, bundle.manifest, admitted, room=20), 0
@@ -109,6 +111,20 @@ def test_a_chunk_may_end_within_an_image(
         start, end = end, end + chunk
         logits = call(tokens[:, start:end], np.array([end], np.int32), chunk)
         assert difference(want[end - 1], torch.from_numpy(logits[0])) < TOLERANCE, end
+
+
+def test_a_token_that_stands_for_no_image_is_an_ordinary_one(
+    twins: Twins, bundles: Bundles
+) -> None:
+    """A model may generate it; `transformers` replaces embeddings where pixels come."""
+    bundle, tokens = bundles("llava", "odd"), np.array([[5, IMAGE, 9, IMAGE]])
+    with torch.no_grad():
+        want = twins("llava", "odd").reference(torch.from_numpy(tokens)).logits[0, -1]
+    states = bundle.manifest.states
+    vectors = {"image_vectors": np.ones((1, 16, 30), np.float32)}
+    admitted = Admitted(vectors, np.array([0], np.int32), states)
+    logits = StepLoop(_run(bundle), bundle.manifest, admitted, room=8)(tokens, np.array([4], "i4"))
+    assert difference(want, torch.from_numpy(logits[0])) < TOLERANCE
 
 
 def test_engine_refuses_other_than_the_tokens_of_each_image(twins: Twins) -> None:
