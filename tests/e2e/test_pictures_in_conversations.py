@@ -31,7 +31,7 @@ from export.pipeline.cli import export
 from tests.e2e.conftest import Stack, running
 from tests.e2e.interleaved import random_pictures
 from tests.export.twins import make_twin
-from triptych import Client
+from triptych import Client, GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
@@ -141,15 +141,21 @@ def test_a_conversation_with_pictures_is_answered_as_transformers_does(
         parts = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
     assert whole.choices[0].message.content == wanted
     assert "".join(parts) == wanted
-    text = [{"role": "user", "content": [{"type": "text", "text": "w9 w12"}]}]
-    with Client(stack.url) as native:
-        (item,) = native.chat(
-            [{"role": "user", "content": "w9 w12"}],
-            model="llava",
-            temperature=0,
-            max_new_tokens=NEW_TOKENS,
-        ).data
-    assert item.text == _llava(folder, text, [])
+
+
+def test_native_clients_write_places_of_images(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    text = {"type": "text", "text": "w9 w12"}
+    given: Any = {"model": "llava", "temperature": 0, "max_new_tokens": NEW_TOKENS}
+    seen = _llava(folder, [{"role": "user", "content": [{"type": "image"}, text]}], [picture])
+    told = _llava(folder, [{"role": "user", "content": [text]}], [])
+    assert seen != told
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        for each in (client, grpc):
+            message = [{"role": "user", "content": "<image> w9 w12"}]
+            assert each.chat(message, images=[picture], **given).data[0].text == seen
+            message = [{"role": "user", "content": "w9 w12"}]
+            assert each.chat(message, **given).data[0].text == told
 
 
 def test_a_caption_answers_the_instruction(folder: Path, stack: Stack) -> None:
@@ -189,8 +195,10 @@ def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
     (wanted,) = recipe.post_process_object_detection(
         output, threshold=threshold, target_sizes=[(opened.height, opened.width)]
     )
-    with Client(stack.url) as client:
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
         (item,) = client.detect(picture, labels=LABELS, threshold=threshold).data
+        (over_grpc,) = grpc.detect(picture, labels=LABELS, threshold=threshold).data
+    assert over_grpc.model_dump() == item.model_dump()
     assert item.boxes
     assert len(item.boxes) == len(wanted["scores"])
     order = wanted["scores"].argsort(descending=True).tolist()
