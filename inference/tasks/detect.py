@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError
+from inference.processing.image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
@@ -52,15 +53,22 @@ class DetectSection(TaskConfig):
 
 
 @dataclass(frozen=True)
+class SizedRow:
+    """Where an image's regions are, and its own size in pixels."""
+
+    row: Row
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
 class DetectPlan(Plan):
     """Calls that embed the labels that are not cached, and the images."""
 
     model: LoadedModel
     labels: tuple[str, ...]
     texts: EmbeddedTexts
-    sizes: tuple[tuple[int, int], ...]
-    """(width, height) of each image, in pixels; (0, 0) of one that cannot be read."""
-    images: tuple[Row | ServingError, ...]
+    images: tuple[SizedRow | ServingError, ...]
     calls: tuple[InferCall, ...]
     threshold: float
     top_k: int | None = None
@@ -74,12 +82,12 @@ class DetectPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
-        def detected(index: int, row: Row | ServingError) -> Detection:
-            boxes, regions, biases = (unwrap(row).read(outcomes, role) for role in _FOUND)
-            width, height = self.sizes[index]
-            corners = _corners(boxes, width, height)
+        def detected(index: int, image: SizedRow | ServingError) -> Detection:
+            known = unwrap(image)
+            boxes, regions, biases = (known.row.read(outcomes, role) for role in _FOUND)
+            corners = _corners(boxes, known.width, known.height)
             found = self._best(regions @ labels.T + biases[:, None], corners)
-            return Detection(index=index, boxes=found, width=width, height=height)
+            return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
         results = attempt_each(self.images, detected)
         return DetectResponse(
@@ -153,12 +161,15 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
         pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
         rows = image_rows(pixels, detector, _FOUND, embedding.calls)
+
+        def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
+            return SizedRow(unwrap(rows[index]), *unwrap(image).size)
+
         return DetectPlan(
             model,
             tuple(request.labels),
             texts,
-            tuple((0, 0) if isinstance(one, ServingError) else one.size for one in sized),
-            rows,
+            attempt_each(sized, placed),
             tuple(embedding.calls),
             DEFAULT_THRESHOLD if request.threshold is None else request.threshold,
             request.top_k,
