@@ -31,7 +31,7 @@ class OrtRunner:
     Args:
         bundle: A generator's bundle.
         threads: Intra-op threads of the sessions; where `step` is small there is one.
-        spare_bytes: Bound on released buffers kept for reuse.
+        spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
         device: Where states and logits live; by default the CPU.
 
     Raises:
@@ -59,8 +59,8 @@ class OrtRunner:
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of released arenas; see `Runner.spare_bytes`."""
-        return self._sessions.pool.spare_bytes
+        """Bytes of released arenas and of images' states; see `Runner.spare_bytes`."""
+        return self._sessions.pool.spare_bytes + self._sessions.images.nbytes
 
     @property
     def free_bytes(self) -> int | None:
@@ -91,8 +91,9 @@ class OrtRunner:
         return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
 
     def trim(self) -> None:
-        """Frees spare buffers; arenas that keep their addresses stay."""
+        """Frees spare buffers and images' states; arenas that keep their addresses stay."""
         self._sessions.pool.clear()
+        self._sessions.images.clear()
         self._sessions.device.trim()
 
     def close(self) -> None:
