@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import openai
 import pytest
 import torch
 from PIL import Image
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     CLIPImageProcessorPil,
     LlavaForConditionalGeneration,
@@ -27,64 +25,28 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from export.pipeline.cli import export
 from tests.e2e.conftest import Stack, running
 from tests.e2e.interleaved import random_pictures
-from tests.export.twins import make_twin
+from tests.e2e.pictured import REPOSITORY, TEMPLATE, export_pictured
 from triptych import Client, GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
 LABELS = ["w5 w9", "w7"]
-TEMPLATE = (
-    "{% for m in messages %}{{ m.role | upper }} "
-    "{% for p in m.content | selectattr('type', 'equalto', 'image') %}<image> {% endfor %}"
-    "{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }} {% endfor %}"
-    "{% endfor %}{% if add_generation_prompt %}ASSISTANT{% endif %}"
-)
-"""As that of llava-1.5: a message's images come first."""
-
-
-WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, 59))]
-WORDS += ["USER", "ASSISTANT", "<image>", "w62", "<end>"]
-
-
-def _tokenizer(layout: str, **settings: str) -> PreTrainedTokenizerFast:
-    """One of words; `layout` has the special tokens that are added to a text."""
-    ids = {word: place for place, word in enumerate(WORDS)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = ["<pad>", "<s>", "</s>", "<image>", "<end>"]
-    backend.add_special_tokens([AddedToken(text) for text in special])
-    used = [(word, ids[word]) for word in special if word in layout]
-    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", unk_token="w3", **settings
-    )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both checkpoints, exported."""
     made = tmp_path_factory.mktemp("pictures")
-    make_twin("llava", "odd", made / "llava")
-    _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>").save_pretrained(made / "llava")
-    square = {"height": 16, "width": 16}
-    recipe = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=square)
-    recipe.save_pretrained(made / "llava")
-    (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    make_twin("owlvit", "odd", made / "owlvit")
-    _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / "owlvit")
-    OwlViTImageProcessorPil(size={"height": 44, "width": 44}).save_pretrained(made / "owlvit")
-    for name in ("llava", "owlvit"):
-        export(str(made / name), repository=made / "repository")
+    export_pictured(made)
     return made
 
 
 @pytest.fixture(scope="module")
 def stack(folder: Path) -> Iterator[Stack]:
-    with running(folder / "repository", folder) as started:
+    with running(folder / REPOSITORY, folder) as started:
         yield started
 
 
