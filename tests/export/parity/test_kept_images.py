@@ -65,10 +65,9 @@ def test_questions_about_one_picture_encode_it_once(
     assert sum(counts) == 2
     assert tokens(runner, *requests) == wanted  # in one batch
     assert sum(counts) == 2
-    assert runner.spare_bytes > 0
     runner.trim()
     assert tokens(runner, requests[0]) == wanted[:1]
-    assert sum(counts) == 3
+    assert sum(counts) == 2  # a conversation may pause
     runner.close()
 
 

@@ -59,8 +59,8 @@ class OrtRunner:
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of released arenas and of images' states; see `Runner.spare_bytes`."""
-        return self._sessions.pool.spare_bytes + self._sessions.images.nbytes
+        """Bytes of released arenas; see `Runner.spare_bytes`."""
+        return self._sessions.pool.spare_bytes
 
     @property
     def free_bytes(self) -> int | None:
@@ -91,9 +91,10 @@ class OrtRunner:
         return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
 
     def trim(self) -> None:
-        """Frees spare buffers and images' states; arenas that keep their addresses stay."""
+        """Frees spare buffers; arenas that keep their addresses stay, and states of images, because
+        the next turn of a conversation comes later than that.
+        """
         self._sessions.pool.clear()
-        self._sessions.images.clear()
         self._sessions.device.trim()
 
     def close(self) -> None:
