@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from triptych.messages import Request, Response, StreamRequest
@@ -17,8 +18,8 @@ Render: TypeAlias = Callable[..., Iterable[str]]
 """`render(item, name, **options)`: lines of a result. Parameters after the first two become flags
 of the command, described by `Annotated[..., Field(description=...)]`."""
 
-Format: TypeAlias = Callable[[Sequence[Any]], bytes]
-"""Content of a file that holds these results."""
+Format: TypeAlias = Callable[[Sequence[Any], Sequence[bytes | Path]], bytes]
+"""Content of a file that holds these results, given the request's images; none with texts."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
-    __slots__ = ("messages", "early_stopping", "n", "stop", "logprobs", "num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "model", "stream", "choices", "regex", "json_schema")
+    __slots__ = ("messages", "early_stopping", "n", "stop", "logprobs", "num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "model", "stream", "choices", "regex", "json_schema", "images")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,7 @@ class ChatRequest(_message.Message):
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     REGEX_FIELD_NUMBER: _ClassVar[int]
     JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     early_stopping: bool
     n: int
@@ -184,7 +185,8 @@ class ChatRequest(_message.Message):
     choices: _containers.RepeatedScalarFieldContainer[str]
     regex: str
     json_schema: str
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., early_stopping: bool = ..., n: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., no_repeat_ngram_size: _Optional[int] = ..., best_of: _Optional[int] = ..., model: _Optional[str] = ..., stream: bool = ..., choices: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., json_schema: _Optional[str] = ...) -> None: ...
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., early_stopping: bool = ..., n: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., no_repeat_ngram_size: _Optional[int] = ..., best_of: _Optional[int] = ..., model: _Optional[str] = ..., stream: bool = ..., choices: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., json_schema: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content")
@@ -329,6 +331,60 @@ class ClassScore(_message.Message):
     label: str
     score: float
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
+class DetectRequest(_message.Message):
+    __slots__ = ("images", "labels", "threshold", "top_k", "model")
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    threshold: float
+    top_k: int
+    model: str
+    def __init__(self, images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., threshold: _Optional[float] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class DetectResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Detection]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Detection, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Detection(_message.Message):
+    __slots__ = ("boxes", "width", "height", "index", "error")
+    BOXES_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    boxes: _containers.RepeatedCompositeFieldContainer[Box]
+    width: int
+    height: int
+    index: int
+    error: ItemError
+    def __init__(self, boxes: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class Box(_message.Message):
+    __slots__ = ("label", "score", "x_min", "y_min", "x_max", "y_max")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    X_MIN_FIELD_NUMBER: _ClassVar[int]
+    Y_MIN_FIELD_NUMBER: _ClassVar[int]
+    X_MAX_FIELD_NUMBER: _ClassVar[int]
+    Y_MAX_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    score: float
+    x_min: float
+    y_min: float
+    x_max: float
+    y_max: float
+    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., x_min: _Optional[float] = ..., y_min: _Optional[float] = ..., x_max: _Optional[float] = ..., y_max: _Optional[float] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
     __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt")

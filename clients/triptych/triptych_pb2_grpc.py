@@ -59,6 +59,11 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.ClassifyRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.ClassifyResponse.FromString,
                 _registered_method=True)
+        self.Detect = channel.unary_unary(
+                '/triptych.v1.Triptych/Detect',
+                request_serializer=triptych_dot_triptych__pb2.DetectRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.DetectResponse.FromString,
+                _registered_method=True)
         self.Embed = channel.unary_unary(
                 '/triptych.v1.Triptych/Embed',
                 request_serializer=triptych_dot_triptych__pb2.EmbedRequest.SerializeToString,
@@ -169,6 +174,13 @@ class TriptychServicer(object):
 
     def Classify(self, request, context):
         """Classify texts, pairs of texts or images by the model's own labels, best first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detect(self, request, context):
+        """Find things in images by labels given as text: a box and a score for each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,6 +318,11 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.Classify,
                     request_deserializer=triptych_dot_triptych__pb2.ClassifyRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.ClassifyResponse.SerializeToString,
+            ),
+            'Detect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detect,
+                    request_deserializer=triptych_dot_triptych__pb2.DetectRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.DetectResponse.SerializeToString,
             ),
             'Embed': grpc.unary_unary_rpc_method_handler(
                     servicer.Embed,
@@ -518,6 +535,33 @@ class Triptych(object):
             '/triptych.v1.Triptych/Classify',
             triptych_dot_triptych__pb2.ClassifyRequest.SerializeToString,
             triptych_dot_triptych__pb2.ClassifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Detect',
+            triptych_dot_triptych__pb2.DetectRequest.SerializeToString,
+            triptych_dot_triptych__pb2.DetectResponse.FromString,
             options,
             channel_credentials,
             insecure,

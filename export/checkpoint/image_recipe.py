@@ -65,6 +65,7 @@ PROCESSORS = {
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "OwlViT": Processor("exact", 768, None, OPENAI),
     "Donut": Processor(
         "fit",
         (2560, 1920),

@@ -74,7 +74,19 @@ class TransformerDecoder(nn.Module):
             source: (B,) int32, source lengths, where sources are padded.
         """
         positions = rows.positions(tokens.shape[1])
-        x, bias = self.embed(tokens, positions), self.position_bias(positions, past[0][0].shape[2])
+        return self.run_blocks(self.embed(tokens, positions), positions, rows, past, cross, source)
+
+    def run_blocks(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        cross: Sequence[KeyValue] = (),
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """What `forward` computes of embeddings (R, T, D) at (R, T) positions."""
+        bias = self.position_bias(positions, past[0][0].shape[2])
         present = []
         for layer, block in enumerate(self.blocks):
             held = cross[layer] if cross else None

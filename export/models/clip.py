@@ -156,11 +156,22 @@ class VisionTransformer(FixedSizeTower):
         assert isinstance(last, EncoderBlock)
         return last.first(self._earlier(pixels)).squeeze(1)
 
-    def _earlier(self, pixels: Tensor) -> Tensor:
-        """The last block's input, (B, N + 1, D)."""
+    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """The first block's input, then each block's output, (B, N + 1, D)."""
+        outputs = [self._embed(pixels)]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1]))
+        return outputs
+
+    def _embed(self, pixels: Tensor) -> Tensor:
+        """The first block's input, (B, N + 1, D)."""
         patches = self.patches(self.pixel_norm(pixels))
         class_token = self.class_token.expand(patches.shape[0], 1, -1)
-        x = self.first_norm(torch.cat([class_token, patches], dim=1) + self.positions)
+        return self.first_norm(torch.cat([class_token, patches], dim=1) + self.positions)
+
+    def _earlier(self, pixels: Tensor) -> Tensor:
+        """The last block's input, (B, N + 1, D)."""
+        x = self._embed(pixels)
         for block in self.blocks[:-1]:
             x = block(x)
         return x
@@ -277,13 +288,16 @@ def rename(config: Config) -> Rename:
 # ---------------------------------------------------------------------------------------- graphs
 
 
+TEXTS = (
+    Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+    Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+)
+"""Inputs of the text tower."""
+
+
 def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
-    texts = (
-        Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
-        Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
-    )
-    return tower_graphs(model, image, texts, model.text.projection.out_features)
+    return tower_graphs(model, image, TEXTS, model.text.projection.out_features)
 
 
 def tower_graphs(

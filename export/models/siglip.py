@@ -72,8 +72,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if text.values.get("projection_size") is None and text.integer("hidden_size", 768) != width:
         raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
     return Config(
-        image_tower=_read_tower(image),
-        text_tower=_read_tower(text),
+        image_tower=read_tower(image),
+        text_tower=read_tower(text),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=text.integer("vocab_size", 32000),
@@ -81,7 +81,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
 
 
-def _read_tower(reader: ConfigReader) -> BlockConfig:
+def read_tower(reader: ConfigReader) -> BlockConfig:
+    """A tower's section of `config.json`, with the defaults of `transformers`."""
     fields = read_blocks(reader, activation="gelu_pytorch_tanh", norm_epsilon=1e-6)
     return BlockConfig(**fields)
 
@@ -123,24 +124,34 @@ class AttentionPooling(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class ImageTower(FixedSizeTower):
-    """A ViT without a class token, pooled by attention."""
+class VisionTransformer(FixedSizeTower):
+    """A ViT without a class token; the norm behind its blocks is for its user to apply."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.image)
-        tower = config.image_tower
-        self.patches = PatchEmbedding(tower.width, config.patch, bias=True)
-        count = patch_count(config.image, config.patch)
-        self.positions = nn.Parameter(torch.zeros(count, tower.width))
+    def __init__(self, tower: BlockConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
+        super().__init__(image)
+        self.patches = PatchEmbedding(tower.width, patch, bias=True)
+        self.positions = nn.Parameter(torch.zeros(patch_count(image, patch), tower.width))
         self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-        self.pooling = AttentionPooling(tower)
+
+    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """The first block's input, then each block's output, (B, N, D)."""
+        outputs = [self.patches(self.pixel_norm(pixels)) + self.positions]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1]))
+        return outputs
+
+
+class ImageTower(VisionTransformer):
+    """Pooled by attention."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.image_tower, config.image, config.patch)
+        self.pooling = AttentionPooling(config.image_tower)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, E), of length one."""
-        x = self.patches(self.pixel_norm(pixels)) + self.positions
-        for block in self.blocks:
-            x = block(x)
+        x = self.layer_outputs(pixels)[-1]
         return functional.normalize(self.pooling(self.norm(x)), dim=-1)
 
 
@@ -189,15 +200,30 @@ def zero_shot_section(model: SigLIP, checkpoint: Checkpoint) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------- names
 
 
+def vision_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a `VisionTransformer`."""
+    return {
+        f"{theirs}.embeddings.patch_embedding": f"{ours}.patches.projection",
+        f"{theirs}.embeddings.position_embedding.weight": f"{ours}.positions",
+        f"{theirs}.embeddings.position_ids": None,
+        f"{theirs}.post_layernorm": f"{ours}.norm",
+        **clip.block_names(theirs, ours),
+    }
+
+
+HEAD = (
+    *("probe", "attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj"),
+    *("layernorm", "mlp.fc1", "mlp.fc2"),
+)
+"""Names of the pooling's tensors, below `head`."""
+
+
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     head, pooling = "vision_model.head", "image.pooling"
     packed = tuple(f"{pooling}.attention.{part}" for part in ("query", "key", "value"))
     table: dict[str, Entry] = {
-        "vision_model.embeddings.patch_embedding": "image.patches.projection",
-        "vision_model.embeddings.position_embedding.weight": "image.positions",
-        "vision_model.embeddings.position_ids": None,
-        "vision_model.post_layernorm": "image.norm",
+        **vision_names("vision_model", "image"),
         f"{head}.probe": f"{pooling}.query",
         f"{head}.attention.in_proj_weight": WeightLayout(tuple(f"{p}.weight" for p in packed)),
         f"{head}.attention.in_proj_bias": WeightLayout(tuple(f"{p}.bias" for p in packed)),
@@ -210,7 +236,6 @@ def rename(config: Config) -> Rename:
         "text_model.embeddings.position_ids": None,
         "text_model.final_layer_norm": "text.norm",
         "text_model.head": "text.projection",
-        **clip.block_names("vision_model", "image"),
         **clip.block_names("text_model", "text"),
         "logit_scale": "logit_scale",
         "logit_bias": "logit_bias",

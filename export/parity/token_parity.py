@@ -193,12 +193,13 @@ def interleaved_request(
     """A prompt of about that many random tokens, with up to three images between them."""
     assert manifest.image is not None
     random = np.random.default_rng(length)
-    count = length % 4
+    positions = manifest.limits.max_total_tokens or images.tokens * 8
+    count = min(length % 4, positions // (2 * images.tokens))
     ids = random.integers(0, manifest.vocabulary_size or 0, length)
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
     places = np.sort(random.integers(0, len(ids) + 1, count))
     pixels = random.integers(0, 256, (count, *manifest.image.shape), dtype=np.uint8)
-    prompt_ids = np.insert(ids, places, images.token_id)
+    prompt_ids = np.insert(ids, np.repeat(places, images.tokens), images.token_id)
     return EngineRequest(
         _within(manifest, rules, len(prompt_ids)),
         pixels=pixels if count else None,

@@ -30,7 +30,7 @@ from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
 
-_EMPTY = {"B": 1, "S": 0}  # sizes of a sequence without a source
+_EMPTY = {"B": 1, "S": 1}  # sizes of a sequence without a source, as the engine's buffers
 
 
 class TorchRunner:

@@ -28,3 +28,16 @@ def image_places(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any
             raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token {token}")
     begin = special_text(checkpoint, "bos_token") or ""
     return {"images": {"place": PLACE, "around": AROUND, "begin": begin}}
+
+
+def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`images` of the section of a model that reads a text as it is written, images apart.
+
+    Raises:
+        CheckpointError: the tokenizer has no token of the id that stands for an image.
+    """
+    wanted = network.images.token_id
+    found = [text for text, token in special_tokens(checkpoint).items() if token == wanted]
+    if not found:
+        raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {wanted}")
+    return {"images": {"place": found[0]}}

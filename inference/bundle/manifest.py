@@ -15,6 +15,7 @@ model_repository/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -36,7 +37,8 @@ class Role(StrEnum):
     """Meaning of a graph's input or output (`docs/architecture.md`, decoder and stateless graphs).
 
     A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
-    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION. A graph that scores the vocabulary at
+    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
+    its box and what scores it. A graph that scores the vocabulary at
     single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS, TOP_SCORES and
     CHOICE_SCORES: the vocabulary-wide scores stay inside.
     """
@@ -60,6 +62,9 @@ class Role(StrEnum):
     TOP_SCORES = "top_scores"  # stateless, (B, M, K) float32: their probabilities
     CHOICE_SCORES = "choice_scores"  # stateless, (B, M, N) float32: the choices' probabilities
     HIDDEN = "hidden"  # stateless, (B, T, D) float32
+    BOXES = "boxes"  # stateless, (B, N, 4) float32: centre x, y, width, height; parts of the image
+    REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
+    REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
     ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
 
 
@@ -190,7 +195,14 @@ class PromptImages(_Frozen):
     positions: int = Field(ge=1)
     """Source positions of each image."""
     token_id: int
-    """Stands for an image in a prompt."""
+    """Stands for an image, or for a part of it, in a prompt."""
+    tokens: int = Field(default=1, ge=1)
+    """Tokens in a row that stand for one image."""
+
+    def expanded(self, ids: Sequence[int]) -> list[int]:
+        """Ids with one token for each image → as the model reads them."""
+        spread = (self.tokens if token == self.token_id else 1 for token in ids)
+        return [token for token, count in zip(ids, spread, strict=True) for _ in range(count)]
 
 
 class AlignmentSpec(_Frozen):

@@ -101,9 +101,10 @@ class RequestValidator:
             )
         count = images_of(pixels)
         places = [*request.decoder_ids, *request.rules.given_ids].count(images.token_id)
-        if places != count:
+        if places != count * images.tokens:
+            each = f" of {images.tokens} tokens" if images.tokens > 1 else ""
             raise InvalidRequest(
-                f"prompt_ids has {places} places for images, pixels holds {count} images",
+                f"prompt_ids has {places} places for images, pixels holds {count} images{each}",
                 field="pixels",
             )
 

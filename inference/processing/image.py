@@ -39,6 +39,19 @@ class ImageLimits:
     max_side: int = 16_384
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """An image at a model's size.
+
+    Attributes:
+        pixels: (height, width, 3).
+        size: (width, height) of the image itself, upright.
+    """
+
+    pixels: Pixels
+    size: tuple[int, int]
+
+
 def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     """An upright RGB image: EXIF orientation applied, composed over white, first frame only.
 
@@ -81,13 +94,14 @@ def pixel_count(data: bytes, limits: ImageLimits) -> int:
     return image.width * image.height
 
 
-def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> Pixels:
+def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedImage:
     """An image file as the array that a model takes.
 
     Raises:
         ServingError: see `decode_image` and `prepare_image`.
     """
-    return prepare_image(decode_image(data, limits), spec)
+    image = decode_image(data, limits)
+    return PreparedImage(prepare_image(image, spec), image.size)
 
 
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:

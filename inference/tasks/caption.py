@@ -28,7 +28,7 @@ from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Streaming, check_stream, one_call_each
 from triptych.messages import Alternative
 from triptych.tasks import caption as declared
-from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
+from triptych.tasks.caption import INSTRUCTION, Attention, Caption, CaptionRequest, CaptionResponse
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class CaptionPlan(Plan):
 
     model: LoadedModel
     prompt_ids: tuple[int, ...]
+    """With which captions begin."""
     numbers: tuple[int | ServingError, ...]
     """For each image its call's number, or its error."""
     calls: tuple[GenerateCall, ...]
@@ -97,11 +98,28 @@ class CaptionPlan(Plan):
         )
 
 
-class CaptionTask(ServedTask[CaptionRequest, WithImages]):
+class CaptionSection(WithImages):
+    """How prompts hold the image."""
+
+    layout: tuple[str, str] | None = None
+    """Of a model that answers instructions, the text before and behind one, the image's place
+    included; the answer is then the caption. None: the image, and the caption's first words."""
+    is_complete: bool = False
+    """Whether the layout has all special tokens."""
+
+    def written(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
+        """The text that the model reads, and whether it has all special tokens."""
+        if self.layout is None:
+            return places.place + (prompt or ""), False
+        before, behind = self.layout
+        return before + (prompt or INSTRUCTION) + behind, self.is_complete
+
+
+class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
     """Image captioning."""
 
     declaration = declared.TASK
-    section = WithImages
+    section = CaptionSection
     needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE, IMAGE_PROMPTS)
 
     def prepare(
@@ -129,8 +147,9 @@ class CaptionTask(ServedTask[CaptionRequest, WithImages]):
         if request.return_attention:
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
-        places = self.section_of(model).images
-        prompt_ids = _prompt_ids(_laid_out(request.prompt or "", places), model, limits)
+        section = self.section_of(model)
+        places = section.images
+        prompt_ids = _prompt_ids(request.prompt, section, model, limits)
         prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
         calls: list[GenerateCall] = []
 
@@ -142,7 +161,7 @@ class CaptionTask(ServedTask[CaptionRequest, WithImages]):
         numbers = attempt_each(prepare_images(images, model, limits), numbered)
         return CaptionPlan(
             model,
-            tuple(prompt_ids),
+            tuple(prompt_ids) if section.layout is None else (),
             numbers,
             tuple(calls),
             with_alternatives=request.n is not None,
@@ -168,19 +187,21 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     return spec.grid
 
 
-def _laid_out(prompt: str, places: ImagePlaces | None) -> str:
-    """The prompt as the model reads it, behind the image where the prompt holds it."""
-    if places is None:
-        return prompt
-    if places.count(prompt):
-        raise InvalidRequest(f"prompt has {places.place}: the image is in front", field="prompt")
-    return places.laid_out(places.place + prompt)
-
-
-def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
-    if not prompt:
+def _prompt_ids(
+    prompt: str | None, section: CaptionSection, model: LoadedModel, limits: TaskLimits
+) -> list[int]:
+    """The prompt as the model reads it, with the image where the prompt holds it."""
+    places = section.images
+    if places is not None:
+        if places.count(prompt or ""):
+            message = f"prompt has {places.place}: the image has its place"
+            raise InvalidRequest(message, field="prompt")
+        text, is_complete = section.written(places, prompt)
+        ids = places.encode(text, "prompt", model, limits, is_complete=is_complete)
+    elif prompt:
+        ids = model.encode(prompt, "prompt", limits, special=False)
+    else:
         return []
-    ids = model.encode(prompt, "prompt", limits, special=False)
     start = model.generation.decoder_start_ids
     if start and tuple(ids[: len(start)]) == start:
         ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so

@@ -7,10 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
 from inference.processing.templates.chat_template import ChatTemplate
 from inference.tasks.generation.continuation import ContinuationPlan, rows_of
+from inference.tasks.generation.image_places import (
+    IMAGE_PROMPTS,
+    ImagePlaces,
+    PromptPixels,
+    PromptTask,
+)
 from inference.tasks.generation.overrides import (
     OutputOptions,
     is_greedy_stream,
@@ -18,13 +24,13 @@ from inference.tasks.generation.overrides import (
     structured,
 )
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call
+from inference.tasks.shared.model_calls import Array, Call
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
-from inference.tasks.shared.served_task import ServedTask, TaskConfig
+from inference.tasks.shared.served_task import TaskConfig
 from triptych.tasks import chat as declared
 from triptych.tasks.chat import ChatRequest, ChatResponse
 
@@ -44,14 +50,17 @@ class ChatSection(TaskConfig):
     """Jinja source."""
     special_tokens: Mapping[str, str] = {}
     """Names that the template may use, e.g. `bos_token`."""
+    images: ImagePlaces | None = None
+    """How a conversation holds images: as parts of messages, for which the template writes places.
+    None: a message is a text."""
 
 
-class Chat(ServedTask[ChatRequest, ChatSection]):
+class Chat(PromptTask[ChatRequest, ChatSection]):
     """Conversations."""
 
     declaration = declared.TASK
     section = ChatSection
-    needs = (GENERATOR, TOKENIZER)
+    needs = (GENERATOR, TOKENIZER, IMAGE_PROMPTS)
 
     def prepare(
         self,
@@ -79,6 +88,8 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
         def read() -> IncrementalText:
             return IncrementalText(model.tokenizer, stops=outputs.stops)
 
+        places = self.places(model)
+        held = {} if places is None else _held(request, places, images, model, limits)
         ids = np.array(self._encoded(request, model, limits), dtype=np.int64)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         may_end_early = bool(outputs.stops) and rows_of(options) == 1
@@ -87,7 +98,7 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
             ChatResponse,
             model,
             (0,),
-            (model.generate_call({name: ids}, options, read if may_end_early else None),),
+            (model.generate_call({name: ids, **held}, options, read if may_end_early else None),),
             read,
             model.generation.length_penalty if penalty is None else penalty,
             with_alternatives=request.n is not None,
@@ -103,32 +114,77 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
         return [generator_canary(model)]
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs and stop strings."""
+        """Outputs, stop strings and images."""
+        taken = {"max_prompt_images": limits.max_prompt_images}
         return {
             "max_best_of": limits.max_best_of,
             "max_stop_sequences": limits.max_stop_sequences,
+            **(taken if self.places(model) else {}),
         }
 
-    def size(self, request: ChatRequest) -> int:
-        """Characters, and what the template does for a message of no length and for none."""
+    def size(self, request: ChatRequest) -> int | None:
+        """Characters, and what the template does for a message of no length and for none.
+
+        None with images.
+        """
+        if request.images:
+            return None
         lengths = (len(message.content) + _MESSAGE_SIZE for message in request.messages)
         return _TEMPLATE_SIZE + sum(lengths)
 
     def _encoded(
         self, request: ChatRequest, model: LoadedModel, limits: TaskLimits
     ) -> Sequence[int]:
-        """The conversation's ids. The template writes special tokens out, so none are added."""
-        section = self.section_of(model)
+        """The conversation's ids, with as many of them for each image as the model reads.
+
+        The template writes special tokens out, so none are added; where conversations hold images,
+        a template may leave the beginning-of-text token out, which is then added, as by the
+        processors of `transformers`.
+        """
+        section, places = self.section_of(model), self.places(model)
         template = _compiled(section.template, tuple(section.special_tokens.items()))
         messages = [message.model_dump() for message in request.messages]
+        if places is not None:
+            messages = [{**each, "content": places.parts(each["content"])} for each in messages]
         text = template.render(messages, model.longest_text(limits))
-        ids = model.encode(text, _FIELD, limits, special=False)
+        if places is None:
+            ids = model.encode(text, _FIELD, limits, special=False)
+        else:
+            _check_places(text, places, request)
+            begin = section.special_tokens.get("bos_token")
+            is_complete = begin is not None and text.startswith(begin)
+            ids = places.encode(text, _FIELD, model, limits, is_complete=is_complete)
         if not ids:
             raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
         longest, limit = min(model.prompt_bounds(limits))
         if len(ids) > longest:
             raise TooLong(f"{_FIELD} have {len(ids)} tokens, {limit}: shorten them", field=_FIELD)
         return ids
+
+
+def _held(
+    request: ChatRequest,
+    places: ImagePlaces,
+    images: Sequence[ImageInput],
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> Mapping[str, Array]:
+    """The images of a conversation, as inputs of its call; {} for one without."""
+    text = "".join(message.content for message in request.messages)
+    read = prepare_images(images, model, limits)
+    stacked = PromptPixels.of(places, "", [text], read).stacked(0, limits, _FIELD)
+    return {} if stacked is None else {PIXELS: stacked}
+
+
+def _check_places(text: str, places: ImagePlaces, request: ChatRequest) -> None:
+    """Raises InvalidRequest where the template wrote other places than the messages have."""
+    count = len(request.images or ())
+    if places.count(text) != count:
+        raise InvalidRequest(
+            f"the model's chat template writes {places.count(text)} of {count} images: it takes "
+            "them in other messages",
+            field=_FIELD,
+        )
 
 
 @lru_cache(_COMPILED)

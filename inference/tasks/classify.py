@@ -216,10 +216,10 @@ def _image_items(
         )
     pixels = prepare_images(images, model, limits)
     part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
-    rows = image_rows(pixels, part, Role.LOGITS, calls)
+    rows = image_rows(pixels, part, (Role.LOGITS,), calls)
     weights: Sequence[Row | ServingError | None] = [None] * len(rows)
     if request.return_attention and attention is not None:
-        weights = image_rows(pixels, attention, Role.ATTENTION, calls)
+        weights = image_rows(pixels, attention, (Role.ATTENTION,), calls)
     return tuple(
         row
         if isinstance(row, ServingError)

@@ -16,6 +16,7 @@ from inference.tasks.generation.image_places import (
     IMAGE_PROMPTS,
     ImagePlaces,
     PromptPixels,
+    PromptTask,
     WithImages,
 )
 from inference.tasks.generation.overrides import (
@@ -32,13 +33,11 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
-from inference.tasks.shared.served_task import ServedTask
-from triptych.task import IMAGES
 from triptych.tasks import generate as declared
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
 
 
-class Generate(ServedTask[GenerateRequest, WithImages]):
+class Generate(PromptTask[GenerateRequest, WithImages]):
     """Text generation."""
 
     declaration = declared.TASK
@@ -89,7 +88,7 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
             field = f"prompts.{index}"
             model.check_characters(len(header or before) + len(prompt), field, limits)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
-            stacked = None if pixels is None else pixels.stacked(index, limits)
+            stacked = None if pixels is None else pixels.stacked(index, limits, field)
             held = {} if stacked is None else {PIXELS: stacked}
             ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
@@ -133,24 +132,6 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
             "max_stop_sequences": limits.max_stop_sequences,
             **(taken if self.section_of(model).images else {}),
         }
-
-    def accepts(self, request: GenerateRequest, model: LoadedModel) -> bool:
-        """Images are for models whose prompts hold them."""
-        return not request.images or self.section_of(model).images is not None
-
-    def refusal(self, request: GenerateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the models that take no images."""
-        names = ", ".join(model.name for model in models)
-        return InvalidRequest(f"prompts of {names} hold no images: leave images out", field=IMAGES)
-
-    def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Prompts, and images where prompts hold them."""
-        return self.declaration.item_fields + ((IMAGES,) if self.section_of(model).images else ())
-
-    def details(self, model: LoadedModel) -> Mapping[str, str]:
-        """What stands for an image in a prompt."""
-        places = self.section_of(model).images
-        return {} if places is None else {"image_place": places.place}
 
     def size(self, request: GenerateRequest) -> int | None:
         """Characters; instruction and examples are read again for each prompt. None with images."""
@@ -231,7 +212,7 @@ def _encode(
     if places is None:
         ids = model.encode(text, field, limits) or model.beginning
     else:
-        ids = model.encode(places.laid_out(text), field, limits, special=False)
+        ids = places.encode(text, field, model, limits)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
     longest, limit = min(model.prompt_bounds(limits))

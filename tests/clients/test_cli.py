@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.clients.fake_gateway import fake_gateway
+from tests.inference.tiny_models import image_file
 from triptych import cli
 from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
 
 COMMANDS = (
-    "export verify catalog serve triton gateway models translate caption zero-shot generate".split()
-)
+    "export verify catalog serve triton gateway models translate caption zero-shot detect generate"
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,24 @@ def test_zero_shot_takes_labels_from_flags_and_files(triptych, tmp_path: Path) -
     ]
     assert result.out.startswith(" 50.00%")
     assert len(triptych("zero-shot", image, "-l", "a", "-l", "b", "--top", 1).out.split("\n")) == 2
+
+
+def test_detect_prints_boxes_or_draws_them(
+    triptych, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture, drawn = image_file("red"), tmp_path / "boxes.png"
+    image = tmp_path / "a.png"
+    image.write_bytes(picture)
+    line = " 50.00%      4.0     3.0     8.0     6.0  a cat\n"
+    assert triptych("detect", image, "-l", "a cat").out == line
+    assert triptych("detect", image, "-l", "a cat", "-o", drawn).out == ""
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(picture)))
+    triptych("detect", "-", "-l", "a cat", "-o", tmp_path / "stdin.png")
+    assert (tmp_path / "stdin.png").read_bytes() == drawn.read_bytes()
+    assert_one_line(
+        triptych("detect", image, image, "-l", "a", "-o", drawn), "of one image, not of 2"
+    )
 
 
 def test_generate_prints_a_line_for_each_prompt(triptych) -> None:

@@ -27,6 +27,7 @@ SHOUT = '''\
 
 import io
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -86,7 +87,7 @@ def render(
     yield f"{item.label}: " + " ".join(f"{value:.{digits}f}" for value in item.vector or ())
 
 
-def npy(items: Sequence[Shout]) -> bytes:
+def npy(items: Sequence[Shout], images: Sequence[bytes | Path]) -> bytes:
     import numpy as np
 
     file = io.BytesIO()

@@ -24,10 +24,10 @@ from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair
 from tests.export.models.interleaved import (
     IMAGES,
-    interleaved_inputs,
     normalised,
     planted,
     prompt_images,
+    prompt_inputs,
 )
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 
@@ -125,7 +125,7 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         target = planted(target, images)
         shape = (len(lengths), IMAGES, *image.shape)
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
-        counts = (target == images.token_id).sum(dim=1)
+        counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
     return Inputs(by_role, target)
 
@@ -175,8 +175,8 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
         named = transformers_inputs(source, image)
         if (images := prompt_images(pair)) is not None:
             assert image is not None
-            pixels, end = source[Role.PIXELS][0], pair.checkpoint.config["eos_token_id"]
-            named = interleaved_inputs(pixels, target, image, images, end)
+            pixels = source[Role.PIXELS][0]
+            named = prompt_inputs(pair, pixels, target, image, images)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's
@@ -288,6 +288,8 @@ def wanted_outputs(
     """A stateless graph's outputs by name, from those of its reference."""
     if graph.output(Role.TOP_TOKENS):
         outputs = _masked_tokens(graph, inputs, reference)
+    elif graph.output(Role.BOXES):
+        outputs = _regions(pair.reference, reference)
     else:
         (role,) = {port.role for port in graph.outputs}
         assert role is not None
@@ -297,8 +299,20 @@ def wanted_outputs(
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING:
-                outputs[role] = nn.functional.normalize(outputs[role], dim=-1)
+                rows = outputs[role].flatten(0, -2)  # OWL-ViT's are (images, labels, E)
+                outputs[role] = nn.functional.normalize(rows, dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
+
+
+def _regions(model: Any, reference: Any) -> dict[Role, Tensor]:
+    """Boxes, and what scores them, of which the reference's logits are made."""
+    patches, head = reference.image_embeds.flatten(1, 2), model.class_head
+    scale = head.elu(head.logit_scale(patches)) + 1
+    return {
+        Role.BOXES: reference.pred_boxes,
+        Role.REGIONS: reference.class_embeds * scale,
+        Role.REGION_BIASES: (head.logit_shift(patches) * scale).squeeze(-1),
+    }
 
 
 def _pooled(hidden: Tensor) -> Tensor:

@@ -35,7 +35,13 @@ def interleaved(bundle: Bundle, random: np.random.Generator, length: int) -> dic
     images, image = bundle.manifest.images, bundle.manifest.image
     assert images is not None
     assert image is not None
-    ids, count = random.integers(3, 40, length), length // 3
-    ids[random.permutation(length)[:count]] = images.token_id
+    if images.tokens > 1:
+        count = length // images.tokens
+        ids = random.integers(3, 40, length - count * images.tokens)
+        places = np.sort(random.integers(0, len(ids) + 1, count))
+        ids = np.insert(ids, np.repeat(places, images.tokens), images.token_id)
+    else:
+        ids, count = random.integers(3, 40, length), length // 3
+        ids[random.permutation(length)[:count]] = images.token_id
     pixels = random.integers(0, 256, (count, *image.shape), dtype=np.uint8)
     return {"prompt_ids": tuple(ids.tolist()), "pixels": pixels if count else None}

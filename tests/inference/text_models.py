@@ -94,6 +94,13 @@ def run(call: InferCall) -> Outputs:
         if roles == [Role.ATTENTION]:
             weights = pixels.mean(axis=3).reshape(-1, 2, 2, 2, 2).mean(axis=(2, 4)) + 0.5
             return {Role.ATTENTION: weights / weights.sum(axis=(1, 2), keepdims=True)}
+        if Role.BOXES in roles:
+            colour = pixels.mean(axis=(1, 2))
+            return {
+                Role.BOXES: np.full((len(pixels), 2, 4), 0.5, np.float32),
+                Role.REGIONS: np.stack([colour, -colour], axis=1),
+                Role.REGION_BIASES: np.zeros((len(pixels), 2), np.float32),
+            }
         return {Role.LOGITS: pixels.mean(axis=(1, 2))}
     tokens, lengths = call.inputs["token_ids"], call.inputs["lengths"]
     inside = np.arange(tokens.shape[1]) < lengths[:, None]

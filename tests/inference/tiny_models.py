@@ -137,6 +137,29 @@ def two_towers() -> Manifest:
     )
 
 
+def detector() -> Manifest:
+    """Two regions of an image, and texts in the space of their vectors."""
+    found = (
+        ("boxes", (4,), Role.BOXES),
+        ("regions", (3,), Role.REGIONS),
+        ("biases", (), Role.REGION_BIASES),
+    )
+    outputs = tuple(
+        Tensor(name=name, dtype="float32", shape=("B", 2, *last), role=role)
+        for name, last, role in found
+    )
+    towers = two_towers()
+    image = TOWERS["image"].model_copy(update={"outputs": outputs})
+    return towers.model_copy(
+        update={
+            "name": "tiny-detect",
+            "tasks": {"detect": {}},
+            "parts": {"image": "tiny-detect", "text": "tiny-detect-text"},
+            "graphs": {**TOWERS, "image": image},
+        }
+    )
+
+
 def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> LoadedModel:
     """A manifest loaded without files."""
     return LoadedModel(described, sections_of(described, TASKS), tokenizer or WordTokenizer())

@@ -49,7 +49,7 @@ class OutputFile:
     path: Path
     encode: Format
 
-    def write(self, items: Sequence[Item]) -> None:
+    def write(self, items: Sequence[Item], images: Sequence[bytes | Path] = ()) -> None:
         """Replace the file in one step, so that it is never half written.
 
         Raises:
@@ -59,7 +59,7 @@ class OutputFile:
             if item.error is not None:
                 raise TriptychError(f"item {item.index + 1}: {item.error.message}")
         partial = self.path.with_name(f".{self.path.name}.partial")
-        partial.write_bytes(self.encode(items))
+        partial.write_bytes(self.encode(items, images))
         partial.replace(self.path)
 
 
@@ -91,7 +91,7 @@ class TaskRun:
                 chunks = client.stream(stream_operation(task, **request))
                 return print_stream(chunks, self._names(), as_json=self.own.as_json)
             response = client.send(operation(task, task.response, **request))
-        return self._print(response)
+        return self._print(response, request.get(IMAGES) or ())
 
     def _check(self) -> None:
         """Raises BadParameter where flags do not go together."""
@@ -139,9 +139,9 @@ class TaskRun:
             typer.echo(f"triptych: line {number}: {message}", err=True)
         return 1 if processor.failed else 0
 
-    def _print(self, response: Response[Any]) -> int:
+    def _print(self, response: Response[Any], images: Sequence[bytes | Path]) -> int:
         if self._output_file is not None:
-            self._output_file.write(response.data)
+            self._output_file.write(response.data, images)
             return 0
         if self.own.as_json:
             print_json(response)

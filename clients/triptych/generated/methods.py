@@ -14,6 +14,8 @@ from triptych.tasks.chat import TASK as CHAT
 from triptych.tasks.chat import ChatResponse
 from triptych.tasks.classify import TASK as CLASSIFY
 from triptych.tasks.classify import ClassifyResponse
+from triptych.tasks.detect import TASK as DETECT
+from triptych.tasks.detect import DetectResponse
 from triptych.tasks.embed import TASK as EMBED
 from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.fill_mask import TASK as FILL_MASK
@@ -68,7 +70,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
             num_beams: Beam width; the checkpoint's own by default.
@@ -124,7 +127,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             max_new_tokens: Maximum number of generated tokens, the end token included.
             temperature: Sampling temperature; 0 chooses the most likely token.
             top_k: Sample from this many most likely tokens; 0: from all.
@@ -151,6 +155,7 @@ class BlockingMethods(BlockingClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -178,11 +183,13 @@ class BlockingMethods(BlockingClient):
         """Answer a conversation, laid out by the model's own chat template.
 
         The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
-        a special token that a message writes out becomes that token.
+        a special token that a message writes out becomes that token. Images stand where messages
+        have the model's `image_place`, e.g. `<image>`.
 
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -220,6 +227,7 @@ class BlockingMethods(BlockingClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         max_new_tokens: int | None = None,
@@ -247,6 +255,7 @@ class BlockingMethods(BlockingClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             max_new_tokens: Maximum number of generated tokens, the end token included.
@@ -310,6 +319,32 @@ class BlockingMethods(BlockingClient):
             TriptychError: See `triptych.errors`.
         """
         return self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
+
+    def detect(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        model: str | None = None,
+    ) -> DetectResponse:
+        """Find things in images by labels given as text: a box and a score for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            threshold: Least score of a box that is returned. Default: 0.1.
+            top_k: Return at most this many boxes of an image.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(operation(DETECT, DetectResponse, **fields_among(locals())))
 
     def embed(
         self,
@@ -762,7 +797,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
             num_beams: Beam width; the checkpoint's own by default.
@@ -818,7 +854,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            prompt: First words of the caption.
+            prompt: First words of the caption; of a model that answers instructions, the
+                instruction. Its default: 'Describe this image.'.
             max_new_tokens: Maximum number of generated tokens, the end token included.
             temperature: Sampling temperature; 0 chooses the most likely token.
             top_k: Sample from this many most likely tokens; 0: from all.
@@ -845,6 +882,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -872,11 +910,13 @@ class AwaitableMethods(AwaitableClient):
         """Answer a conversation, laid out by the model's own chat template.
 
         The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
-        a special token that a message writes out becomes that token.
+        a special token that a message writes out becomes that token. Images stand where messages
+        have the model's `image_place`, e.g. `<image>`.
 
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -914,6 +954,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
+        images: Image | Iterable[Image] | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         max_new_tokens: int | None = None,
@@ -941,6 +982,7 @@ class AwaitableMethods(AwaitableClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             max_new_tokens: Maximum number of generated tokens, the end token included.
@@ -1004,6 +1046,32 @@ class AwaitableMethods(AwaitableClient):
             TriptychError: See `triptych.errors`.
         """
         return await self.send(operation(CLASSIFY, ClassifyResponse, **fields_among(locals())))
+
+    async def detect(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        model: str | None = None,
+    ) -> DetectResponse:
+        """Find things in images by labels given as text: a box and a score for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            threshold: Least score of a box that is returned. Default: 0.1.
+            top_k: Return at most this many boxes of an image.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(operation(DETECT, DetectResponse, **fields_among(locals())))
 
     async def embed(
         self,

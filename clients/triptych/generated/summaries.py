@@ -4,6 +4,7 @@ SUMMARIES = {
     "caption": "Describe images in words.",
     "chat": "Answer a conversation, laid out by the model's own chat template.",
     "classify": "Classify texts, pairs of texts or images by the model's own labels, best first.",
+    "detect": "Find things in images by labels given as text: a box and a score for each.",
     "embed": "Embed texts or images as vectors; their dot product is the cosine similarity.",
     "fill-mask": "Fill the masked tokens of texts, the most likely tokens first.",
     "generate": "Continue prompts, below an instruction and examples where given.",

@@ -16,6 +16,8 @@ from triptych.messages import (
 from triptych.parameters import Beams, OutputParameters, optional
 from triptych.task import Command, Task
 
+INSTRUCTION = "Describe this image."
+
 
 class CaptionRequest(StreamRequest, OutputParameters):
     """Request of `caption`. As multipart, `images` are files, the other fields text.
@@ -25,7 +27,10 @@ class CaptionRequest(StreamRequest, OutputParameters):
     """
 
     images: OneOrMany = Field(description="Base64 or data URIs.")
-    prompt: str | None = optional("First words of the caption.")
+    prompt: str | None = optional(
+        "First words of the caption; of a model that answers instructions, the instruction. "
+        f"Its default: {INSTRUCTION!r}."
+    )
     alternatives: Beams | None = earlier_name_of("n")
     return_attention: bool | None = optional(
         "Return the attention of each token over the image patches."

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from triptych.messages import Generation, Message, Response, StreamRequest
+from triptych.messages import Generation, Message, OneOrMany, Response, StreamRequest
 from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs, optional
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
@@ -40,11 +40,15 @@ class ChatRequest(StreamRequest, StructureParameters, OutputParameters):
     """Request of `chat`. Parameters mean what they mean in `generate`.
 
     The messages are laid out by the checkpoint's own chat template, as `transformers` does it; a
-    special token that a message writes out becomes that token.
+    special token that a message writes out becomes that token. Images stand where messages have the
+    model's `image_place`, e.g. `<image>`.
     """
 
     messages: list[ChatMessage] = Field(
         min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, in order."
+    )
+    images: OneOrMany | None = optional(
+        "Images of the places in messages, in their order; for models that read images."
     )
     stop: OneOrManyStops | None = optional("Stop strings; the answer ends before the first one.")
     logprobs: TopLogProbs | None = optional(
@@ -66,6 +70,7 @@ TASK = Task(
     command=Command(
         examples=(
             'triptych chat "Who wrote Don Quixote?" --stream',
+            'triptych chat "<image> What is this?" --image cat.png',
             'triptych chat "system => Answer in one word." "Where is Toledo?" --temperature 0',
         ),
     ),

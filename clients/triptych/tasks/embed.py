@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -46,7 +47,7 @@ class EmbedResponse(Response[Embedding]):
     """Response of `embed`."""
 
 
-def npy(items: Sequence[Embedding]) -> bytes:
+def npy(items: Sequence[Embedding], images: Sequence[bytes | Path]) -> bytes:
     """The embeddings (items, D) as float32 in NumPy's file format."""
     import numpy as np  # here, so that other commands start without it
 

@@ -67,11 +67,11 @@ class ChatTemplate:
         except (jinja2.TemplateError, *_UNCOMPILED) as error:
             raise UnusableTemplate(_one_line(error)) from None
 
-    def render(self, messages: Sequence[Mapping[str, str]], longest: int) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], longest: int) -> str:
         """The conversation, up to where the model's answer begins.
 
         Args:
-            messages: Each with `role` and `content`.
+            messages: Each with `role` and `content`, a text or a list of parts.
             longest: Characters after which rendering ends.
 
         Raises:

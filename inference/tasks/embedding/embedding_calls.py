@@ -68,7 +68,7 @@ class EmbeddingCalls:
         """
         pixels = prepare_images(images, self.model, self.limits)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        return image_rows(pixels, part, Role.EMBEDDING, self.calls)
+        return image_rows(pixels, part, (Role.EMBEDDING,), self.calls)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,10 @@ from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import Pixels
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array
 from inference.tasks.shared.needs import Need
-from inference.tasks.shared.served_task import TaskConfig
+from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask, TaskConfig
 from triptych.task import IMAGES
 
 
@@ -23,8 +24,9 @@ class ImagePlaces(TaskConfig):
 
     place: str
     """What stands for an image in a request."""
-    around: str
-    """What the model reads before and behind each image, once between two in a row."""
+    around: str | None = None
+    """What the model reads before and behind each image, once between two in a row. None: a text is
+    read as it is written, with the special tokens of the tokenizer."""
     begin: str = ""
     """What the model reads first."""
 
@@ -37,6 +39,8 @@ class ImagePlaces(TaskConfig):
 
         Spaces beside an image are dropped, as `transformers` does with the parts of a prompt.
         """
+        if self.around is None:
+            return text
         first, *rest = (part.strip(" ") for part in text.split(self.place))
         written, is_behind_image = self.begin + first, False
         for part in rest:
@@ -44,12 +48,73 @@ class ImagePlaces(TaskConfig):
             is_behind_image = not part
         return written
 
+    def parts(self, text: str) -> list[dict[str, str]]:
+        """A message's content as templates of models with images take it.
+
+        Spaces beside an image are dropped.
+        """
+        first, *rest = (part.strip(" ") for part in text.split(self.place))
+        texts = [{"type": "text", "text": part} if part else None for part in (first, *rest)]
+        between = [part for each in texts[1:] for part in ({"type": "image"}, each)]
+        return [part for part in (texts[0], *between) if part is not None]
+
+    def encode(
+        self,
+        text: str,
+        field: str,
+        model: LoadedModel,
+        limits: TaskLimits,
+        *,
+        is_complete: bool = False,
+    ) -> list[int]:
+        """A text's ids, with as many of them for each image as the model reads.
+
+        Args:
+            field: The request's field that it comes from.
+            is_complete: Whether the text has all special tokens; none are added.
+
+        Raises:
+            TooLong: more than the gateway takes.
+        """
+        special = self.around is None and not is_complete
+        ids = model.encode(self.laid_out(text), field, limits, special=special)
+        images = model.manifest.images
+        return ids if images is None else images.expanded(ids)
+
 
 class WithImages(TaskConfig):
     """The section of a task whose prompts may hold images."""
 
     images: ImagePlaces | None = None
     """None for models whose prompts are text alone."""
+
+
+class PromptTask(ServedTask[AnyRequest, AnySection]):
+    """A task whose requests hold texts and, for some models, the images of places in them."""
+
+    def places(self, model: LoadedModel) -> ImagePlaces | None:
+        """How a model's prompts hold images; None where they hold none."""
+        found: ImagePlaces | None = getattr(self.section_of(model), IMAGES, None)
+        return found
+
+    def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:
+        """Images are for models whose prompts hold them."""
+        return not getattr(request, IMAGES, None) or self.places(model) is not None
+
+    def refusal(self, request: AnyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the models that take no images."""
+        names = ", ".join(model.name for model in models)
+        fields = " and ".join(self.declaration.item_fields)
+        return InvalidRequest(f"{fields} of {names} hold no images: leave images out", field=IMAGES)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Texts, and images where they hold them."""
+        return self.declaration.item_fields + ((IMAGES,) if self.places(model) else ())
+
+    def details(self, model: LoadedModel) -> Mapping[str, str]:
+        """What stands for an image in a text."""
+        places = self.places(model)
+        return {} if places is None else {"image_place": places.place}
 
 
 def _reads_images(manifest: Manifest) -> bool:
@@ -100,8 +165,11 @@ class PromptPixels:
         own = [images[start : start + size] for start, size in zip(starts, counts, strict=False)]
         return cls(images[:first], own)
 
-    def stacked(self, index: int, limits: TaskLimits) -> Array | None:
+    def stacked(self, index: int, limits: TaskLimits, field: str) -> Array | None:
         """(I, height, width, 3) of a prompt; None for one without images.
+
+        Args:
+            field: The request's field of the prompt.
 
         Raises:
             InvalidRequest: more images than a prompt may hold.
@@ -110,8 +178,8 @@ class PromptPixels:
         images = [*self.shared, *self.own[index]]
         if len(images) > limits.max_prompt_images:
             raise InvalidRequest(
-                f"prompts.{index} holds {len(images)} images with those of its examples, at most "
+                f"{field} holds {len(images)} images with those of its examples, at most "
                 f"{limits.max_prompt_images} are taken: leave some out",
-                field=f"prompts.{index}",
+                field=field,
             )
         return np.stack([unwrap(image) for image in images]) if images else None

@@ -21,7 +21,7 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
     if images is not None:
         inputs = {
             PIXELS: np.zeros((1, *model.image.shape), np.uint8),
-            PROMPT_IDS: np.array([images.token_id], dtype=np.int64),
+            PROMPT_IDS: np.array(images.expanded([images.token_id]), dtype=np.int64),
         }
     elif model.manifest.image is not None:
         inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}

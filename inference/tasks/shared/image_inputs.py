@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
-from inference.processing.image import Pixels, pixel_count, read_image
+from inference.processing.image import Pixels, PreparedImage, pixel_count, read_image
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from triptych import images as wire_images
 from triptych.task import IMAGES
 
-ImageInput = str | bytes | Pixels | ServingError
+ImageInput = str | bytes | PreparedImage | ServingError
 """Base64 or a data URI, a file's bytes, an image at the model's size, or why there is none."""
 
 
@@ -42,11 +40,24 @@ def prepare_images(
         InvalidRequest: too many images.
         ServingError: none could be read; the first one's error.
     """
+    prepared = prepare_sized_images(images, model, limits)
+    return tuple(one if isinstance(one, ServingError) else one.pixels for one in prepared)
+
+
+def prepare_sized_images(
+    images: Sequence[ImageInput], model: LoadedModel, limits: TaskLimits
+) -> tuple[PreparedImage | ServingError, ...]:
+    """Each image at the model's size with its own size, or why there is none.
+
+    Raises:
+        InvalidRequest: too many images.
+        ServingError: none could be read; the first one's error.
+    """
     limits.check_batch(len(images), IMAGES)
 
-    def prepared(index: int, image: ImageInput) -> Pixels:
+    def prepared(index: int, image: ImageInput) -> PreparedImage:
         try:
-            if isinstance(image, np.ndarray):
+            if isinstance(image, PreparedImage):
                 return image
             return read_image(_bytes(image), limits.image, model.image)
         except ServingError as error:
@@ -58,7 +69,7 @@ def prepare_images(
 
 def _read(image: ImageInput) -> ImageInput:
     try:
-        return image if isinstance(image, np.ndarray) else _bytes(image)
+        return image if isinstance(image, PreparedImage) else _bytes(image)
     except ServingError as error:
         return error
 

@@ -44,7 +44,10 @@ class Row:
 
 
 def image_rows(
-    images: Sequence[Pixels | ServingError], part: Part, returns: Role, calls: list[InferCall]
+    images: Sequence[Pixels | ServingError],
+    part: Part,
+    returns: tuple[Role, ...],
+    calls: list[InferCall],
 ) -> tuple[Row | ServingError, ...]:
     """Adds calls for the readable images to `calls`: each image's row, or its error."""
     readable = [image for image in images if not isinstance(image, ServingError)]
@@ -52,6 +55,6 @@ def image_rows(
     for start in range(0, len(readable), ROWS):
         batch = readable[start : start + ROWS]
         rows.extend(Row(len(calls), position) for position in range(len(batch)))
-        calls.append(InferCall.of(part, {Role.PIXELS: np.stack(batch)}, returns=(returns,)))
+        calls.append(InferCall.of(part, {Role.PIXELS: np.stack(batch)}, returns=returns))
     remaining = iter(rows)
     return tuple(image if isinstance(image, ServingError) else next(remaining) for image in images)

@@ -152,7 +152,8 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
     images = bundle.manifest.images
     if images is not None and bundle.manifest.image is not None:
         shape = (1, *bundle.manifest.image.shape)
-        return EngineRequest(rules, pixels=np.zeros(shape, np.uint8), prompt_ids=(images.token_id,))
+        prompt_ids = tuple(images.expanded([images.token_id]))
+        return EngineRequest(rules, pixels=np.zeros(shape, np.uint8), prompt_ids=prompt_ids)
     return EngineRequest(
         rules,
         source_ids=np.zeros(1, np.int64) if has_source else None,

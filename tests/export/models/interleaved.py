@@ -39,8 +39,14 @@ def prompt_images(pair: TwinPair) -> PromptImages | None:
 
 
 def planted(target: Tensor, images: PromptImages) -> Tensor:
-    """Tokens (3, T) with three images, two, and none in their rows, and an end token."""
+    """Tokens (3, T) with three images, two, and none in their rows, and an end token.
+
+    Of images that take several tokens, the first row begins with one and the second has one.
+    """
     target = target.masked_fill(target == images.token_id, 3)
+    if images.tokens > 1:
+        target[0, : images.tokens] = target[1, 1 : 1 + images.tokens] = images.token_id
+        return target
     for row, places in enumerate(_PLACES):
         target[row, list(places)] = images.token_id
     target[_END] = 2
@@ -58,6 +64,22 @@ def interleaved_inputs(
     """
     mask = image_mask([tokens.tolist()], len(pixels), images.token_id, end)
     return {"pixel_values": normalised(pixels, image)[None], "image_attention_mask": mask}
+
+
+def prompt_inputs(
+    pair: TwinPair, pixels: Tensor, tokens: Tensor, image: ImageSpec, images: PromptImages
+) -> dict[str, Any]:
+    """The images of one row as its reference takes them.
+
+    Args:
+        pixels: (I, height, width, 3) uint8, not fewer than the tokens have places.
+        tokens: (T,).
+    """
+    if images.tokens == 1:
+        end = pair.checkpoint.config["eos_token_id"]
+        return interleaved_inputs(pixels, tokens, image, images, end)
+    count = int((tokens == images.token_id).sum()) // images.tokens
+    return {"pixel_values": normalised(pixels[:count], image)} if count else {}
 
 
 def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int) -> Tensor:
@@ -80,9 +102,14 @@ def of_request(
     end: int,
 ) -> dict[str, Any]:
     """Inputs of one prompt; one without images has a black one that no token reads."""
+    tokens = torch.tensor(ids)
+    if images.tokens > 1:
+        if pixels is None:
+            return {"input_ids": tokens[None]}
+        values = normalised(torch.from_numpy(pixels), image)
+        return {"input_ids": tokens[None], "pixel_values": values}
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)
-    tokens = torch.tensor(ids)
     return {"input_ids": tokens[None]} | interleaved_inputs(
         torch.from_numpy(pixels), tokens, image, images, end
     )

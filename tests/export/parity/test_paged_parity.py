@@ -34,6 +34,7 @@ REFUSED = {
     "gemma2": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
     "idefics": "its prompts hold images",
+    "llava": "its prompts hold images",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""
 SERVED = [name for name in GENERATORS if name not in REFUSED]

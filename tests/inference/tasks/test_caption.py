@@ -3,6 +3,7 @@ import base64
 import numpy as np
 import pytest
 
+from inference.bundle.manifest import Limits, PromptImages
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk
@@ -12,7 +13,7 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
-from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import GenerateRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
@@ -181,3 +182,34 @@ def test_a_stream_says_that_it_took_the_place_of_beams(
     (last,) = streaming.end(0, finished(((red,),), (-1.0,), ("stop",)))
     assert [chunk.is_greedy for chunk in first] == [None]
     assert last.is_greedy is is_greedy
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted"),
+    [("what", "<s> user <image> <image> what ."), (None, "<s> user <image> <image> {} .")],
+)
+def test_a_model_of_instructions_answers_one(prompt: str | None, wanted: str) -> None:
+    tokenizer = WordTokenizer()
+    tokenizer.encode("<image>")
+    section = {
+        "images": {"place": "<image>"},
+        "layout": ("<s> user <image> ", " ."),
+        "is_complete": True,
+    }
+    described = manifest(
+        "caption",
+        section,
+        image=IMAGE,
+        images=PromptImages(positions=2, token_id=3, tokens=2),
+        limits=Limits(max_total_tokens=40),
+    )
+    loaded = served(described, tokenizer)
+    request = CaptionRequest(images=["file"], prompt=prompt)
+    made = TASK.prepare(request, [image_file("red")], loaded, LIMITS)
+    (call,) = made.calls
+    pieces = tokenizer.pieces(call.inputs["prompt_ids"].tolist())
+    assert " ".join(pieces) == wanted.format(INSTRUCTION)
+    assert call.inputs["pixels"].shape == (1, 4, 4, 3)
+    answer = tuple(tokenizer.encode("a picture", add_special_tokens=False))
+    (item,) = made.finish([finished((answer,), (-0.5,), ("stop",), 9)]).data
+    assert item.text == "a picture"  # without the instruction

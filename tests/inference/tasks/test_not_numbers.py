@@ -9,15 +9,16 @@ from pydantic import BaseModel
 
 from inference.bundle.manifest import Role
 from inference.errors import InternalError
-from inference.tasks import classify, embed, fill_mask, rerank, tag, zero_shot
+from inference.tasks import classify, detect, embed, fill_mask, rerank, tag, zero_shot
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import ServedTask
 from tests.inference import text_models
-from tests.inference.tiny_models import WordTokenizer, image_file, served, two_towers
+from tests.inference.tiny_models import WordTokenizer, detector, image_file, served, two_towers
 from triptych.tasks.classify import ClassifyRequest
+from triptych.tasks.detect import DetectRequest
 from triptych.tasks.embed import EmbedRequest
 from triptych.tasks.fill_mask import FillMaskRequest
 from triptych.tasks.rerank import RerankRequest
@@ -73,6 +74,12 @@ CASES = {
     "embed images": Case(embed.TASK, towers, EmbedRequest(images=PLACES), IMAGES),
     "zero-shot": Case(
         zero_shot.TASK, towers, ZeroShotRequest(images=PLACES, labels=["x", "y"]), IMAGES
+    ),
+    "detect": Case(
+        detect.TASK,
+        lambda: served(detector()),
+        DetectRequest(images=PLACES, labels=["x", "y"]),
+        IMAGES,
     ),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

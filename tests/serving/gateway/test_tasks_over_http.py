@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from inference.errors import Overloaded
-from tests.inference.tiny_models import image_file
+from tests.inference.tiny_models import detector, image_file, served
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.detect import DetectResponse
 from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.translate import TranslateResponse
 from triptych.tasks.zero_shot import ZeroShotResponse
@@ -87,6 +88,16 @@ async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
     gateway.inference.calls.clear()
     await gateway.http.post("/v1/zero-shot", json=body)
     assert [call.model for call in gateway.inference.calls] == ["tiny-zero-shot"]
+
+
+async def test_detection_over_json_and_multipart_agree(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([served(detector())])
+    over_json = await gateway.http.post("/v1/detect", json={"images": RED, "labels": ["a", "b"]})
+    files = [("images", ("a.png", image_file("red")))]
+    over_form = await gateway.http.post("/v1/detect", files=files, data={"labels": ["a", "b"]})
+    (item,) = DetectResponse.model_validate_json(over_json.content).data
+    assert (item.width, item.height, len(item.boxes or ())) == (6, 5, 2)
+    assert over_form.json() == over_json.json()
 
 
 async def test_errors_replace_bad_items(gateway: Gateway) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth, Role, Tensor
+from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
+
+_IMAGES = 8
+"""Encoded in one call, which bounds its memory."""
+_NO_TOKENS = np.zeros(0, np.int64)
 
 
 def write_initial(
@@ -44,21 +50,43 @@ def write_initial(
 def _write_images(
     sessions: OrtSessions, state: GroupState, prompts: Sequence[Prompt], first: int
 ) -> None:
-    """Writes HOLD states of prompts with images, those with equally many in one call."""
-    by_count: dict[int, list[int]] = {}
-    for index, prompt in enumerate(prompts):
-        by_count.setdefault(prompt.images, []).append(index)
-    for count, indices in by_count.items():
-        values = _encode(sessions, [prompts[index] for index in indices]) if count else {}
-        for arena in state.of(Growth.HOLD):
-            assert arena.state.admit_output is not None
-            for place, index in enumerate(indices):
-                slot = first + index
-                if count:
-                    read = values[arena.state.admit_output]
-                    arena.write(slot, sessions.device.entries(read, place, place + 1))
-                else:
-                    arena.clear(slot, slot + 1)
+    """Writes HOLD states of prompts with images; images that are not kept are encoded together.
+
+    What is kept is a copy of what was written.
+    """
+    images = [[] if prompt.pixels is None else list(prompt.pixels) for prompt in prompts]
+    keys = [[ImageStates.key(image) for image in each] for each in images]
+    pixels = dict(zip(chain(*keys), chain(*images), strict=True))
+    kept = {key: sessions.images.get(key) for key in pixels}
+    missing = [key for key, found in kept.items() if found is None]
+    encoded = _encode_images(sessions, state, [pixels[key] for key in missing])
+    states = kept | dict(zip(missing, encoded, strict=True))
+    arenas, spec = state.of(Growth.HOLD), sessions.manifest.images
+    assert spec is not None
+    for slot, held in enumerate(keys, first):
+        for arena in arenas:
+            arena.clear(slot, slot + 1)
+        for number, key in enumerate(held):
+            found, start = states[key], number * spec.positions
+            assert found is not None
+            for arena, value in zip(arenas, found, strict=True):
+                arena.write_positions(slot, start, value)
+            if kept[key] is None:
+                stop = start + spec.positions
+                copies = [arena.read_positions(slot, start, stop) for arena in arenas]
+                sessions.images.put(key, copies)
+
+
+def _encode_images(
+    sessions: OrtSessions, state: GroupState, images: Sequence[NDArray[np.uint8]]
+) -> Iterator[Sequence[DeviceTensor]]:
+    """The states of each image, (1, …), in the order of the arenas."""
+    for start in range(0, len(images), _IMAGES):
+        batch = images[start : start + _IMAGES]
+        values = _encode(sessions, [Prompt(_NO_TOKENS, pixels=image[None]) for image in batch])
+        named = [values[arena.state.admit_output or ""] for arena in state.of(Growth.HOLD)]
+        for place in range(len(batch)):
+            yield [sessions.device.entries(value, place, place + 1) for value in named]
 
 
 def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:

@@ -31,7 +31,7 @@ class OrtRunner:
     Args:
         bundle: A generator's bundle.
         threads: Intra-op threads of the sessions; where `step` is small there is one.
-        spare_bytes: Bound on released buffers kept for reuse.
+        spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
         device: Where states and logits live; by default the CPU.
 
     Raises:
@@ -91,7 +91,9 @@ class OrtRunner:
         return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
 
     def trim(self) -> None:
-        """Frees spare buffers; arenas that keep their addresses stay."""
+        """Frees spare buffers; arenas that keep their addresses stay, and states of images, because
+        the next turn of a conversation comes later than that.
+        """
         self._sessions.pool.clear()
         self._sessions.device.trim()
 

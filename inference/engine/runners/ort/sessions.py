@@ -16,6 +16,7 @@ from inference.engine.runners.cuda.graph_ids import GraphIds
 from inference.engine.runners.edits import HostLogits, Logits
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.greedy_graph import greedy_graph, small_step
+from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.logits_graphs import (
     CellEditor,
     Float32Cast,
@@ -35,10 +36,11 @@ class OrtSessions:
 
     Args:
         threads: Intra-op threads; where `step` is small there is one.
-        spare_bytes: Bound on released buffers kept for reuse.
+        spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
 
     Attributes:
         pool: Buffers of all arenas.
+        images: States of images of earlier prompts.
         step: The graph `step`.
         graph_ids: Of its captured runs.
         admit: The graph `admit`, if the bundle has one.
@@ -50,7 +52,9 @@ class OrtSessions:
     def __init__(self, bundle: Bundle, device: OrtDevice, threads: int, spare_bytes: int) -> None:
         self.manifest, self.device = bundle.manifest, device
         self.vocabulary_size, logits = _checked(bundle.manifest, device)
-        self.pool = BufferPool(device, spare_bytes)
+        kept = spare_bytes // 2 if bundle.manifest.images else 0
+        self.pool = BufferPool(device, spare_bytes - kept)
+        self.images = ImageStates(kept)
         self._bundle = bundle
         self._small_step = None
         if not device.keeps_addresses:  # where steps are captured, several in one save nothing
@@ -111,6 +115,7 @@ class OrtSessions:
     def close(self) -> None:
         """Frees sessions and buffers."""
         self.pool.clear()
+        self.images.clear()
         self._scratch.clear()
         self._idle.clear()
         del self.step, self.admit, self.topk, self._cast

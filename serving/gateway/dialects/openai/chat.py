@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from inference.errors import InvalidRequest, ModelNotChat
 from inference.tasks.caption import TASK as CAPTION
 from inference.tasks.chat import TASK
+from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import refused
@@ -101,14 +102,16 @@ class ChatDialect(OpenAIDialect):
         images = [image for message in body.messages for image in message.images]
         model = next((one for one in service.catalog.models if one.name == body.model), None)
         if model is not None and images and is_captioner(model):
-            message = caption_message(body)
+            caption = caption_message(body)
             return StreamableRequest(
-                CAPTION, message, self.path, images=images, includes_usage=usage
+                CAPTION, caption, self.path, images=images, includes_usage=usage
             )
         _check_model(model)
-        if images:
+        places = None if model is None else TASK.places(model)
+        if images and places is None:
             raise InvalidRequest(f"{body.model} reads no images", field="messages")
-        return StreamableRequest(task, _message(body), self.path, includes_usage=usage)
+        message = _message(body, places)
+        return StreamableRequest(task, message, self.path, images=images, includes_usage=usage)
 
     def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """A `chat.completion`."""
@@ -139,16 +142,21 @@ class ChatDialect(OpenAIDialect):
         return ChunkEvents(request, self.parameters)
 
 
-def _message(body: ChatCompletionRequest) -> ChatRequest:
+def _message(body: ChatCompletionRequest, places: ImagePlaces | None) -> ChatRequest:
     """The task's message.
+
+    Args:
+        places: How conversations hold images.
 
     Raises:
         InvalidRequest: fields that exclude each other.
     """
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", field="top_logprobs")
+    place = None if places is None else places.place
     return ChatRequest(
-        messages=[ChatMessage(role=one.role, content=one.text) for one in body.messages],
+        messages=[ChatMessage(role=one.role, content=one.written(place)) for one in body.messages],
+        images=[image for message in body.messages for image in message.images] or None,
         max_new_tokens=body.new_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         **_structure(body),

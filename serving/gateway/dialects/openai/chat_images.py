@@ -63,7 +63,7 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
     return CaptionRequest(
         model=name,
         images=first.images,
-        prompt=first.text or None,
+        prompt=first.written(None) or None,
         max_new_tokens=body.new_tokens,
         stream=body.stream,
         **given,

@@ -64,10 +64,20 @@ class CompletionMessage(Closed):
     role: Role
     content: Annotated[_Parts, BeforeValidator(_as_parts, json_schema_input_type=str | _Parts)]
 
-    @property
-    def text(self) -> str:
-        """The content's words as one text."""
-        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+    def written(self, place: str | None) -> str:
+        """The content as one text; words beside words are in lines of their own.
+
+        Args:
+            place: What stands for an image; None leaves images out.
+        """
+        shown = [part for part in self.content if isinstance(part, TextPart) or place is not None]
+        text = ""
+        for before, part in zip([None, *shown], shown, strict=False):
+            if isinstance(part, TextPart):
+                text += ("\n" if isinstance(before, TextPart) else "") + part.text
+            else:
+                text += place or ""
+        return text
 
     @property
     def images(self) -> list[str]:

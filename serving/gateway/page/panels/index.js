@@ -3,6 +3,7 @@
 import caption from "./caption.js";
 import chat from "./chat.js";
 import classify from "./classify.js";
+import detect from "./detect.js";
 import embed from "./embed.js";
 import fillMask from "./fill_mask.js";
 import generate from "./generate.js";
@@ -16,6 +17,7 @@ export const PANELS = [
   translate,
   caption,
   zeroShot,
+  detect,
   generate,
   chat,
   fillMask,

@@ -68,10 +68,10 @@ def _images(count: int) -> list[Pixels]:
 
 def test_images_fill_the_places_of_examples_and_then_of_prompts() -> None:
     pixels = PromptPixels.of(PLACES, "<image> a <image> b", ["<image>", "c", "d"], _images(3))
-    stacked = [pixels.stacked(index, LIMITS) for index in range(3)]
+    stacked = [pixels.stacked(index, LIMITS, f"prompts.{index}") for index in range(3)]
     numbers = [None if one is None else one[:, 0, 0, 0].tolist() for one in stacked]
     assert numbers == [[0, 1, 2], [0, 1], [0, 1]]
-    assert PromptPixels.of(PLACES, "", ["a"], []).stacked(0, LIMITS) is None
+    assert PromptPixels.of(PLACES, "", ["a"], []).stacked(0, LIMITS, "prompts.0") is None
 
 
 @pytest.mark.parametrize(("prompts", "count"), [(["<image>"], 0), (["a"], 1), (["<image>"] * 2, 3)])
@@ -84,15 +84,38 @@ def test_other_than_one_image_for_each_place_is_refused(prompts: list[str], coun
 def test_bad_image_fails_its_own_prompt_alone() -> None:
     images = [*_images(1), UnsupportedImage("damaged")]
     pixels = PromptPixels.of(PLACES, "", ["<image>", "<image>", "a"], images)
-    assert pixels.stacked(0, LIMITS) is not None
+    assert pixels.stacked(0, LIMITS, "prompts.0") is not None
     with pytest.raises(UnsupportedImage):
-        pixels.stacked(1, LIMITS)
-    assert pixels.stacked(2, LIMITS) is None
+        pixels.stacked(1, LIMITS, "prompts.1")
+    assert pixels.stacked(2, LIMITS, "prompts.2") is None
 
 
 def test_more_images_than_a_prompt_may_hold_are_refused() -> None:
     pixels = PromptPixels.of(PLACES, "<image>", ["<image>" * 3, "<image>"], _images(5))
     with pytest.raises(InvalidRequest, match="holds 4 images with those of its examples") as error:
-        pixels.stacked(0, LIMITS)
+        pixels.stacked(0, LIMITS, "prompts.0")
     assert error.value.field == "prompts.0"
-    assert pixels.stacked(1, LIMITS) is not None
+    assert pixels.stacked(1, LIMITS, "prompts.1") is not None
+
+
+def test_a_text_without_tokens_around_images_is_read_as_it_is_written() -> None:
+    places = ImagePlaces(place="<image>")
+    assert places.laid_out("a  <image> b") == "a  <image> b"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a b", ["a b"]),
+        ("a <image> b", ["a", None, "b"]),
+        ("<image><image> what?\n", [None, None, "what?\n"]),
+        ("", []),
+    ],
+)
+def test_parts_of_a_message_are_its_words_and_its_images(
+    text: str, parts: list[str | None]
+) -> None:
+    wanted = [
+        {"type": "image"} if part is None else {"type": "text", "text": part} for part in parts
+    ]
+    assert ImagePlaces(place="<image>").parts(text) == wanted

@@ -12,7 +12,7 @@ import pytest
 from inference.bundle.manifest import Limits
 from inference.errors import Overloaded
 from inference.tasks.shared.loaded_model import LoadedModel
-from tests.inference.tasks.test_chat import SECTION
+from tests.inference.tasks.test_chat import SECTION, seeing
 from tests.inference.tiny_models import IMAGE, image_file
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 
@@ -56,6 +56,21 @@ async def test_answer_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None
     assert done.usage is not None
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
     assert done.usage.prompt_tokens == 7
+
+
+async def test_image_urls_stand_in_the_conversation(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([seeing()])
+    image = {"type": "image_url", "image_url": {"url": RED}}
+    parts = [{"type": "text", "text": "a"}, image, {"type": "text", "text": "b"}, image]
+    async with connected(gateway) as client:
+        done = await client.chat.completions.create(
+            model="tiny-chat", messages=[{"role": "user", "content": parts}]
+        )
+    (call,) = gateway.inference.calls
+    assert call.inputs["pixels"].shape == (2, 4, 4, 3)
+    tokens = call.inputs["prompt_ids"].tolist()
+    assert [tokens.index(3), tokens.count(3), tokens[3:6], tokens[7:10]] == [3, 6, [3] * 3, [3] * 3]
+    assert done.choices[0].message.content
 
 
 async def test_several_answers_are_choices(client: openai.AsyncOpenAI) -> None:

@@ -1,0 +1,145 @@
+"""The engine's graphs of a language model whose tokens may stand for parts of images.
+
+An image is a fixed number of tokens of its own kind in the prompt, and each has a vector of the
+image in place of its embedding. `admit` computes the vectors, which are held: the source positions
+of a sequence are those of its images, one image after the other. `step` counts the image tokens of
+a row, a small state that each call replaces, and takes the next vectors; chunks, beams and greedy
+steps in one call need nothing further.
+
+Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L tokens of an
+image, S source positions (I · L of the sequence with the most images), D width, P cache positions.
+
+Decision D106.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Graphs, Lowering
+from export.decoder_graphs.source import held_state
+from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.layers.decoder import TransformerDecoder
+from export.layers.heads import Rows
+from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
+from inference.bundle.manifest import Tensor as Port
+
+_SEEN, _VECTORS = "image_tokens_seen", "image_vectors"
+
+
+class AdmitImageVectors(nn.Module):
+    """`admit`: the images of each sequence → the vectors of their tokens."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor]:
+        """(B, I, height, width, 3) uint8 → (B, S, D)."""
+        images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
+        vectors = self.encoder(images)  # (B·I, L, D)
+        return (vectors.reshape(pixels.shape[0], -1, vectors.shape[-1]),)
+
+
+class ImageTokenStep(nn.Module):
+    """`step`: the decoder as the engine calls it.
+
+    Args:
+        image_token: Stands for a part of an image.
+    """
+
+    def __init__(self, decoder: TransformerDecoder, image_token: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.image_token = image_token
+
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        total: Tensor,
+        last: Tensor,
+        source: Tensor,
+        seen: Tensor,
+        vectors: Tensor,
+        *states: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Logits (R, V) after each row's last token, the count of image tokens, then the caches.
+
+        Args:
+            source: (B,) int32, image tokens of each sequence's prompt.
+            seen: (R, 1) int64, image tokens of each row so far.
+            vectors: (B, S, D).
+            states: Caches, key before value.
+        """
+        rows = Rows(lengths, total, last)
+        positions = rows.positions(tokens.shape[1])
+        passed = seen + (tokens == self.image_token).long().cumsum(-1)  # (R, T)
+        x = self._replace(self.decoder.embed(tokens, positions), tokens, passed, source, vectors)
+        past = list(zip(states[::2], states[1::2], strict=True))
+        hidden, present = self.decoder.run_blocks(x, positions, rows, past)
+        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
+        final = hidden.gather(1, index).squeeze(1)  # (R, D)
+        after = passed.gather(1, last[:, None])
+        return self.decoder.logits(final), after, *(part for pair in present for part in pair)
+
+    def _replace(
+        self, x: Tensor, tokens: Tensor, passed: Tensor, source: Tensor, vectors: Tensor
+    ) -> Tensor:
+        """Embeddings (R, T, D) with the images' vectors in place of those of image tokens.
+
+        A token that stands for no part of a sequence's images is an ordinary one: a model may
+        generate it.
+
+        Args:
+            passed: (R, T) image tokens of each row, each new token included.
+        """
+        count, room = vectors.shape[0], vectors.shape[1]
+        number = passed.reshape(count, -1)  # (B, W·T), from 1
+        is_image = tokens.reshape(count, -1) == self.image_token
+        is_image = is_image & (number <= source.long()[:, None])
+        first = torch.arange(count, device=tokens.device)[:, None] * room
+        place = first + (number - 1).clamp(min=0, max=room - 1)
+        read = vectors.flatten(0, 1)[place.flatten()].reshape(x.shape)  # (R, T, D)
+        return torch.where(is_image.reshape(*tokens.shape, 1), read, x)
+
+
+def image_token_graphs(
+    encoder: nn.Module, decoder: TransformerDecoder, image: ImageSpec, images: PromptImages
+) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
+
+    Args:
+        encoder: Images (B, height, width, 3) → vectors (B, L, D).
+    """
+    width = decoder.heads.model_width
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *image.shape), role=Role.PIXELS)
+    vectors = Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)
+    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=(vectors,))
+    source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
+    before, after = (
+        Port(name=name, dtype="int64", shape=("R", 1), role=Role.STATE)
+        for name in (_SEEN, f"next_{_SEEN}")
+    )
+    logits = Port(
+        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
+    )
+    step = Graph(
+        file="step.onnx",
+        inputs=(*CONTROLS, source, before, vectors, *cache_ports(decoder, "past")),
+        outputs=(logits, after, *cache_ports(decoder, "present")),
+    )
+    lowerings = {
+        "admit": Lowering(AdmitImageVectors(encoder), admit),
+        "step": Lowering(ImageTokenStep(decoder, images.token_id), step),
+    }
+    seen = State(
+        name=_SEEN,
+        growth=Growth.REPLACE,
+        dtype="int64",
+        shape=("R", 1),
+        step_input=_SEEN,
+        step_output=f"next_{_SEEN}",
+    )
+    return Graphs(lowerings, (seen, held_state(vectors), *cache_states(decoder)))

@@ -1,0 +1,64 @@
+"""What `admit` computes of single images, kept for later prompts that hold the same ones.
+
+A conversation sends its pictures again with every turn, and many questions may be about one.
+
+Decision D106.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.state.device import DeviceTensor
+
+Key = bytes
+
+
+class ImageStates:
+    """HOLD states of images by their pixels; evicts the least recently used.
+
+    Args:
+        capacity_bytes: Bound on the bytes of all states; nothing larger is kept.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._held: OrderedDict[Key, Sequence[DeviceTensor]] = OrderedDict()
+        self.nbytes = 0
+
+    @staticmethod
+    def key(pixels: NDArray[np.uint8]) -> Key:
+        """Of one image, (height, width, 3)."""
+        return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=32).digest()
+
+    def get(self, key: Key) -> Sequence[DeviceTensor] | None:
+        """One tensor (1, …) for each HOLD state, in the manifest's order; None if not kept."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+        return found
+
+    def put(self, key: Key, states: Sequence[DeviceTensor]) -> None:
+        """Keeps the states of an image."""
+        size = _size(states)
+        if key in self._held or size > self._capacity:
+            return
+        self._held[key] = states
+        self.nbytes += size
+        while self.nbytes > self._capacity:
+            _, dropped = self._held.popitem(last=False)
+            self.nbytes -= _size(dropped)
+
+    def clear(self) -> None:
+        """Drops everything."""
+        self._held.clear()
+        self.nbytes = 0
+
+
+def _size(states: Sequence[DeviceTensor]) -> int:
+    return sum(each.nbytes for each in states)

@@ -1,0 +1,188 @@
+"""`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
+
+Decision D105.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.bundle.manifest import Manifest, Role
+from inference.errors import InvalidRequest, ServingError
+from inference.processing.image import PreparedImage
+from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
+from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.needs import TEXT_EMBEDDING, Need, part
+from inference.tasks.shared.rows import Row, image_rows
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
+from triptych.messages import Usage
+from triptych.tasks import detect as declared
+from triptych.tasks.detect import (
+    DEFAULT_THRESHOLD,
+    MAX_LABELS,
+    Box,
+    Detection,
+    DetectRequest,
+    DetectResponse,
+)
+
+_FOUND = (Role.BOXES, Role.REGIONS, Role.REGION_BIASES)
+_TOWERS = ((Role.PIXELS, Role.BOXES), (Role.TOKENS, Role.EMBEDDING))
+
+
+def _shows_all(manifest: Manifest) -> bool:
+    image = manifest.image
+    return image is not None and (image.resize, image.crop, image.centre) == ("exact", None, None)
+
+
+_WHOLE_IMAGE = Need("an image recipe that keeps the whole image", _shows_all)
+"""Parts of the graph's image are then parts of the request's."""
+
+
+class DetectSection(TaskConfig):
+    """The task needs no data of the model."""
+
+
+@dataclass(frozen=True)
+class SizedRow:
+    """Where an image's regions are, and its own size in pixels."""
+
+    row: Row
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class DetectPlan(Plan):
+    """Calls that embed the labels that are not cached, and the images."""
+
+    model: LoadedModel
+    labels: tuple[str, ...]
+    texts: EmbeddedTexts
+    images: tuple[SizedRow | ServingError, ...]
+    calls: tuple[InferCall, ...]
+    threshold: float
+    top_k: int | None = None
+
+    def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
+        """The boxes of each image; new text embeddings enter the cache.
+
+        Raises:
+            ServingError: a label could not be embedded, or no image; the first one's error.
+        """
+        texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
+        labels = np.stack([texts[label].vector for label in self.labels])
+
+        def detected(index: int, image: SizedRow | ServingError) -> Detection:
+            known = unwrap(image)
+            boxes, regions, biases = (known.row.read(outcomes, role) for role in _FOUND)
+            corners = _corners(boxes, known.width, known.height)
+            found = self._best(regions @ labels.T + biases[:, None], corners)
+            return Detection(index=index, boxes=found, width=known.width, height=known.height)
+
+        results = attempt_each(self.images, detected)
+        return DetectResponse(
+            model=self.model.name,
+            data=in_place(results, Detection),
+            usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
+        )
+
+    def _best(self, logits: Array, corners: npt.NDArray[np.float64]) -> list[Box]:
+        """Of each region its best label, if it reaches the threshold; best regions first.
+
+        Args:
+            logits: (N, labels).
+            corners: (N, 4), in pixels.
+        """
+        scores = np.exp(-np.logaddexp(0.0, -logits.max(axis=1).astype(np.float64)))  # sigmoid
+        labels = logits.argmax(axis=1)
+        order = np.argsort(-scores, kind="stable")
+        return [
+            Box(
+                label=self.labels[labels[region]],
+                score=float(scores[region]),
+                **dict(zip(_SIDES, map(float, corners[region]), strict=True)),
+            )
+            for region in order[scores[order] >= self.threshold][: self.top_k]
+        ]
+
+
+_SIDES = ("x_min", "y_min", "x_max", "y_max")
+
+
+def _corners(boxes: Array, width: int, height: int) -> npt.NDArray[np.float64]:
+    """Boxes as corners in pixels, cut at the image's edges.
+
+    Args:
+        boxes: (N, 4): centre (x, y), width and height, in parts of the image.
+    """
+    centre, half = boxes[:, :2].astype(np.float64), boxes[:, 2:] / 2
+    corners = np.concatenate([centre - half, centre + half], axis=1)
+    return np.asarray(corners.clip(0, 1) * [width, height, width, height])
+
+
+class Detect(ServedTask[DetectRequest, DetectSection]):
+    """Detection of things in images by labels given as text."""
+
+    declaration = declared.TASK
+    section = DetectSection
+    needs = (part(takes=Role.PIXELS, returns=Role.BOXES), TEXT_EMBEDDING, _WHOLE_IMAGE)
+
+    def prepare(
+        self,
+        request: DetectRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> DetectPlan:
+        """Calls for labels that are not cached, and for the images.
+
+        Raises:
+            InvalidRequest: too many images, or an empty label.
+            TooLong: a label is longer than the model takes.
+            ServingError: no image can be read; the first one's error.
+        """
+        embedding = EmbeddingCalls(model, limits)
+        for index, label in enumerate(request.labels):
+            if not label.strip():
+                raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+            embedding.add_text(label, f"labels.{index}")
+        texts = embedding.batch_texts()
+        sized = prepare_sized_images(images, model, limits)
+        detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
+        pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
+        rows = image_rows(pixels, detector, _FOUND, embedding.calls)
+
+        def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
+            return SizedRow(unwrap(rows[index]), *unwrap(image).size)
+
+        return DetectPlan(
+            model,
+            tuple(request.labels),
+            texts,
+            attempt_each(sized, placed),
+            tuple(embedding.calls),
+            DEFAULT_THRESHOLD if request.threshold is None else request.threshold,
+            request.top_k,
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each tower."""
+        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in _TOWERS)
+        return [call for call in found if call is not None]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Labels."""
+        return {"max_labels": MAX_LABELS}
+
+
+TASK = Detect()

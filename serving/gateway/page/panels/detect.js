@@ -1,0 +1,94 @@
+/** `detect`: boxes over pictures, for labels that the user writes. */
+
+import { pictureImage } from "../components/attention_picture.js";
+import { bars } from "../components/bars.js";
+import { numberField } from "../components/fields.js";
+import { pictureField } from "../components/picture_input.js";
+import { InputError, itemProblem } from "../components/problem.js";
+import { rowsField } from "../components/rows.js";
+import { el } from "../dom.js";
+
+const TWO_THINGS = 1;
+const EXAMPLES = [
+  { label: "A ring and a star", picture: TWO_THINGS, labels: ["a ring", "a star"] },
+  { label: "By colour", picture: TWO_THINGS, labels: ["something white", "something cyan"] },
+];
+const SIDES = ["x_min", "y_min", "x_max", "y_max"];
+
+function create() {
+  const pictures = pictureField({ example: TWO_THINGS });
+  const labels = rowsField("Labels", {
+    columns: ["label"],
+    field: "labels",
+    noun: "label",
+    least: 1,
+    value: EXAMPLES[0].labels.map((text) => [text]),
+  });
+  const threshold = numberField("Least score", { field: "threshold", min: 0, max: 1, step: 0.05, placeholder: "0.1" });
+
+  return {
+    fields: [pictures.element, labels.element, threshold.element],
+    examples: EXAMPLES.map((example) => ({
+      label: example.label,
+      async apply() {
+        labels.value = example.labels.map((text) => [text]);
+        await pictures.choose(example.picture);
+      },
+    })),
+    ready: pictures.ready,
+    request() {
+      const images = pictures.value;
+      const texts = labels.value.map(([text]) => text);
+      if (!images.length) throw new InputError("choose a picture", "images");
+      if (!texts.length) throw new InputError("write the labels to look for", "labels");
+      return { images, body: { labels: texts, threshold: threshold.value } };
+    },
+    show: (data, { images }) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
+    summary: (data) => data.map(({ boxes }) => (boxes ? `${boxes.length} found` : "no result")).join(". "),
+  };
+}
+
+function view(item, picture) {
+  if (item.error) return el("article", { class: "classified" }, pictureImage(picture), itemProblem(item.error));
+  const listed = item.boxes.map((box) => ({
+    label: box.label,
+    score: box.score,
+    note: SIDES.map((side) => box[side].toFixed(0)).join(" "),
+  }));
+  const outlines = item.boxes.map((box) => outline(box, item));
+  const list = listed.length ? bars(listed) : el("p", {}, "Nothing reached the threshold.");
+  [...list.querySelectorAll("li")].forEach((row, rank) => connect(row, outlines[rank]));
+  return el(
+    "article", { class: "classified" },
+    el("div", { class: "boxed" }, pictureImage(picture), ...outlines.toReversed()), list,
+  );
+}
+
+/** A frame in parts of the picture, whatever the size at which it is shown. */
+function outline(box, { width, height }) {
+  const frame = el("span", { class: "box", title: box.label, "aria-hidden": "true" });
+  const parts = {
+    left: box.x_min / width,
+    top: box.y_min / height,
+    width: (box.x_max - box.x_min) / width,
+    height: (box.y_max - box.y_min) / height,
+  };
+  for (const [side, part] of Object.entries(parts)) frame.style.setProperty(side, `${100 * part}%`);
+  return frame;
+}
+
+/** Pointing at a row of the list lights up its frame. */
+function connect(row, frame) {
+  row.addEventListener("pointerenter", () => frame.classList.add("lit"));
+  row.addEventListener("pointerleave", () => frame.classList.remove("lit"));
+}
+
+export default {
+  task: "detect",
+  title: "Detect",
+  lead: "Where the things of your labels are in a picture; no class was trained.",
+  action: "Detect",
+  code: { input: "images", result: "item.boxes" },
+  create,
+};

@@ -1,0 +1,56 @@
+"""The detect panel, with a small random OWL-ViT of `transformers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stack, running
+from tests.e2e.page.conftest import OpenPage
+from tests.e2e.pictured import REPOSITORY, export_pictured
+from triptych import Client
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+PICTURE = Path(__file__).parents[3] / "examples" / "demo" / "pictures" / "scene-2.png"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("boxes")
+    export_pictured(folder)
+    with running(folder / REPOSITORY, folder) as stack:
+        yield stack
+
+
+def test_boxes_lie_over_the_picture_and_light_up(open_page: OpenPage, served: Stack) -> None:
+    screen = open_page("detect", url=served.url)
+    screen.panel.locator(".chosen img").first.wait_for()
+    screen.field("Least score").fill("0")
+    screen.run()
+    with Client(served.url) as client:
+        (item,) = client.detect(PICTURE, labels=["a ring", "a star"], threshold=0.0).data
+    assert item.boxes
+    assert item.width
+    rows, frames = screen.answer.locator(".bars li"), screen.answer.locator(".box")
+    assert frames.count() == rows.count() == len(item.boxes)
+    best = frames.last  # the best one is on top
+    left = float(best.evaluate("e => e.style.left").removesuffix("%"))
+    assert left == pytest.approx(100 * item.boxes[0].x_min / item.width, abs=0.01)
+    shown, picture = best.bounding_box(), screen.answer.locator(".boxed img").bounding_box()
+    wanted = (item.boxes[0].x_max - item.boxes[0].x_min) / item.width * picture["width"]
+    assert shown["width"] == pytest.approx(wanted, abs=1)
+    rows.first.hover()
+    assert "lit" in str(best.get_attribute("class"))
+    rows.nth(1).hover()
+    assert "lit" not in str(best.get_attribute("class"))
+
+
+def test_a_picture_without_boxes_says_so(open_page: OpenPage, served: Stack) -> None:
+    screen = open_page("detect", url=served.url)
+    screen.panel.locator(".chosen img").first.wait_for()
+    screen.field("Least score").fill("1")
+    screen.run()
+    assert "Nothing reached" in screen.answer.inner_text()

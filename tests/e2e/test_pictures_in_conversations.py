@@ -1,0 +1,172 @@
+"""LLaVA and OWL-ViT behind HTTP against the processors and the models of `transformers`.
+
+The checkpoints are the tests' twins, with tokenizers, templates and image recipes as such folders
+have them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    CLIPImageProcessorPil,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    OwlViTForObjectDetection,
+    OwlViTImageProcessorPil,
+    PreTrainedTokenizerFast,
+)
+
+from tests.e2e.conftest import Stack, running
+from tests.e2e.interleaved import random_pictures
+from tests.e2e.pictured import REPOSITORY, TEMPLATE, export_pictured
+from triptych import Client, GrpcClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+NEW_TOKENS = 8
+LABELS = ["w5 w9", "w7"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both checkpoints, exported."""
+    made = tmp_path_factory.mktemp("pictures")
+    export_pictured(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path) -> Iterator[Stack]:
+    with running(folder / REPOSITORY, folder) as started:
+        yield started
+
+
+def _llava(folder: Path, messages: list[dict[str, Any]], pictures: list[bytes]) -> str:
+    """The answer of `transformers`, prepared by its own processor."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "llava")
+    recipe = CLIPImageProcessorPil.from_pretrained(folder / "llava")
+    processor = LlavaProcessor(
+        recipe,
+        tokenizer,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        chat_template=TEMPLATE,
+        num_additional_image_tokens=1,
+    )
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    images = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    inputs = processor(text=text, images=images or None, return_tensors="pt")
+    model = LlavaForConditionalGeneration.from_pretrained(folder / "llava").eval()
+    with torch.no_grad():
+        tokens = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
+    behind = tokens[0, inputs["input_ids"].shape[1] :]
+    answer: str = tokenizer.decode(behind, skip_special_tokens=True)
+    return answer
+
+
+def _url(picture: bytes) -> dict[str, Any]:
+    data = base64.b64encode(picture).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_a_conversation_with_pictures_is_answered_as_transformers_does(
+    folder: Path, stack: Stack
+) -> None:
+    first, second = random_pictures(2)
+    image = {"type": "image"}
+
+    def conversation(*pictures: dict[str, Any]) -> list[dict[str, Any]]:
+        one, two = pictures
+        return [
+            {"role": "user", "content": [one, {"type": "text", "text": "w9 w12"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "w20"}]},
+            {"role": "user", "content": [two, {"type": "text", "text": "w31"}]},
+        ]
+
+    wanted = _llava(folder, conversation(image, image), [first, second])
+    swapped = _llava(folder, conversation(image, image), [second, first])
+    assert wanted != swapped  # the pictures decide
+    with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none") as client:
+        given = {"model": "llava", "temperature": 0, "max_tokens": NEW_TOKENS}
+        messages: Any = conversation(_url(first), _url(second))
+        whole = client.chat.completions.create(messages=messages, **given)
+        stream = client.chat.completions.create(messages=messages, stream=True, **given)
+        parts = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+    assert whole.choices[0].message.content == wanted
+    assert "".join(parts) == wanted
+
+
+def test_native_clients_write_places_of_images(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    text = {"type": "text", "text": "w9 w12"}
+    given: Any = {"model": "llava", "temperature": 0, "max_new_tokens": NEW_TOKENS}
+    seen = _llava(folder, [{"role": "user", "content": [{"type": "image"}, text]}], [picture])
+    told = _llava(folder, [{"role": "user", "content": [text]}], [])
+    assert seen != told
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        for each in (client, grpc):
+            message = [{"role": "user", "content": "<image> w9 w12"}]
+            assert each.chat(message, images=[picture], **given).data[0].text == seen
+            message = [{"role": "user", "content": "w9 w12"}]
+            assert each.chat(message, **given).data[0].text == told
+
+
+def test_a_caption_answers_the_instruction(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    content = [{"type": "image"}, {"type": "text", "text": "w9 w12"}]
+    wanted = _llava(folder, [{"role": "user", "content": content}], [picture])
+    with Client(stack.url) as client:
+        caption = client.caption(
+            picture, model="llava", prompt="w9 w12", max_new_tokens=NEW_TOKENS
+        ).data[0]
+        continued = client.generate(
+            "USER <image> w9 w12 ASSISTANT",
+            images=[picture],
+            model="llava",
+            temperature=0,
+            max_new_tokens=NEW_TOKENS,
+        ).data[0]
+    assert caption.text == wanted
+    assert (continued.text or "").strip() == wanted
+
+
+def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "owlvit")
+    recipe = OwlViTImageProcessorPil.from_pretrained(folder / "owlvit")
+    model = OwlViTForObjectDetection.from_pretrained(folder / "owlvit").eval()
+    opened = Image.open(io.BytesIO(picture))
+    texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
+    with torch.no_grad():
+        output = model(
+            input_ids=texts["input_ids"],
+            attention_mask=texts["attention_mask"],
+            **recipe(opened, return_tensors="pt"),
+        )
+    scores = output.logits.max(dim=-1).values.sigmoid().sort(descending=True).values[0]
+    threshold = float(scores[len(scores) // 2 - 1 :][:2].mean())  # half of the regions reach it
+    (wanted,) = recipe.post_process_object_detection(
+        output, threshold=threshold, target_sizes=[(opened.height, opened.width)]
+    )
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        (item,) = client.detect(picture, labels=LABELS, threshold=threshold).data
+        (over_grpc,) = grpc.detect(picture, labels=LABELS, threshold=threshold).data
+    assert over_grpc.model_dump() == item.model_dump()
+    assert item.boxes
+    assert len(item.boxes) == len(wanted["scores"])
+    order = wanted["scores"].argsort(descending=True).tolist()
+    limits = torch.tensor([opened.width, opened.height] * 2)
+    for box, place in zip(item.boxes, order, strict=True):
+        assert box.label == LABELS[wanted["labels"][place]]
+        assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
+        corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
+        assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)

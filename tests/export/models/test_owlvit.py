@@ -1,0 +1,48 @@
+"""The scores of OWL-ViT, which are in no graph, and what its network lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from export.parity.judge import TOLERANCE
+from export.registry import architecture
+from inference.bundle.manifest import Role
+from inference.errors import CheckpointError
+from tests.export.conftest import Twins
+from tests.export.oracle import difference, normalised, random_inputs
+
+
+@pytest.mark.parametrize("config", architecture("owlvit").twin.configs)
+def test_logits_of_regions_and_texts_are_those_of_transformers(config: str, twins: Twins) -> None:
+    twin = twins("owlvit", config)
+    graphs = twin.graphs()
+    inputs = random_inputs(twin, graphs)
+    texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
+    pixels, image = inputs.by_role[Role.PIXELS][:1], twin.prepared.image
+    assert image is not None
+    inside = torch.arange(texts.shape[1])[None] < lengths[:, None]
+    with torch.no_grad():
+        want = twin.reference(
+            torch.where(inside, texts, 0), normalised(pixels, image), attention_mask=inside.long()
+        )
+        boxes, regions, biases = graphs.lowerings["image"].module(pixels)
+        labels = graphs.lowerings["text"].module(texts, lengths)
+    assert difference(want.logits, regions @ labels.T + biases[..., None]) < TOLERANCE
+    assert difference(want.pred_boxes, boxes) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architectures": ["OwlViTModel"]}, "OwlViTModel is not supported"),
+        ({"projection_dim": 20}, "hidden_size must be projection_dim = 20"),
+        ({"vision_config": {"num_channels": 1}}, "num_channels"),
+    ],
+)
+def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    declared = architecture("owlvit")
+    with pytest.raises(CheckpointError, match=message):
+        declared.read_config({**declared.twin.configs["plain"], **change})

@@ -1,0 +1,124 @@
+"""`detect` over a model with two regions, whose boxes and scores the test decides."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from inference.bundle.manifest import Role
+from inference.errors import BundleError, InvalidRequest, ServingError, UnsupportedImage
+from inference.tasks import TASKS
+from inference.tasks.detect import TASK, DetectPlan
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.model_calls import InferCall, Outputs
+from inference.tasks.shared.served_task import sections_of
+from tests.inference.tiny_models import detector, image_file, served
+from triptych.errors import TriptychError
+from triptych.tasks.detect import Box, Detection, DetectRequest, picture
+
+LIMITS = TaskLimits(max_client_batch_size=4)
+BOXES = np.array([[0.5, 0.4, 0.5, 0.4], [0.9, 0.5, 0.6, 2.0]], np.float32)
+REGIONS = np.array([[1.0, 0.0, 0.0], [0.0, 3.0, 0.0]], np.float32)
+BIASES = np.array([0.5, -1.0], np.float32)
+
+
+def plan(images: list[bytes | ServingError], labels: list[str], **fields: object) -> DetectPlan:
+    request = DetectRequest(images=["beside"] * len(images), labels=labels, **fields)
+    return TASK.prepare(request, images, served(detector()), LIMITS)
+
+
+def run(call: InferCall) -> Outputs:
+    """Each image has both regions; a label's vector is the axis of its place."""
+    rows = len(next(iter(call.inputs.values())))
+    if "pixels" in call.inputs:
+        found = {Role.BOXES: BOXES, Role.REGIONS: REGIONS, Role.REGION_BIASES: BIASES}
+        return {role: np.repeat(value[None], rows, axis=0) for role, value in found.items()}
+    return {Role.EMBEDDING: np.eye(3, dtype=np.float32)[:rows]}
+
+
+def detect(images: list[bytes | ServingError], labels: list[str], **fields: object):
+    made = plan(images, labels, **fields)
+    return made.finish([run(call) for call in made.calls]).data
+
+
+def test_boxes_are_in_pixels_of_the_image_and_end_at_its_edges() -> None:
+    (item,) = detect([image_file("red")], ["a", "b"])  # of 6 x 5 pixels, at 4 x 4 in the model
+    assert (item.width, item.height) == (6, 5)
+    second, first = item.boxes
+    assert (first.x_min, first.y_min, first.x_max, first.y_max) == pytest.approx(
+        (1.5, 1.0, 4.5, 3.0)
+    )
+    assert (second.x_min, second.y_min, second.x_max, second.y_max) == pytest.approx(
+        (3.6, 0.0, 6.0, 5.0)
+    )
+
+
+def test_a_region_has_its_best_label_and_the_sigmoid_of_its_logit() -> None:
+    (item,) = detect([image_file("red")], ["a", "b"])
+    logits = {"b": 3.0 - 1.0, "a": 1.0 + 0.5}
+    assert [box.label for box in item.boxes] == ["b", "a"]
+    for box in item.boxes:
+        assert box.score == pytest.approx(1 / (1 + np.exp(-logits[box.label])), rel=1e-6)
+
+
+def test_threshold_and_top_k_leave_boxes_out() -> None:
+    image = [image_file("red")]
+    assert [box.label for box in detect(image, ["a", "b"], threshold=0.85)[0].boxes] == ["b"]
+    assert [box.label for box in detect(image, ["a", "b"], top_k=1)[0].boxes] == ["b"]
+    assert detect(image, ["a", "b"], threshold=1.0)[0].boxes == []
+    low = detect(image, ["c"], threshold=0.0)[0].boxes  # 0.5 and -1 are logits of no label
+    assert len(low) == 2
+
+
+def test_a_turned_photo_has_the_boxes_of_the_upright_one() -> None:
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    Image.new("RGB", (30, 20)).save(file, "JPEG", exif=exif)
+    (item,) = detect([file.getvalue()], ["a"])
+    assert (item.width, item.height) == (20, 30)
+
+
+def test_an_image_that_cannot_be_read_is_that_items_error() -> None:
+    first, second = detect([UnsupportedImage("no image"), image_file("red")], ["a"])
+    assert first.error is not None
+    assert first.error.field == "images.0"
+    assert second.boxes
+
+
+def test_an_empty_label_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match=r"labels\.1 is empty"):
+        plan([image_file("red")], ["a", " "])
+
+
+def test_a_recipe_that_cuts_the_image_is_refused() -> None:
+    cut = detector()
+    assert cut.image is not None
+    cut = cut.model_copy(update={"image": cut.image.model_copy(update={"crop": (3, 3)})})
+    with pytest.raises(BundleError, match="detect needs an image recipe that keeps the whole"):
+        sections_of(cut, TASKS)
+
+
+def _drawn(box: Box) -> np.ndarray:
+    item = Detection(index=0, boxes=[box], width=120, height=100)
+    file = io.BytesIO()
+    Image.new("RGB", (120, 100), "white").save(file, "PNG")
+    return np.asarray(Image.open(io.BytesIO(picture([item], [file.getvalue()]))))
+
+
+def test_picture_has_the_boxes_edges_and_leaves_the_rest() -> None:
+    pixels = _drawn(Box(label="a", score=0.5, x_min=10, y_min=40, x_max=100, y_max=90))
+    is_white = (pixels == 255).all(axis=-1)
+    assert pixels.shape == (100, 120, 3)
+    assert not is_white[70, 10]
+    assert not is_white[90, 50:90].any()
+    assert is_white[:39].all()
+    assert is_white[70, 20:90].all()
+
+
+def test_one_picture_for_several_images_is_refused() -> None:
+    items = [Detection(index=place, boxes=[]) for place in range(2)]
+    with pytest.raises(TriptychError, match="of one image, not of 2"):
+        picture(items, [b"", b""])
