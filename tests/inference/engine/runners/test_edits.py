@@ -183,4 +183,5 @@ def test_given_tokens_have_the_log_probabilities_of_their_edited_row(
     of_token = dict(zip(whole.ids[1], whole.log_probs[1].tolist(), strict=True))
     wanted = [of_token.get(token, -np.inf) for token in asked]
     assert list(found.given) == [1]
-    assert found.given[1].tolist() == pytest.approx(wanted, abs=2e-5)
+    # Two units in the last place of float32 where a score is large.
+    assert found.given[1].tolist() == pytest.approx(wanted, rel=2.4e-7, abs=2e-5)
