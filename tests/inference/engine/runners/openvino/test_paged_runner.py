@@ -33,6 +33,7 @@ from tests.inference.engine.runners.ort.test_runner import (
 from tests.inference.engine.runners.ort.test_runner import (
     request as source_request,
 )
+from tests.inference.engine.staggered import company, run_staggered
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -89,17 +90,7 @@ def run(
     core: EngineCore, asked: Sequence[EngineRequest], turns: Sequence[int] = ()
 ) -> list[list[Event]]:
     """All events of each request; each is queued at its turn, or all at once."""
-    outcomes: list[list[Event]] = [[] for _ in asked]
-    due = dict(enumerate(turns or [0] * len(asked)))
-    turn = 0
-    while due or not core.is_idle:
-        for index in [index for index, when in due.items() if when <= turn]:
-            del due[index]
-            core.add(SequenceState(asked[index], outcomes[index].append))
-        core.step()
-        turn += 1
-        assert turn < 5000, "sequences wait for ever"
-    return outcomes
+    return run_staggered(core, asked, turns or [0] * len(asked))
 
 
 def assert_follows(found: list[Finished], asked: Sequence[EngineRequest], logits: Logits) -> None:
@@ -118,15 +109,6 @@ def assert_follows(found: list[Finished], asked: Sequence[EngineRequest], logits
                 rules = each.rules.model_copy(update={**given, **single})
                 [again] = decode(reference, [replace(each, rules=rules)])
                 assert mine.score == pytest.approx(again.hypotheses[0].score, rel=1e-4, abs=1e-5)
-
-
-company = st.lists(
-    st.tuples(
-        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
-    ),
-    min_size=1,
-    max_size=6,
-)
 
 
 @given(company=company)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import plain_request
@@ -26,7 +25,7 @@ from inference.errors import BundleError
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner
-from tests.inference.engine.staggered import run_staggered
+from tests.inference.engine.staggered import company, run_staggered
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -114,15 +113,6 @@ def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
         assert tokens == [hypothesis.token_ids for hypothesis in other.hypotheses]
         scores = [hypothesis.score for hypothesis in other.hypotheses]
         assert [h.score for h in one.hypotheses] == pytest.approx(scores, rel=1e-4, abs=1e-5)
-
-
-company = st.lists(
-    st.tuples(
-        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
-    ),
-    min_size=1,
-    max_size=6,
-)
 
 
 @given(company=company)
