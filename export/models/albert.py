@@ -102,13 +102,7 @@ class Encoder(TextEncoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    return with_heads(
-        Encoder(config),
-        config.head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation=config.activation,
-        classifier_activation="tanh",
-    )
+    return with_heads(Encoder(config), config, "tanh")
 
 
 # ----------------------------------------------------------------------------------------- names

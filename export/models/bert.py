@@ -134,13 +134,7 @@ def make_block(config: Config) -> EncoderBlock:
 
 def build(config: Config) -> TextModel:
     """The encoder with its head; classes are read from the first token through the "pooler"."""
-    return with_heads(
-        Encoder(config),
-        config.head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation=config.activation,
-        classifier_activation="tanh",
-    )
+    return with_heads(Encoder(config), config, "tanh")
 
 
 # ----------------------------------------------------------------------------------------- names

@@ -243,13 +243,7 @@ class Encoder(TextEncoder):
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
     head = replace(config.head, is_tied=config.head.is_tied or not config.has_legacy_head)
-    return with_heads(
-        Encoder(config),
-        head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation=config.activation,
-        classifier_activation=config.pooler_activation,
-    )
+    return with_heads(Encoder(config), replace(config, head=head), config.pooler_activation)
 
 
 # ----------------------------------------------------------------------------------------- names

@@ -49,13 +49,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    return with_heads(
-        Encoder(config),
-        config.head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation=config.activation,
-        classifier_activation="relu",
-    )
+    return with_heads(Encoder(config), config, "relu")
 
 
 # ----------------------------------------------------------------------------------------- names

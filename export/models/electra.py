@@ -71,13 +71,7 @@ class Encoder(bert.Encoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with its head; hidden layers of heads have a GELU, whatever the layers have."""
-    return with_heads(
-        Encoder(config),
-        config.head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation="gelu",
-        classifier_activation="gelu",
-    )
+    return with_heads(Encoder(config), config, "gelu", masked_activation="gelu")
 
 
 # ----------------------------------------------------------------------------------------- names

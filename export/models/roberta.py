@@ -85,13 +85,7 @@ def build(config: Config) -> TextModel:
 
 def add_heads(encoder: bert.Encoder, config: bert.Config) -> TextModel:
     """Heads whose hidden layers have a GELU (masked words) and a tanh (classes)."""
-    return with_heads(
-        encoder,
-        config.head,
-        norm_epsilon=config.norm_epsilon,
-        masked_activation="gelu",
-        classifier_activation="tanh",
-    )
+    return with_heads(encoder, config, "tanh", masked_activation="gelu")
 
 
 # ----------------------------------------------------------------------------------------- names

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -150,24 +150,42 @@ class TextModel(nn.Module):
             self.pooling = Pooling()
 
 
+class EncoderConfig(Protocol):
+    """What BERT's heads read of a family's configuration."""
+
+    @property
+    def head(self) -> HeadConfig:
+        """The head, with its labels."""
+
+    @property
+    def norm_epsilon(self) -> float:
+        """Of the norm in the head for masked words, too."""
+
+    @property
+    def activation(self) -> str:
+        """Of the encoder's layers."""
+
+
 def with_heads(
     encoder: TextEncoder,
-    head: HeadConfig,
-    *,
-    norm_epsilon: float,
-    masked_activation: str,
+    config: EncoderConfig,
     classifier_activation: str,
+    masked_activation: str | None = None,
 ) -> TextModel:
     """An encoder with BERT's heads, whose hidden layers differ by family in their activation.
 
     Args:
-        norm_epsilon: Of the norm in the head for masked words.
+        masked_activation: Of the head for masked words; by default that of the encoder's layers.
     """
     return TextModel(
         encoder,
-        head,
+        config.head,
         masked=lambda: MaskedTokens(
-            encoder.tokens, encoder.width, masked_activation, norm_epsilon, is_tied=head.is_tied
+            encoder.tokens,
+            encoder.width,
+            masked_activation or config.activation,
+            config.norm_epsilon,
+            is_tied=config.head.is_tied,
         ),
         classifier=lambda classes: SequenceClassifier(
             encoder.width, classes, classifier_activation
