@@ -173,15 +173,17 @@ def interleaved(shared: Path) -> Path:
     return made_once(shared / "interleaved", export_interleaved)
 
 
+def client_over(protocol: str, stack: Stack) -> Client | GrpcClient:
+    """A client over "http" or "grpc"."""
+    if protocol == "http":
+        return Client(stack.url, timeout=60)
+    return GrpcClient(stack.grpc_address, timeout=60)
+
+
 @pytest.fixture(params=["http", "grpc"])
 def tiny_client(request: pytest.FixtureRequest, tiny_stack: Stack) -> Iterator[Client | GrpcClient]:
     """A client of `tiny_stack` over each protocol."""
-    made: Client | GrpcClient = (
-        Client(tiny_stack.url, timeout=60)
-        if request.param == "http"
-        else GrpcClient(tiny_stack.grpc_address, timeout=60)
-    )
-    with made:
+    with client_over(request.param, tiny_stack) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from examples.history.cnn_captioners.networks import (
 )
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
-from tests.e2e.conftest import Stack, running
+from tests.e2e.conftest import Stack, client_over, running
 from tests.shared_folders import made_once
 from triptych import Client
 from triptych.errors import TriptychError
@@ -54,12 +54,7 @@ def captioners(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(params=["http", "grpc"])
 def either(request: pytest.FixtureRequest, captioners: Stack) -> Iterator[Client | GrpcClient]:
     """A client over each protocol."""
-    made: Client | GrpcClient = (
-        Client(captioners.url, timeout=60)
-        if request.param == "http"
-        else GrpcClient(captioners.grpc_address, timeout=60)
-    )
-    with made:
+    with client_over(request.param, captioners) as made:
         yield made
 
 

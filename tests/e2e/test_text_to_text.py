@@ -17,7 +17,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from export.pipeline.cli import export
 from export.precision import Precision
-from tests.e2e.conftest import Stack, running
+from tests.e2e.conftest import Stack, client_over, running
 from tests.e2e.text_bundles import TRANSLATOR, TextBundles
 from tests.export.checkpoint.text_folders import SENTENCES, write
 from triptych import Client, GrpcClient, InvalidRequest
@@ -161,12 +161,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
 
 @pytest.fixture(params=["http", "grpc"])
 def client(request: pytest.FixtureRequest, others: Others) -> Iterator[Either]:
-    made: Either = (
-        Client(others.stack.url, timeout=60)
-        if request.param == "http"
-        else GrpcClient(others.stack.grpc_address, timeout=60)
-    )
-    with made:
+    with client_over(request.param, others.stack) as made:
         yield made
 
 
