@@ -20,8 +20,7 @@ from inference.errors import (
     Unavailable,
 )
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.counts import Counts, LocalCounts, Usage
-from serving.gateway.admission.fair_turns import FairTurns
+from serving.gateway.admission.counts import Counts, FairTurns, LocalCounts, Usage
 from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from serving.gateway.admission.fair_turns import FairTurns
+from serving.gateway.admission.counts import FairTurns
 from tests.serving.waiting import settled
 
 
