@@ -14,9 +14,8 @@ from inference.sequences import TokenChunk
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome, ended_early
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Admission
-from serving.gateway.observability.call_spans import CallSpan, call_span
 from serving.gateway.observability.token_latency import RequestTimes
-from serving.gateway.observability.trace_context import TRACE
+from serving.gateway.observability.trace_context import TRACE, CallSpan, call_span
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.triton_client.triton_errors import is_not_loaded

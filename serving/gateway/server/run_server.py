@@ -23,9 +23,8 @@ from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
 from serving.gateway.http.http_protocol import Connections
 from serving.gateway.http.http_server import FLUSH_S, HttpServer
-from serving.gateway.observability.loop_stalls import count_stalls
+from serving.gateway.observability.event_loop import count_stalls, running_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.task_stacks import running_tasks
 from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service

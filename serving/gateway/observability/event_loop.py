@@ -1,10 +1,28 @@
-"""Where the tasks of an event loop wait, for a log line about one that does not end."""
+"""What shows how an event loop fares: how long it stands still, and where its tasks wait."""
 
 from __future__ import annotations
 
 import asyncio
 from types import FrameType
 from typing import Any
+
+from serving.gateway.observability.metrics import Metrics
+
+STALL_S = 0.1
+"""A shorter pause is not counted."""
+_EVERY_S = 0.025
+
+
+async def count_stalls(metrics: Metrics) -> None:
+    """Measure until cancelled how late a short sleep ends."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + _EVERY_S
+        await asyncio.sleep(_EVERY_S)
+        late_s = loop.time() - due_s
+        if late_s > STALL_S:
+            metrics.event_loop_stalls.inc()
+            metrics.event_loop_stalled_s.inc(late_s)
 
 
 def running_tasks() -> list[str]:
