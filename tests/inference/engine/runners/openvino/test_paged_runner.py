@@ -57,6 +57,14 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
     return PagedRunner(for_openvino(language_bundle(tmp_path_factory.mktemp("language"))), 2)
 
 
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
+    """The language with caches of 8 bits."""
+    bundle = for_openvino(language_bundle(tmp_path_factory.mktemp("quantised")))
+    manifest = bundle.manifest.model_copy(update={"precision": "int8"})
+    return PagedRunner(replace(bundle, manifest=manifest), 2)
+
+
 def used_blocks(runner: PagedRunner) -> int:
     assert runner.blocks is not None
     return runner.blocks.used
@@ -308,7 +316,7 @@ def test_a_failed_call_leaves_no_blocks(
     assert used_blocks(language) == 0
 
 
-@pytest.mark.parametrize("kind", ["language", "attention"])
+@pytest.mark.parametrize("kind", ["language", "attention", "quantised"])
 def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequest) -> None:
     runner: PagedRunner = request.getfixturevalue(kind)
     ids = [np.arange(length) % VOCABULARY for length in (3, 40, 17, 64)]
@@ -329,6 +337,23 @@ def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequ
             assert np.array_equal(one.log_probs[0], batch.log_probs[row])
         alone.release()
     together.release()
+
+
+@pytest.mark.parametrize("kind", ["language", "quantised"])
+def test_a_token_changes_nothing_that_was_cached_before_it(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    runner: PagedRunner = request.getfixturevalue(kind)
+    group = runner.group(1)
+    group.admit([Prompt(np.arange(9))], [plain_request(1)])
+    memory = runner._decoder.memory.tensors()
+    # keys are (blocks, G, positions, K), scales of 8 bits included
+    before = {name: tensor[:, :, :9].copy() for name, tensor in memory.items()}
+    for token in range(5):
+        group.step(np.array([token]), [plain_request(1)])
+    for name, tensor in memory.items():
+        assert np.array_equal(tensor[:, :, :9], before[name]), name
+    group.release()
 
 
 @pytest.mark.parametrize("wide", [1, 20])
