@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.decoder_call import DecoderCall
@@ -25,6 +24,7 @@ from inference.engine.sequence import SequenceState
 from inference.errors import BundleError, InternalError, TooLong
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, Logits
+from tests.inference.engine.runners.openvino.conftest import for_openvino
 from tests.inference.engine.runners.ort.test_runner import (
     assert_alike,
     prompt_request,
@@ -35,34 +35,11 @@ from tests.inference.engine.runners.ort.test_runner import (
 )
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
-    attention_bundle,
     attention_logits,
     language_bundle,
     language_logits,
     recurrent_bundle,
 )
-
-
-def for_openvino(bundle: Bundle) -> Bundle:
-    return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
-
-
-@pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    return PagedRunner(for_openvino(attention_bundle(tmp_path_factory.mktemp("attention"))), 2)
-
-
-@pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    return PagedRunner(for_openvino(language_bundle(tmp_path_factory.mktemp("language"))), 2)
-
-
-@pytest.fixture(scope="module")
-def quantised(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    """The language with caches of 8 bits."""
-    bundle = for_openvino(language_bundle(tmp_path_factory.mktemp("quantised")))
-    manifest = bundle.manifest.model_copy(update={"precision": "int8"})
-    return PagedRunner(replace(bundle, manifest=manifest), 2)
 
 
 def used_blocks(runner: PagedRunner) -> int:
@@ -337,6 +314,26 @@ def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequ
             assert np.array_equal(one.log_probs[0], batch.log_probs[row])
         alone.release()
     together.release()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [plain_request(20), CandidateRequest(3, temperature=0.7), CandidateRequest(1, given=(3,))],
+)
+def test_bits_do_not_depend_on_what_neighbours_need(
+    language: PagedRunner, other: CandidateRequest
+) -> None:
+    prompts = [Prompt(np.arange(length)) for length in range(2, 12)]
+    found = []
+    for request in (plain_request(4), other):
+        group = language.group(1)
+        asked = [plain_request(4), request] * 5
+        found.append([group.admit(prompts, asked), group.step(np.arange(10), asked)])
+        group.release()
+    for alone, beside in zip(*found, strict=True):
+        count = min(4, beside.token_ids.shape[1])
+        assert np.array_equal(alone.token_ids[::2, :count], beside.token_ids[::2, :count])
+        assert np.array_equal(alone.log_probs[::2, :count], beside.log_probs[::2, :count])
 
 
 @pytest.mark.parametrize("kind", ["language", "quantised"])
