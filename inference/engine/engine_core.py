@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
-from inference.engine.running_batch import PrefillingSequence, RunningBatch, decoding_error
+from inference.engine.running_batch import RunningBatch, decoding_error
 from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
-from inference.engine.sequence import SequenceState
+from inference.engine.sequence import PrefillingSequence, SequenceState
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest
 from inference.sequences import Finished, TokenChunk
@@ -124,9 +124,8 @@ class EngineCore:
             if not running.sequences:
                 continue
             is_decoding = True
-            rows = len(running.sequences) * running.group.width
             try:
-                self.metrics.row_steps += rows * running.step(is_alone=is_alone)
+                self.metrics.count(running.step(is_alone=is_alone))
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(self._running.reset(running), error)
         return is_decoding
