@@ -90,8 +90,8 @@ class EngineCore:
         self._scheduler.abort_expired(started_s)
         for running in self._running:
             running.abort_expired(started_s)
-        is_decoding = self._decode_step()
-        self._prefill_prompts(is_decoding)
+        is_decoding, prefilled = self._decode_step()
+        self._prefill_prompts(is_decoding, prefilled)
         self._running.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
@@ -111,12 +111,16 @@ class EngineCore:
             self._prefixes.clear()
         self._update_gauges()
 
-    def _decode_step(self) -> bool:
-        """Takes every running sequence a step further; returns whether there was one.
+    def _decode_step(self) -> tuple[bool, int]:
+        """Takes every running sequence a step further, a chunk of a prompt beside them.
 
         Several steps are taken in one call only while nothing waits for rows.
+
+        Returns:
+            Whether there was a running sequence, and tokens of the chunk.
         """
-        is_decoding, is_alone = False, not len(self._scheduler)
+        is_decoding, is_alone, prefilled = False, not len(self._scheduler), 0
+        chunk = self._capacity.chunk_tokens
         for running in self._running:
             for sequence in self._running.make_room(running):
                 self._scheduler.put_back(sequence)
@@ -125,17 +129,23 @@ class EngineCore:
                 continue
             is_decoding = True
             try:
-                self.metrics.count(running.step(is_alone=is_alone))
+                done = running.step(is_alone=is_alone, chunk_tokens=chunk)
+                self.metrics.count(done)
+                prefilled += done.prefilled
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(self._running.reset(running), error)
-        return is_decoding
+        return is_decoding, prefilled
 
-    def _prefill_prompts(self, is_decoding: bool) -> None:
-        """Continues the chunked prefill, then admits waiting sequences, within the budget."""
+    def _prefill_prompts(self, is_decoding: bool, prefilled: int = 0) -> None:
+        """Continues the chunked prefill, then admits waiting sequences, within the budget.
+
+        Args:
+            prefilled: Tokens of its next chunk, where the decode step took that along.
+        """
         capacity = self._capacity
         budget = capacity.prefill_tokens_beside if is_decoding else capacity.prefill_tokens
-        left = budget
-        for running in self._running:
+        left = budget - prefilled
+        for running in self._running if not prefilled else ():
             for prefilling in list(running.prefilling):
                 left -= self._prefill_chunk(running, prefilling)
         while left > 0 and len(self._scheduler):

@@ -13,11 +13,13 @@ class StepCounts(NamedTuple):
         tokens: Decoded over all rows.
         drafted: Draft tokens that it verified.
         accepted: Those of them that were right.
+        prefilled: Tokens of a prompt that it prefilled beside them.
     """
 
     tokens: int
     drafted: int = 0
     accepted: int = 0
+    prefilled: int = 0
 
 
 @dataclass
@@ -71,3 +73,4 @@ class EngineMetrics:
         self.row_steps += done.tokens
         self.draft_tokens += done.drafted
         self.accepted_tokens += done.accepted
+        self.prefill_tokens += done.prefilled

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
-from inference.engine.runners.protocol import Group
+from inference.engine.runners.protocol import Group, RaggedGroup
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput, search_inputs
 from inference.engine.search.request import Failed
@@ -168,12 +168,18 @@ class RunningBatch:
                 break
         return size
 
-    def step(self, *, is_alone: bool = False) -> StepCounts:
+    def step(self, *, is_alone: bool = False, chunk_tokens: int = 0) -> StepCounts:
         """Takes every sequence one token further, or several where these can be known.
 
         Args:
             is_alone: Whether nothing waits for the end of the step.
+            chunk_tokens: So many of a prompt in prefill are taken along, unless they end it.
         """
+        prefilled = self._take_along(chunk_tokens)
+        return self._step(is_alone=is_alone)._replace(prefilled=prefilled)
+
+    def _step(self, *, is_alone: bool) -> StepCounts:
+        """See `step`."""
         rows = len(self.sequences) * self.group.width
         rule = self._rule_of_steps() if is_alone and not self.prefilling else None
         if rule is not None:
@@ -187,6 +193,14 @@ class RunningBatch:
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
         self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
         return StepCounts(rows)
+
+    def _take_along(self, tokens: int) -> int:
+        """Lets the next call prefill so many tokens of a prompt; returns how many it will."""
+        for sequence, prefill in ((each.sequence, each.prefill) for each in self.prefilling[:1]):
+            is_plain = tokens and not sequence.reads_given and prefill.remaining_tokens > tokens
+            if is_plain and isinstance(self.group, RaggedGroup):
+                return tokens * self.group.take_along(prefill, tokens)
+        return 0
 
     def restart(self, group: Group) -> list[SequenceState]:
         """Replaces the group by an empty one; returns the sequences of the old one."""

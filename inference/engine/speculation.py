@@ -9,7 +9,7 @@ import numpy as np
 
 from inference.engine.drafts import MOST_ROWS, paying
 from inference.engine.runners.candidates import Candidates
-from inference.engine.runners.protocol import DraftingGroup, Group
+from inference.engine.runners.protocol import Group, RaggedGroup
 from inference.engine.sequence import SequenceState
 
 Drafts = Sequence[Sequence[int]]
@@ -23,7 +23,7 @@ class Speculation:
         most: Tokens of the longest draft.
     """
 
-    def __init__(self, group: DraftingGroup, most: int) -> None:
+    def __init__(self, group: RaggedGroup, most: int) -> None:
         self.group = group
         self._most = most
 
@@ -60,6 +60,6 @@ class Speculation:
 
 def speculation_of(group: Group, most: int) -> Speculation | None:
     """The steps with drafts of a group; None where it has none."""
-    if group.width > 1 or not most or not isinstance(group, DraftingGroup):
+    if group.width > 1 or not most or not isinstance(group, RaggedGroup):
         return None
     return Speculation(group, most)

@@ -200,10 +200,10 @@ class Group(Protocol):
 
 
 @runtime_checkable
-class DraftingGroup(Group, Protocol):
-    """A group that takes several tokens of a sequence in one step, as if each had its own (D100).
+class RaggedGroup(Group, Protocol):
+    """A group whose calls take rows of any number of tokens, as if each token had its own call.
 
-    Its methods require `width` 1.
+    Drafts (D100) require `width` 1.
 
     Attributes:
         vocabulary_size: Of the tokens that it takes.
@@ -214,6 +214,17 @@ class DraftingGroup(Group, Protocol):
     @property
     def pads_drafts(self) -> bool:
         """Whether all sequences take as many rows as the one with the longest draft."""
+        ...
+
+    def take_along(self, prefill: Prefill, count: int) -> bool:
+        """Prefills the next `count` tokens of a prompt in the call of the next step (D101).
+
+        Args:
+            count: Less than the prefill's `remaining_tokens`.
+
+        Returns:
+            Whether this group can.
+        """
         ...
 
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:

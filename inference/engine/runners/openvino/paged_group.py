@@ -38,6 +38,7 @@ class PagedGroup:
         self._tables: list[BlockTable] = []
         self._call: DecoderCall | None = None
         self._bound: object = None
+        self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step
 
     @property
     def state_bytes(self) -> int:
@@ -100,18 +101,25 @@ class PagedGroup:
             copies += table.extend(length, 1)
             spans.append(Span(length, 1, table.blocks))
         self._copy_blocks(copies)
-        call = self._bound_call(slice(0, len(self._sources)))
-        call.run(token_ids, spans, np.arange(len(spans)), self._sequences(len(self._sources)))
+        candidates = self._run(token_ids, spans, row_requests)
         self._sources.advance_lengths()
-        return candidates_of(self._decoder, call, row_requests)
+        return candidates
 
     @property
     def pads_drafts(self) -> bool:
-        """See `DraftingGroup.pads_drafts`: rows that attend to sources, in equal numbers."""
+        """See `RaggedGroup.pads_drafts`: rows that attend to sources, in equal numbers."""
         return bool(self._sources.of(Growth.HOLD))
 
+    def take_along(self, prefill: Prefill, count: int) -> bool:
+        """See `RaggedGroup.take_along`; not where rows attend to sources, in equal numbers."""
+        if self.pads_drafts:
+            return False
+        assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
+        self._beside = prefill, count
+        return True
+
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
-        """Whether the blocks of such a step are free; see `DraftingGroup.has_room`."""
+        """Whether the blocks of such a step are free; see `RaggedGroup.has_room`."""
         needed = sum(
             table.missing(length, 1 + len(draft))
             for table, length, draft in zip(
@@ -126,7 +134,7 @@ class PagedGroup:
         drafts: Sequence[Sequence[int]],
         row_requests: Sequence[CandidateRequest],
     ) -> Candidates:
-        """See `DraftingGroup.step_with_drafts`.
+        """See `RaggedGroup.step_with_drafts`.
 
         Each token is a row of its own, with the past of the tokens before it: paged attention
         writes the keys of all rows before it reads any, so a row has the bits of a step of its own.
@@ -145,14 +153,10 @@ class PagedGroup:
             tokens += [row[place] for place in places]
             spans += [Span(past + place, 1, table.blocks) for place in places]
         self._copy_blocks(copies)
-        call = self._bound_call(slice(0, len(self._sources)))
-        call.run(
-            np.array(tokens), spans, np.arange(len(tokens)), self._sequences(len(self._sources))
-        )
-        return candidates_of(self._decoder, call, row_requests)
+        return self._run(np.array(tokens), spans, row_requests)
 
     def keep(self, counts: Sequence[int]) -> None:
-        """See `DraftingGroup.keep`."""
+        """See `RaggedGroup.keep`."""
         for slot, count in enumerate(counts):
             self._sources.lengths[slot] += count
             self._tables[slot].shorten(self._sources.lengths[slot])
@@ -193,6 +197,25 @@ class PagedGroup:
         if self._call is not None:
             self._decoder.release(self._call)
         self._call = None
+
+    def _run(
+        self,
+        token_ids: NDArray[np.int64],
+        spans: Sequence[Span],
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """The call of a step, whose tokens are all scored, and of what is prefilled beside them."""
+        call, scored = self._bound_call(slice(0, len(self._sources))), np.arange(len(token_ids))
+        sequences = self._sequences(len(self._sources))
+        beside, self._beside = self._beside, None
+        if beside is None:
+            call.run(token_ids, spans, scored, sequences)
+        else:
+            prefill, count = beside
+            tokens, span = prefill.next_tokens(count)
+            call.run(np.concatenate([token_ids, tokens]), [*spans, span], scored, sequences)
+            prefill.advance(count)
+        return candidates_of(self._decoder, call, row_requests)
 
     def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copies blocks that are about to be written and have other holders."""

@@ -433,3 +433,52 @@ def test_scores_use_cached_prompts_and_no_cached_answers(language: PagedRunner) 
     assert core.metrics.prefix_hits == hits + 1
     (found,) = final_result(events).hypotheses
     assert [top[0][0] for top in found.top] == list(answer)  # greedy: each was the best
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of each call of any decoder, threads' padding left out."""
+    counted: list[int] = []
+
+    def run(self: DecoderCall, tokens: Any, *rest: Any, original: Any = DecoderCall.run) -> None:
+        counted.append(len(tokens))
+        original(self, tokens, *rest)
+
+    monkeypatch.setattr(DecoderCall, "run", run)
+    return counted
+
+
+def test_running_sequences_take_a_prompts_chunks_along(
+    language: PagedRunner, calls: list[int]
+) -> None:
+    core = EngineCore(language, replace(small_capacity(language, 100), draft_tokens=0))
+    company = [endless(prompt_request(seed, 1, 40)) for seed in (0, 3, 6)]
+    long = EngineRequest(company[0].rules, prompt_ids=(2, 3, 5) * 26)  # 79 tokens
+    events = run(core, [*company, long], [0, 0, 0, 5])
+    assert calls.count(3 + 12) == 5  # but for the first chunk, and the last, which is scored
+    assert core.metrics.prefill_tokens == 79 + sum(len(one.decoder_ids) for one in company)
+    assert_follows([final_result(each) for each in events], [*company, long], language_logits)
+
+
+def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
+    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = core_of(language, blocks=100)
+    made = replace(endless(prompt_request(0, 1, 40)), prompt_ids=(2, 3))
+    long = EngineRequest(made.rules, prompt_ids=(2, 3, 5) * 26)
+    lost: list[Event] = []
+    kept: list[Event] = []
+    core.add(SequenceState(made, lost.append))
+    core.step()
+    core.add(SequenceState(long, kept.append))
+    core.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(DecoderCall, "run", lambda *arguments: 1 / 0)
+        core._decode_step()
+    with pytest.raises(InternalError, match="division by zero"):
+        final_result(lost)
+    while not core.is_idle:
+        core.step()
+    assert_follows([final_result(kept)], [long], language_logits)
+    close(core)
+    assert used_blocks(language) == 0
