@@ -199,6 +199,8 @@ class EngineCore:
         self.metrics.prefix_hits += bool(cached)
         self.metrics.prefix_tokens += cached
         self.metrics.prefill_tokens += request.encoder_tokens
+        if running.takes_along(started[0], self._capacity.chunk_tokens):
+            return request.encoder_tokens  # streams would wait for two chunks between two tokens
         return request.encoder_tokens + self._prefill_chunk(running, started[0])
 
     def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:

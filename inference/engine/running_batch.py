@@ -194,12 +194,20 @@ class RunningBatch:
         self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
         return StepCounts(rows)
 
+    def takes_along(self, prefilling: PrefillingSequence, tokens: int) -> bool:
+        """Whether the next step can prefill so many tokens of a prompt in its call."""
+        is_one_call = isinstance(self.group, RaggedGroup) and not self.group.pads_rows
+        is_plain = tokens > 0 and not prefilling.sequence.reads_given
+        is_part = prefilling.prefill.remaining_tokens > tokens
+        return is_one_call and is_plain and is_part and bool(self.sequences)
+
     def _take_along(self, tokens: int) -> int:
         """Lets the next call prefill so many tokens of a prompt; returns how many it will."""
-        for sequence, prefill in ((each.sequence, each.prefill) for each in self.prefilling[:1]):
-            is_plain = tokens and not sequence.reads_given and prefill.remaining_tokens > tokens
-            if is_plain and isinstance(self.group, RaggedGroup):
-                return tokens * self.group.take_along(prefill, tokens)
+        for each in self.prefilling[:1]:
+            if self.takes_along(each, tokens):
+                assert isinstance(self.group, RaggedGroup)
+                self.group.take_along(each.prefill, tokens)
+                return tokens
         return 0
 
     def restart(self, group: Group) -> list[SequenceState]:

@@ -34,7 +34,7 @@ class Speculation:
         found = [sequence.draft(self._most, self.group.vocabulary_size) for sequence in sequences]
         if not any(draft.token_ids for draft in found):
             return []
-        drafts = paying(found, is_padded=self.group.pads_drafts)
+        drafts = paying(found, is_padded=self.group.pads_rows)
         return drafts if self.group.has_room(drafts) else []
 
     def step(
@@ -46,7 +46,7 @@ class Speculation:
             Candidates, and each sequence's first row in them.
         """
         sizes = [1 + len(draft) for draft in drafts]
-        if self.group.pads_drafts:
+        if self.group.pads_rows:
             sizes = [max(sizes)] * len(sizes)
         token_ids = np.array([sequence.next_ids[0] for sequence in sequences], np.int64)
         requests = [

@@ -212,18 +212,17 @@ class RaggedGroup(Group, Protocol):
     vocabulary_size: int
 
     @property
-    def pads_drafts(self) -> bool:
+    def pads_rows(self) -> bool:
         """Whether all sequences take as many rows as the one with the longest draft."""
         ...
 
-    def take_along(self, prefill: Prefill, count: int) -> bool:
+    def take_along(self, prefill: Prefill, count: int) -> None:
         """Prefills the next `count` tokens of a prompt in the call of the next step (D101).
+
+        Requires that `pads_rows` is false.
 
         Args:
             count: Less than the prefill's `remaining_tokens`.
-
-        Returns:
-            Whether this group can.
         """
         ...
 
@@ -242,7 +241,7 @@ class RaggedGroup(Group, Protocol):
         Args:
             token_ids: (R,) int64.
             drafts: Tokens behind each; may be empty.
-            row_requests: One per token and draft token, row after row; with `pads_drafts` the last
+            row_requests: One per token and draft token, row after row; with `pads_rows` the last
                 of each row again, as often as its draft is shorter than the longest.
 
         Returns:

@@ -106,17 +106,15 @@ class PagedGroup:
         return candidates
 
     @property
-    def pads_drafts(self) -> bool:
-        """See `RaggedGroup.pads_drafts`: rows that attend to sources, in equal numbers."""
+    def pads_rows(self) -> bool:
+        """See `RaggedGroup.pads_rows`: rows that attend to sources, in equal numbers."""
         return bool(self._sources.of(Growth.HOLD))
 
-    def take_along(self, prefill: Prefill, count: int) -> bool:
-        """See `RaggedGroup.take_along`; not where rows attend to sources, in equal numbers."""
-        if self.pads_drafts:
-            return False
+    def take_along(self, prefill: Prefill, count: int) -> None:
+        """See `RaggedGroup.take_along`."""
+        assert not self.pads_rows
         assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
         self._beside = prefill, count
-        return True
 
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
         """Whether the blocks of such a step are free; see `RaggedGroup.has_room`."""
@@ -148,7 +146,7 @@ class PagedGroup:
         for table, past, row in zip(self._tables, self._sources.lengths, rows, strict=True):
             copies += table.extend(past, len(row))
             places = [*range(len(row))]
-            if self.pads_drafts:
+            if self.pads_rows:
                 places += [len(row) - 1] * (1 + longest - len(row))
             tokens += [row[place] for place in places]
             spans += [Span(past + place, 1, table.blocks) for place in places]
