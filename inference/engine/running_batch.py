@@ -195,7 +195,7 @@ class RunningBatch:
         return StepCounts(rows)
 
     def takes_along(self, prefilling: PrefillingSequence, tokens: int) -> bool:
-        """Whether the next step can prefill so many tokens of a prompt in its call."""
+        """Whether the next step can prefill so many tokens of a prompt in its call (D101)."""
         is_one_call = isinstance(self.group, RaggedGroup) and not self.group.pads_rows
         is_plain = tokens > 0 and not prefilling.sequence.reads_given
         is_part = prefilling.prefill.remaining_tokens > tokens

@@ -134,7 +134,7 @@ class PagedGroup:
     ) -> Candidates:
         """See `RaggedGroup.step_with_drafts`.
 
-        Each token is a row of its own, with the past of the tokens before it: paged attention
+        Each token is a row of its own, with the past of the tokens before it (D100): attention
         writes the keys of all rows before it reads any, so a row has the bits of a step of its own.
         Where sources require equal numbers, rows repeat their last token at the same place.
         """

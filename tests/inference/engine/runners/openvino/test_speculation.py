@@ -1,4 +1,4 @@
-"""Drafts change how many calls an answer takes, and no bit of it (D100)."""
+"""Drafts change how many calls an answer takes, and no bit of it."""
 
 from __future__ import annotations
 
@@ -96,6 +96,17 @@ def test_drafts_save_calls(attention: PagedRunner) -> None:
     assert plain.metrics.draft_tokens == plain.metrics.accepted_tokens == 0
     assert drafted.metrics.draft_tokens > drafted.metrics.accepted_tokens > 60
     assert drafted.metrics.steps < plain.metrics.steps / 3
+
+
+def test_a_draft_ends_where_rules_change(attention: PagedRunner) -> None:
+    made = source_request(10, 1, 60)
+    for least in range(20, 30):  # end tokens are banned so long, and the others share their mass
+        update = {"min_new_tokens": least, "renormalize_logits": True, "top_log_probs": 1}
+        request = replace(made, rules=made.rules.model_copy(update=update))
+        drafted = EngineCore(attention, Capacity())
+        [events] = run(drafted, [request])
+        assert drafted.metrics.accepted_tokens > 10
+        assert [events] == run(EngineCore(attention, without_drafts(Capacity())), [request])
 
 
 def test_drafts_take_no_memory_from_others(language: PagedRunner) -> None:
