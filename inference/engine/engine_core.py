@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
-from inference.engine.running_batch import PrefillingSequence, RunningBatch, decoding_error
+from inference.engine.running_batch import RunningBatch, decoding_error
 from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
-from inference.engine.sequence import SequenceState
+from inference.engine.sequence import PrefillingSequence, SequenceState
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest
 from inference.sequences import Finished, TokenChunk
@@ -90,8 +90,8 @@ class EngineCore:
         self._scheduler.abort_expired(started_s)
         for running in self._running:
             running.abort_expired(started_s)
-        is_decoding = self._decode_step()
-        self._prefill_prompts(is_decoding)
+        is_decoding, prefilled = self._decode_step()
+        self._prefill_prompts(is_decoding, prefilled)
         self._running.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
@@ -111,12 +111,16 @@ class EngineCore:
             self._prefixes.clear()
         self._update_gauges()
 
-    def _decode_step(self) -> bool:
-        """Takes every running sequence a step further; returns whether there was one.
+    def _decode_step(self) -> tuple[bool, int]:
+        """Takes every running sequence a step further, a chunk of a prompt beside them.
 
         Several steps are taken in one call only while nothing waits for rows.
+
+        Returns:
+            Whether there was a running sequence, and tokens of the chunk.
         """
-        is_decoding, is_alone = False, not len(self._scheduler)
+        is_decoding, is_alone, prefilled = False, not len(self._scheduler), 0
+        chunk = self._capacity.chunk_tokens
         for running in self._running:
             for sequence in self._running.make_room(running):
                 self._scheduler.put_back(sequence)
@@ -124,19 +128,24 @@ class EngineCore:
             if not running.sequences:
                 continue
             is_decoding = True
-            rows = len(running.sequences) * running.group.width
             try:
-                self.metrics.row_steps += rows * running.step(is_alone=is_alone)
+                done = running.step(is_alone=is_alone, chunk_tokens=chunk)
+                self.metrics.count(done)
+                prefilled += done.prefilled
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(self._running.reset(running), error)
-        return is_decoding
+        return is_decoding, prefilled
 
-    def _prefill_prompts(self, is_decoding: bool) -> None:
-        """Continues the chunked prefill, then admits waiting sequences, within the budget."""
+    def _prefill_prompts(self, is_decoding: bool, prefilled: int = 0) -> None:
+        """Continues the chunked prefill, then admits waiting sequences, within the budget.
+
+        Args:
+            prefilled: Tokens of its next chunk, where the decode step took that along.
+        """
         capacity = self._capacity
         budget = capacity.prefill_tokens_beside if is_decoding else capacity.prefill_tokens
-        left = budget
-        for running in self._running:
+        left = budget - prefilled
+        for running in self._running if not prefilled else ():
             for prefilling in list(running.prefilling):
                 left -= self._prefill_chunk(running, prefilling)
         while left > 0 and len(self._scheduler):
@@ -190,6 +199,8 @@ class EngineCore:
         self.metrics.prefix_hits += bool(cached)
         self.metrics.prefix_tokens += cached
         self.metrics.prefill_tokens += request.encoder_tokens
+        if running.takes_along(started[0], self._capacity.chunk_tokens):
+            return request.encoder_tokens  # streams would wait for two chunks between two tokens
         return request.encoder_tokens + self._prefill_chunk(running, started[0])
 
     def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class StepCounts(NamedTuple):
+    """What one call for a running batch did.
+
+    Attributes:
+        tokens: Decoded over all rows.
+        drafted: Draft tokens that it verified.
+        accepted: Those of them that were right.
+        prefilled: Tokens of a prompt that it prefilled beside them.
+    """
+
+    tokens: int
+    drafted: int = 0
+    accepted: int = 0
+    prefilled: int = 0
 
 
 @dataclass
@@ -14,6 +31,8 @@ class EngineMetrics:
         step_seconds: Time spent in them.
         admitted: Sequences whose prefill has begun.
         row_steps: Tokens decoded over all rows, without prefill.
+        draft_tokens: Tokens that prompt lookup found and a step verified.
+        accepted_tokens: Those of them that were right.
         prefill_tokens: Tokens of sources, images and prompts prefilled, padding included.
         prefix_hits: Prompts with a prefix in the prefix cache.
         prefix_tokens: Prompt tokens taken from the prefix cache.
@@ -33,6 +52,8 @@ class EngineMetrics:
     step_seconds: float = 0.0
     admitted: int = 0
     row_steps: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     prefill_tokens: int = 0
     prefix_hits: int = 0
     prefix_tokens: int = 0
@@ -46,3 +67,10 @@ class EngineMetrics:
     prefix_bytes: int = 0
     put_back: int = 0
     failures: int = 0
+
+    def count(self, done: StepCounts) -> None:
+        """Adds what a call did."""
+        self.row_steps += done.tokens
+        self.draft_tokens += done.drafted
+        self.accepted_tokens += done.accepted
+        self.prefill_tokens += done.prefilled

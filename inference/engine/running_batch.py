@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
-from inference.engine.runners.protocol import Group, Prefill
+from inference.engine.runners.protocol import Group, RaggedGroup
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput, search_inputs
 from inference.engine.search.request import Failed
-from inference.engine.sequence import Align, SequenceState
+from inference.engine.sequence import Align, PrefillingSequence, SequenceState, longest
+from inference.engine.speculation import Drafts, Speculation, speculation_of
 from inference.engine.state.memory_model import BufferShape
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InternalError, Overloaded, ServingError
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class PrefillingSequence:
-    """A sequence whose prompt is prefilled in chunks; memory for its slot is reserved."""
-
-    sequence: SequenceState
-    prefill: Prefill
 
 
 class RunningBatch:
@@ -39,6 +32,7 @@ class RunningBatch:
             conversation: where that takes no copies.
         defers_prefill: Whether the runner supports deferred admission.
         greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
+        draft_tokens: The longest draft of a sequence; 0 where none is looked for.
 
     Attributes:
         prefilling: Sequences that get a slot when their prompts are prefilled.
@@ -54,6 +48,7 @@ class RunningBatch:
         keeps_generated: bool = False,
         defers_prefill: bool = False,
         greedy_steps: int = 0,
+        draft_tokens: int = 0,
     ) -> None:
         self.group = group
         self.sequences: list[SequenceState] = []
@@ -64,6 +59,8 @@ class RunningBatch:
         self._keeps_generated = keeps_generated and group.width == 1
         self._defers_prefill = defers_prefill and group.width == 1
         self._greedy_steps = greedy_steps if group.width == 1 else 0
+        self._draft_tokens = draft_tokens
+        self._speculation = speculation_of(group, draft_tokens)
 
     @property
     def members(self) -> list[SequenceState]:
@@ -171,29 +168,54 @@ class RunningBatch:
                 break
         return size
 
-    def step(self, *, is_alone: bool = False) -> int:
-        """Takes every sequence one token further, or several where all are plainly greedy.
+    def step(self, *, is_alone: bool = False, chunk_tokens: int = 0) -> StepCounts:
+        """Takes every sequence one token further, or several where these can be known.
 
         Args:
             is_alone: Whether nothing waits for the end of the step.
-
-        Returns:
-            Steps taken.
+            chunk_tokens: So many of a prompt in prefill are taken along, unless they end it.
         """
+        prefilled = self._take_along(chunk_tokens)
+        return self._step(is_alone=is_alone)._replace(prefilled=prefilled)
+
+    def _step(self, *, is_alone: bool) -> StepCounts:
+        """See `step`."""
+        rows = len(self.sequences) * self.group.width
         rule = self._rule_of_steps() if is_alone and not self.prefilling else None
         if rule is not None:
             self._step_greedily(rule)
-            return self._greedy_steps
+            return StepCounts(rows * self._greedy_steps)
+        if self._speculation is not None:
+            drafts = self._speculation.find(self.sequences)
+            if any(drafts):
+                return self._step_with_drafts(self._speculation, drafts)
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
         self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
-        return 1
+        return StepCounts(rows)
+
+    def takes_along(self, prefilling: PrefillingSequence, tokens: int) -> bool:
+        """Whether the next step can prefill so many tokens of a prompt in its call (D101)."""
+        is_one_call = isinstance(self.group, RaggedGroup) and not self.group.pads_rows
+        is_plain = tokens > 0 and not prefilling.sequence.reads_given
+        is_part = prefilling.prefill.remaining_tokens > tokens
+        return is_one_call and is_plain and is_part and bool(self.sequences)
+
+    def _take_along(self, tokens: int) -> int:
+        """Lets the next call prefill so many tokens of a prompt; returns how many it will."""
+        for each in self.prefilling[:1]:
+            if self.takes_along(each, tokens):
+                assert isinstance(self.group, RaggedGroup)
+                self.group.take_along(each.prefill, tokens)
+                return tokens
+        return 0
 
     def restart(self, group: Group) -> list[SequenceState]:
         """Replaces the group by an empty one; returns the sequences of the old one."""
         lost, self.sequences = self.sequences, []
         self.group.release()
         self.group, self.reservation = group, self.needs()
+        self._speculation = speculation_of(group, self._draft_tokens)
         return lost
 
     def _rule_of_steps(self) -> GreedyRule | None:
@@ -215,6 +237,41 @@ class RunningBatch:
         ]
         for slot in reversed(ended):
             self._retire(slot)
+
+    def _step_with_drafts(self, speculation: Speculation, drafts: Drafts) -> StepCounts:
+        """Takes every sequence as many tokens further as its draft is right, and one more."""
+        candidates, firsts = speculation.step(self.sequences, drafts)
+        counts: list[int] = []
+        ended: list[int] = []
+        for slot, (sequence, draft) in enumerate(zip(self.sequences, drafts, strict=True)):
+            count, runs_on = self._accept(sequence, draft, candidates, firsts[slot])
+            counts.append(count)
+            if not runs_on:
+                ended.append(slot)
+        speculation.group.keep(counts)
+        for slot in reversed(ended):
+            self._retire(slot)
+        tokens = sum(counts)
+        return StepCounts(tokens, sum(map(len, drafts)), tokens - len(counts))
+
+    def _accept(
+        self, sequence: SequenceState, draft: Sequence[int], candidates: Candidates, first: int
+    ) -> tuple[int, bool]:
+        """Lets a search choose tokens while its choice is the draft's.
+
+        It goes on only if it needs of the next row what that row was computed with.
+
+        Returns:
+            Tokens chosen, and whether the sequence runs on.
+        """
+        request = sequence.row_requests[0]
+        for place, drafted in enumerate((*draft, None)):
+            result = self._search(sequence, SearchInput(candidates, first + place))
+            if result is None:
+                return place + 1, False
+            if result.token_ids[0] != drafted or sequence.row_requests[0] is not request:
+                break
+        return place + 1, True
 
     def _take(
         self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
@@ -276,16 +333,6 @@ class RunningBatch:
         self.group.retire(slot)
         self.sequences[slot] = self.sequences[-1]
         self.sequences.pop()
-
-
-def longest(sequences: Sequence[SequenceState]) -> BufferShape:
-    """The smallest sizes that hold these sequences at their maximal lengths."""
-    requests = [sequence.request for sequence in sequences]
-    return BufferShape.holding(
-        len(requests),
-        max((request.final_length for request in requests), default=0),
-        max((request.source_length for request in requests), default=0),
-    )
 
 
 def decoding_error(error: Exception) -> ServingError:

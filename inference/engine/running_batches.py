@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from inference.engine.runners.protocol import Runner
-from inference.engine.running_batch import RunningBatch, longest
+from inference.engine.running_batch import RunningBatch
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
-from inference.engine.sequence import SequenceState
+from inference.engine.sequence import SequenceState, longest
 from inference.engine.state.memory_model import BufferShape
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest, TooLong
@@ -125,6 +125,7 @@ class RunningBatches:
                 keeps_generated=self._blocks is not None,
                 defers_prefill=self._runner.supports_deferred_admission,
                 greedy_steps=self._runner.greedy_steps,
+                draft_tokens=self._capacity.draft_tokens,
             )
         if self._reserved_bytes(joining, width) > self._capacity.state_bytes:
             for running in self._by_width.values():

@@ -35,6 +35,8 @@ class Capacity:
         prefix_block_tokens: Granularity of the prefix cache.
         prefix_min_tokens: Shorter prefixes are prefilled again: a call for the rest of one prompt
             costs as much as one for several whole prompts.
+        draft_tokens: Tokens found by prompt lookup that a step verifies for each sequence at most,
+            where the runner can and it pays (D100); 0 disables it.
     """
 
     rows: int = 64
@@ -46,6 +48,7 @@ class Capacity:
     prefix_bytes: int = 256 << 20
     prefix_block_tokens: int = 16
     prefix_min_tokens: int = 48
+    draft_tokens: int = 8
 
     def __post_init__(self) -> None:
         assert min(self.rows, self.waiting, self.state_bytes) >= 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.drafts import Draft, Drafter
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import GreedySearch
@@ -19,6 +20,7 @@ from inference.engine.search.ranking import Beams, SearchInput
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.search.scoring import ForcedDecoding
+from inference.engine.state.memory_model import BufferShape
 from inference.errors import DeadlineExceeded, InvalidRequest
 from inference.sequences import Finished, Hypothesis, TokenChunk
 
@@ -50,6 +52,7 @@ class SequenceState:
         self._listener = listener
         self._streams = request.stream and self.width == 1
         self._search = _search(request)
+        self._drafter: Drafter | None = None
         self._fed: list[int] = []  # generated tokens that are or will be inputs, of one row
         self._is_cancelled = False
         self._has_ended = False
@@ -137,6 +140,8 @@ class SequenceState:
         self.next_ids = advance.token_ids
         if self.width == 1:
             self._fed += advance.token_ids
+            if self._drafter is not None:
+                self._drafter.accept(advance.token_ids[0])
         if self._streams:
             record = advance.record
             has_log_probs = record is not None and self.request.rules.top_log_probs is not None
@@ -170,6 +175,24 @@ class SequenceState:
             self.emit(TokenChunk(tuple(token_ids)))
         return True
 
+    def draft(self, most: int, vocabulary_size: int) -> Draft:
+        """At most so many tokens that may follow the next input.
+
+        Empty where more than scores decides which token follows: where constraints depend on the
+        tokens before it.
+        """
+        search = self._search
+        if self.width > 1 or not isinstance(search, GreedySearch | SampleSearch):
+            return Draft((), 0.0)
+        if search.follows_history:
+            return Draft((), 0.0)
+        if self._drafter is None:
+            source = self.request.source_ids
+            text = [] if source is None else source[source < vocabulary_size].tolist()
+            self._drafter = Drafter([*text, *self.decoder_ids])
+        # the last token may not be behind the longest answer
+        return self._drafter.find(min(most, self.request.rules.max_new_tokens - self.generated - 1))
+
     def given_requests(self, count: int) -> Sequence[CandidateRequest]:
         """What the next given tokens need of their scores. Requires `reads_given`."""
         assert isinstance(self._search, ForcedDecoding)
@@ -202,6 +225,24 @@ class SequenceState:
         if hypothesis.alignment is not None:
             return hypothesis
         return replace(hypothesis, alignment=align(self.request.prompt, hypothesis.token_ids))
+
+
+@dataclass(frozen=True, eq=False)
+class PrefillingSequence:
+    """A sequence whose prompt is prefilled in chunks; memory for its slot is reserved."""
+
+    sequence: SequenceState
+    prefill: Prefill
+
+
+def longest(sequences: Sequence[SequenceState]) -> BufferShape:
+    """The smallest sizes that hold these sequences at their maximal lengths."""
+    requests = [sequence.request for sequence in sequences]
+    return BufferShape.holding(
+        len(requests),
+        max((request.final_length for request in requests), default=0),
+        max((request.source_length for request in requests), default=0),
+    )
 
 
 def _search(request: EngineRequest) -> Search:

@@ -16,6 +16,8 @@ COUNTERS = {
     "step_seconds": "Seconds spent in them.",
     "admitted": "Sequences whose prompt was prefilled.",
     "row_steps": "Tokens decoded over all rows.",
+    "draft_tokens": "Tokens that prompt lookup proposed and a step verified.",
+    "accepted_tokens": "Proposed tokens that were right.",
     "prefill_tokens": "Source, image and prompt tokens prefilled, padding included.",
     "prefix_hits": "Prompts that began with a cached prefix.",
     "prefix_tokens": "Prompt tokens taken from the prefix cache.",

@@ -50,6 +50,13 @@ class CapacitySettings(BaseModel):
         default=None, ge=0, description="Prefix cache: 256MiB; 0 disables it."
     )
 
+    draft_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=64,
+        description="Tokens that prompt lookup proposes at most; 0 disables it (OpenVINO only).",
+    )
+
     @model_validator(mode="after")
     def _beside_is_the_smaller(self) -> Self:
         alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
@@ -99,4 +106,5 @@ class CapacitySettings(BaseModel):
             chunk_tokens=min(base.chunk_tokens, beside),
             state_bytes=self.state_memory or base.state_bytes,
             prefix_bytes=base.prefix_bytes if self.prefix_memory is None else self.prefix_memory,
+            draft_tokens=base.draft_tokens if self.draft_tokens is None else self.draft_tokens,
         )

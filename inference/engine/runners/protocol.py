@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,6 +196,61 @@ class Group(Protocol):
 
     def release(self) -> None:
         """Gives back all memory; the group is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class RaggedGroup(Group, Protocol):
+    """A group whose calls take rows of any number of tokens, as if each token had its own call.
+
+    Drafts (D100) require `width` 1.
+
+    Attributes:
+        vocabulary_size: Of the tokens that it takes.
+    """
+
+    vocabulary_size: int
+
+    @property
+    def pads_rows(self) -> bool:
+        """Whether all sequences take as many rows as the one with the longest draft."""
+        ...
+
+    def take_along(self, prefill: Prefill, count: int) -> None:
+        """Prefills the next `count` tokens of a prompt in the call of the next step (D101).
+
+        Requires that `pads_rows` is false.
+
+        Args:
+            count: Less than the prefill's `remaining_tokens`.
+        """
+        ...
+
+    def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
+        """Whether the memory of such a step is free."""
+        ...
+
+    def step_with_drafts(
+        self,
+        token_ids: NDArray[np.int64],
+        drafts: Sequence[Sequence[int]],
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Appends a token and its draft to every row; `keep` is called before anything else.
+
+        Args:
+            token_ids: (R,) int64.
+            drafts: Tokens behind each; may be empty.
+            row_requests: One per token and draft token, row after row; with `pads_rows` the last
+                of each row again, as often as its draft is shorter than the longest.
+
+        Returns:
+            Candidates for each request, with the bits that `step` returns.
+        """
+        ...
+
+    def keep(self, counts: Sequence[int]) -> None:
+        """Drops the tokens of the last step behind the first `counts[i]` of row i."""
         ...
 
 

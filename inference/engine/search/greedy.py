@@ -50,6 +50,11 @@ class GreedySearch:
         """None: one row needs no joint ranking."""
         return None
 
+    @property
+    def follows_history(self) -> bool:
+        """Whether constraints depend on the tokens that were chosen."""
+        return self._policy.follows_history
+
     def advance(self, search_input: SearchInput) -> StepResult | None:
         """Takes the next token; None when that ended the sequence.
 

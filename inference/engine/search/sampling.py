@@ -80,6 +80,11 @@ class SampleSearch:
         """None: samples are independent."""
         return None
 
+    @property
+    def follows_history(self) -> bool:
+        """Whether constraints depend on the tokens that were chosen."""
+        return self._samples[0].policy.follows_history
+
     def advance(self, search_input: SearchInput) -> StepResult | None:
         """Draws each live sample's next token; None when all have ended.
 

@@ -22,6 +22,7 @@ def test_every_setting_reaches_the_engine() -> None:
         "max_prefill_tokens_beside": "70",
         "state_memory": "1.5GiB",
         "prefix_memory": "0",
+        "draft_tokens": "0",
     }
     assert set(flags) == set(CapacitySettings.model_fields)
     assert CapacitySettings.of(flags).capacity() == Capacity(
@@ -32,6 +33,7 @@ def test_every_setting_reaches_the_engine() -> None:
         chunk_tokens=70,
         state_bytes=3 << 29,
         prefix_bytes=0,
+        draft_tokens=0,
     )
 
 

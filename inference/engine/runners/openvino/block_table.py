@@ -68,6 +68,12 @@ class BlockTable:
         self._pool.release(self.blocks)
         self.blocks = list(other.blocks)
 
+    def shorten(self, length: int) -> None:
+        """Gives up blocks behind so many positions."""
+        kept = self._pool.blocks_of(length)
+        self._pool.release(self.blocks[kept:])
+        del self.blocks[kept:]
+
     def release(self) -> None:
         """Gives all blocks up."""
         self._pool.release(self.blocks)

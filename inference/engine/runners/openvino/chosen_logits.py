@@ -49,6 +49,24 @@ class ChosenLogits(HostLogits):
 def candidates_of(
     decoder: CompiledDecoder, call: DecoderCall, row_requests: Sequence[CandidateRequest]
 ) -> Candidates:
-    """Candidates of a call's scored tokens, each after its own edit."""
+    """Candidates of a call's scored tokens, each after its own edit.
+
+    The graph and the ranking of the logits sum up in different orders. Which of the two a row gets
+    depends on its own request alone, not on what others need.
+    """
     logits, best = call.outputs()
-    return select_candidates(ChosenLogits(decoder, logits, best), row_requests)
+    found = select_candidates(ChosenLogits(decoder, logits, best), row_requests)
+    most = best.token_ids.shape[1]
+    plain = {kind: _is_plain(kind, most) for kind in set(row_requests)}
+    if not all(plain.values()):
+        rows = [row for row, request in enumerate(row_requests) if plain[request]]
+        count = min(most, found.token_ids.shape[1])
+        found.token_ids[rows, :count] = best.token_ids[rows, :count]
+        found.log_probs[rows, :count] = best.log_probs[rows, :count]
+    return found
+
+
+def _is_plain(request: CandidateRequest, most: int) -> bool:
+    """Whether the graph's choice of so many tokens is enough for a row."""
+    needs_logits = request.edit is not None or request.temperature is not None or request.given
+    return request.count <= most and not needs_logits

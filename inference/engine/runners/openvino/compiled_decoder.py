@@ -174,7 +174,11 @@ def source_length(prompt: Prompt) -> int:
 
 
 def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
-    """OpenVINO's properties: int8 weights have activations in groups and caches of 8 bits."""
+    """OpenVINO's properties: int8 weights have activations in groups and caches of 8 bits.
+
+    Scales of cached keys are those of each token. By default they are those of a block's channels,
+    and each token that is written quantises the others of its block again.
+    """
     options: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": max(LEAST_THREADS, threads) if threads else 0,
         "PERFORMANCE_HINT": "LATENCY",
@@ -183,6 +187,8 @@ def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP if is_int8 else 0,
         "KV_CACHE_PRECISION": "u8" if is_int8 else "f32",
     }
+    if is_int8:
+        options["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
     return options
 
 

@@ -32,11 +32,13 @@ class PagedGroup:
 
     def __init__(self, decoder: CompiledDecoder, width: int) -> None:
         self.width = width
+        self.vocabulary_size = decoder.vocabulary_size
         self._decoder = decoder
         self._sources = decoder.held_state(width)
         self._tables: list[BlockTable] = []
         self._call: DecoderCall | None = None
         self._bound: object = None
+        self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step
 
     @property
     def state_bytes(self) -> int:
@@ -98,12 +100,64 @@ class PagedGroup:
         for table, length in zip(self._tables, self._lengths(), strict=True):
             copies += table.extend(length, 1)
             spans.append(Span(length, 1, table.blocks))
-        if copies:
-            self._decoder.memory.copy(*zip(*copies, strict=True))
-        call = self._bound_call(slice(0, len(self._sources)))
-        call.run(token_ids, spans, np.arange(len(spans)), self._sequences(len(self._sources)))
+        self._copy_blocks(copies)
+        candidates = self._run(token_ids, spans, row_requests)
         self._sources.advance_lengths()
-        return candidates_of(self._decoder, call, row_requests)
+        return candidates
+
+    @property
+    def pads_rows(self) -> bool:
+        """See `RaggedGroup.pads_rows`: rows that attend to sources, in equal numbers."""
+        return bool(self._sources.of(Growth.HOLD))
+
+    def take_along(self, prefill: Prefill, count: int) -> None:
+        """See `RaggedGroup.take_along`."""
+        assert not self.pads_rows
+        assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
+        self._beside = prefill, count
+
+    def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
+        """Whether the blocks of such a step are free; see `RaggedGroup.has_room`."""
+        needed = sum(
+            table.missing(length, 1 + len(draft))
+            for table, length, draft in zip(
+                self._tables, self._sources.lengths, drafts, strict=True
+            )
+        )
+        return needed <= self._decoder.memory.pool.free
+
+    def step_with_drafts(
+        self,
+        token_ids: NDArray[np.int64],
+        drafts: Sequence[Sequence[int]],
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """See `RaggedGroup.step_with_drafts`.
+
+        Each token is a row of its own, with the past of the tokens before it (D100): attention
+        writes the keys of all rows before it reads any, so a row has the bits of a step of its own.
+        Where sources require equal numbers, rows repeat their last token at the same place.
+        """
+        longest = max(map(len, drafts))
+        rows = [[token, *draft] for token, draft in zip(token_ids.tolist(), drafts, strict=True)]
+        copies: list[tuple[int, int]] = []
+        spans: list[Span] = []
+        tokens: list[int] = []
+        for table, past, row in zip(self._tables, self._sources.lengths, rows, strict=True):
+            copies += table.extend(past, len(row))
+            places = [*range(len(row))]
+            if self.pads_rows:
+                places += [len(row) - 1] * (1 + longest - len(row))
+            tokens += [row[place] for place in places]
+            spans += [Span(past + place, 1, table.blocks) for place in places]
+        self._copy_blocks(copies)
+        return self._run(np.array(tokens), spans, row_requests)
+
+    def keep(self, counts: Sequence[int]) -> None:
+        """See `RaggedGroup.keep`."""
+        for slot, count in enumerate(counts):
+            self._sources.lengths[slot] += count
+            self._tables[slot].shorten(self._sources.lengths[slot])
 
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Not available: see `PagedRunner.greedy_steps`."""
@@ -141,6 +195,30 @@ class PagedGroup:
         if self._call is not None:
             self._decoder.release(self._call)
         self._call = None
+
+    def _run(
+        self,
+        token_ids: NDArray[np.int64],
+        spans: Sequence[Span],
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """The call of a step, whose tokens are all scored, and of what is prefilled beside them."""
+        call, scored = self._bound_call(slice(0, len(self._sources))), np.arange(len(token_ids))
+        sequences = self._sequences(len(self._sources))
+        beside, self._beside = self._beside, None
+        if beside is None:
+            call.run(token_ids, spans, scored, sequences)
+        else:
+            prefill, count = beside
+            tokens, span = prefill.next_tokens(count)
+            call.run(np.concatenate([token_ids, tokens]), [*spans, span], scored, sequences)
+            prefill.advance(count)
+        return candidates_of(self._decoder, call, row_requests)
+
+    def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copies blocks that are about to be written and have other holders."""
+        if copies:
+            self._decoder.memory.copy(*zip(*copies, strict=True))
 
     def _sequences(self, count: int) -> int:
         """Sequences whose sources a call of so many reads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth
 from inference.engine.runners.candidates import CandidateRequest, Candidates
@@ -69,6 +70,16 @@ class PagedPrefill:
         """Prefills the rest; the candidates after the prompt."""
         return self.score(self.remaining_tokens, [row_request])
 
+    def next_tokens(self, count: int) -> tuple[NDArray[np.int64], Span]:
+        """The next tokens as a part of a call."""
+        tokens = self._token_ids[self._done : self._done + count]
+        return tokens, Span(self._done, count, self._table.blocks)
+
+    def advance(self, count: int) -> None:
+        """Counts the next tokens as prefilled."""
+        self._done += count
+        self.sources.lengths[0] = self._done
+
     def take_table(self) -> BlockTable:
         """The blocks of the whole prompt, which are no longer this prefill's."""
         table, self._table = self._table, BlockTable(self._decoder.memory.pool)
@@ -82,8 +93,6 @@ class PagedPrefill:
 
     def _run(self, count: int, scored: int) -> None:
         """One call, whose last `scored` tokens have logits."""
-        span = Span(self._done, count, self._table.blocks)
-        new = self._token_ids[self._done : self._done + count]
-        self._call.run(new, [span], np.arange(count - scored, count))
-        self._done += count
-        self.sources.lengths[0] = self._done
+        tokens, span = self.next_tokens(count)
+        self._call.run(tokens, [span], np.arange(count - scored, count))
+        self.advance(count)

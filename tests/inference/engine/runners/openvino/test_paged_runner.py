@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.decoder_call import DecoderCall
@@ -25,6 +24,7 @@ from inference.engine.sequence import SequenceState
 from inference.errors import BundleError, InternalError, TooLong
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, Logits
+from tests.inference.engine.runners.openvino.conftest import for_openvino
 from tests.inference.engine.runners.ort.test_runner import (
     assert_alike,
     prompt_request,
@@ -36,26 +36,11 @@ from tests.inference.engine.runners.ort.test_runner import (
 from tests.inference.engine.staggered import company, run_staggered
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
-    attention_bundle,
     attention_logits,
     language_bundle,
     language_logits,
     recurrent_bundle,
 )
-
-
-def for_openvino(bundle: Bundle) -> Bundle:
-    return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
-
-
-@pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    return PagedRunner(for_openvino(attention_bundle(tmp_path_factory.mktemp("attention"))), 2)
-
-
-@pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    return PagedRunner(for_openvino(language_bundle(tmp_path_factory.mktemp("language"))), 2)
 
 
 def used_blocks(runner: PagedRunner) -> int:
@@ -290,7 +275,7 @@ def test_a_failed_call_leaves_no_blocks(
     assert used_blocks(language) == 0
 
 
-@pytest.mark.parametrize("kind", ["language", "attention"])
+@pytest.mark.parametrize("kind", ["language", "attention", "quantised"])
 def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequest) -> None:
     runner: PagedRunner = request.getfixturevalue(kind)
     ids = [np.arange(length) % VOCABULARY for length in (3, 40, 17, 64)]
@@ -311,6 +296,43 @@ def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequ
             assert np.array_equal(one.log_probs[0], batch.log_probs[row])
         alone.release()
     together.release()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [plain_request(20), CandidateRequest(3, temperature=0.7), CandidateRequest(1, given=(3,))],
+)
+def test_bits_do_not_depend_on_what_neighbours_need(
+    language: PagedRunner, other: CandidateRequest
+) -> None:
+    prompts = [Prompt(np.arange(length)) for length in range(2, 12)]
+    found = []
+    for request in (plain_request(4), other):
+        group = language.group(1)
+        asked = [plain_request(4), request] * 5
+        found.append([group.admit(prompts, asked), group.step(np.arange(10), asked)])
+        group.release()
+    for alone, beside in zip(*found, strict=True):
+        count = min(4, beside.token_ids.shape[1])
+        assert np.array_equal(alone.token_ids[::2, :count], beside.token_ids[::2, :count])
+        assert np.array_equal(alone.log_probs[::2, :count], beside.log_probs[::2, :count])
+
+
+@pytest.mark.parametrize("kind", ["language", "quantised"])
+def test_a_token_changes_nothing_that_was_cached_before_it(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    runner: PagedRunner = request.getfixturevalue(kind)
+    group = runner.group(1)
+    group.admit([Prompt(np.arange(9))], [plain_request(1)])
+    memory = runner._decoder.memory.tensors()
+    # keys are (blocks, G, positions, K), scales of 8 bits included
+    before = {name: tensor[:, :, :9].copy() for name, tensor in memory.items()}
+    for token in range(5):
+        group.step(np.array([token]), [plain_request(1)])
+    for name, tensor in memory.items():
+        assert np.array_equal(tensor[:, :, :9], before[name]), name
+    group.release()
 
 
 @pytest.mark.parametrize("wide", [1, 20])
@@ -393,3 +415,52 @@ def test_scores_use_cached_prompts_and_no_cached_answers(language: PagedRunner) 
     assert core.metrics.prefix_hits == hits + 1
     (found,) = final_result(events).hypotheses
     assert [top[0][0] for top in found.top] == list(answer)  # greedy: each was the best
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of each call of any decoder, threads' padding left out."""
+    counted: list[int] = []
+
+    def run(self: DecoderCall, tokens: Any, *rest: Any, original: Any = DecoderCall.run) -> None:
+        counted.append(len(tokens))
+        original(self, tokens, *rest)
+
+    monkeypatch.setattr(DecoderCall, "run", run)
+    return counted
+
+
+def test_running_sequences_take_a_prompts_chunks_along(
+    language: PagedRunner, calls: list[int]
+) -> None:
+    core = EngineCore(language, replace(small_capacity(language, 100), draft_tokens=0))
+    company = [endless(prompt_request(seed, 1, 40)) for seed in (0, 3, 6)]
+    long = EngineRequest(company[0].rules, prompt_ids=(2, 3, 5) * 26)  # 79 tokens
+    events = run(core, [*company, long], [0, 0, 0, 5])
+    assert calls.count(3 + 12) == 6  # but for the last chunk, which is scored
+    assert core.metrics.prefill_tokens == 79 + sum(len(one.decoder_ids) for one in company)
+    assert_follows([final_result(each) for each in events], [*company, long], language_logits)
+
+
+def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
+    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = core_of(language, blocks=100)
+    made = replace(endless(prompt_request(0, 1, 40)), prompt_ids=(2, 3))
+    long = EngineRequest(made.rules, prompt_ids=(2, 3, 5) * 26)
+    lost: list[Event] = []
+    kept: list[Event] = []
+    core.add(SequenceState(made, lost.append))
+    core.step()
+    core.add(SequenceState(long, kept.append))
+    core.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(DecoderCall, "run", lambda *arguments: 1 / 0)
+        core._decode_step()
+    with pytest.raises(InternalError, match="division by zero"):
+        final_result(lost)
+    while not core.is_idle:
+        core.step()
+    assert_follows([final_result(kept)], [long], language_logits)
+    close(core)
+    assert used_blocks(language) == 0

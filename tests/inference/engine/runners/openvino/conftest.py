@@ -1,0 +1,33 @@
+"""Runners over OpenVINO of the hand-made bundles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.openvino.runner import PagedRunner
+from tests.inference.engine.toy_bundles import attention_bundle, language_bundle
+
+
+def for_openvino(bundle: Bundle) -> Bundle:
+    return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
+    return PagedRunner(for_openvino(attention_bundle(tmp_path_factory.mktemp("attention"))), 2)
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
+    return PagedRunner(for_openvino(language_bundle(tmp_path_factory.mktemp("language"))), 2)
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
+    """The language with caches of 8 bits."""
+    bundle = for_openvino(language_bundle(tmp_path_factory.mktemp("quantised")))
+    manifest = bundle.manifest.model_copy(update={"precision": "int8"})
+    return PagedRunner(replace(bundle, manifest=manifest), 2)
