@@ -13,7 +13,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +31,7 @@ from examples.es_en import scores as score_translation
 from examples.gpt import scores as score_gpt
 from examples.gpt.episodes import FRESH
 from examples.scenes import scores as score_scenes
+from examples.texts.splits import Split
 from examples.vit import scores as score_vit
 from export.precision import Precision
 from inference.bundle.reader import newest_bundle
@@ -59,6 +62,24 @@ class Measure:
 
     name: str
     score: Callable[[Panel, int], float]
+
+
+def percent(
+    score: Callable[..., float],
+    function: Callable[..., Any],
+    seed: int,
+    *split: Split,
+    **options: Any,
+) -> Callable[[Panel, int], float]:
+    """100 times an example's score of one of the panel's functions.
+
+    Args:
+        score: Takes the function, `split` if there is one, the count, the seed and `options`.
+        function: A method of `Panel`.
+    """
+    return lambda panel, count: (
+        100 * score(partial(function, panel), *split, count, seed, **options)
+    )
 
 
 def few_shot(shots: int) -> Measure:
@@ -92,126 +113,84 @@ MEASURES = (
     ),
     Measure(
         "caption, exact match %, withheld combinations",
-        lambda panel, count: (
-            100 * score_scenes.caption_exact_match(panel.caption, count, score_scenes.TEST_SEED)
-        ),
+        percent(score_scenes.caption_exact_match, Panel.caption, score_scenes.TEST_SEED),
     ),
     Measure(
         "caption, control: swapped pictures",
-        lambda panel, count: (
-            100 * score_scenes.swapped_caption_match(panel.caption, count, score_scenes.TEST_SEED)
-        ),
+        percent(score_scenes.swapped_caption_match, Panel.caption, score_scenes.TEST_SEED),
     ),
     Measure(
         f"zero-shot, top-1 % of {score_scenes.CHOICES}, withheld combinations",
-        lambda panel, count: (
-            100 * score_scenes.zero_shot_top1(panel.choose, count, score_scenes.TEST_SEED)
-        ),
+        percent(score_scenes.zero_shot_top1, Panel.choose, score_scenes.TEST_SEED),
     ),
     Measure(
         "zero-shot, control: swapped pictures",
-        lambda panel, count: (
-            100 * score_scenes.swapped_zero_shot_top1(panel.choose, count, score_scenes.TEST_SEED)
-        ),
+        percent(score_scenes.swapped_zero_shot_top1, Panel.choose, score_scenes.TEST_SEED),
     ),
     *map(few_shot, score_gpt.SHOTS),
     Measure(
         "chat, right %, withheld pairs",
-        lambda panel, count: (
-            100 * score_chat.accuracy(panel.reply, "compositional", count, score_chat.TEST_SEED)
-        ),
+        percent(score_chat.accuracy, Panel.reply, score_chat.TEST_SEED, "compositional"),
     ),
     Measure(
         "chat, right %, withheld names",
-        lambda panel, count: (
-            100 * score_chat.accuracy(panel.reply, "held_out", count, score_chat.TEST_SEED)
-        ),
+        percent(score_chat.accuracy, Panel.reply, score_chat.TEST_SEED, "held_out"),
     ),
     Measure(
         "chat, right %, in Spanish by the system message",
-        lambda panel, count: (
-            100
-            * score_chat.accuracy(
-                panel.reply, "compositional", count, score_chat.TEST_SEED, SPANISH
-            )
+        percent(
+            score_chat.accuracy, Panel.reply, score_chat.TEST_SEED, "compositional", style=SPANISH
         ),
     ),
     Measure(
         "chat, facts not told: said so %",
-        lambda panel, count: 100 * score_chat.honesty(panel.reply, count, score_chat.TEST_SEED),
+        percent(score_chat.honesty, Panel.reply, score_chat.TEST_SEED),
     ),
     Measure(
         "chat, control: turns of another conversation",
-        lambda panel, count: (
-            100
-            * score_chat.swapped_accuracy(panel.reply, "compositional", count, score_chat.TEST_SEED)
-        ),
+        percent(score_chat.swapped_accuracy, Panel.reply, score_chat.TEST_SEED, "compositional"),
     ),
     Measure(
         "fill-mask, right word %, compositional split",
-        lambda panel, count: (
-            100
-            * score_bert.masked_word_accuracy(
-                panel.fill, "compositional", count, score_bert.TEST_SEED
-            )
-        ),
+        percent(score_bert.masked_word_accuracy, Panel.fill, score_bert.TEST_SEED, "compositional"),
     ),
     Measure(
         'fill-mask, right form of "be" %',
-        lambda panel, count: (
-            100
-            * score_bert.agreement_accuracy(
-                panel.fill, "compositional", count, score_bert.TEST_SEED
-            )
-        ),
+        percent(score_bert.agreement_accuracy, Panel.fill, score_bert.TEST_SEED, "compositional"),
     ),
     Measure(
         "sentiment, right %, withheld negations",
-        lambda panel, count: (
-            100
-            * score_bert.sentiment_accuracy(
-                panel.classify_texts, "compositional", count, score_bert.TEST_SEED
-            )
+        percent(
+            score_bert.sentiment_accuracy,
+            Panel.classify_texts,
+            score_bert.TEST_SEED,
+            "compositional",
         ),
     ),
     Measure(
         "sentiment, right %, two reviews of the same words",
-        lambda panel, count: (
-            100 * score_bert.same_words_accuracy(panel.classify_texts, count, score_bert.TEST_SEED)
-        ),
+        percent(score_bert.same_words_accuracy, Panel.classify_texts, score_bert.TEST_SEED),
     ),
     Measure(
         "tags, F1 %, withheld names",
-        lambda panel, count: (
-            100 * score_bert.role_f1(panel.tag, "held_out", count, score_bert.TEST_SEED)
-        ),
+        percent(score_bert.role_f1, Panel.tag, score_bert.TEST_SEED, "held_out"),
     ),
     Measure(
         f"rerank, answer first of {score_bert.DOCUMENTS} %, withheld pairs",
-        lambda panel, count: (
-            100 * score_bert.ranking_top1(panel.rank, "compositional", count, score_bert.TEST_SEED)
-        ),
+        percent(score_bert.ranking_top1, Panel.rank, score_bert.TEST_SEED, "compositional"),
     ),
     Measure(
         "paraphrases, nearest %, withheld pairs",
-        lambda panel, count: (
-            100
-            * score_bert.paraphrase_top1(panel.embed, "compositional", count, score_bert.TEST_SEED)
-        ),
+        percent(score_bert.paraphrase_top1, Panel.embed, score_bert.TEST_SEED, "compositional"),
     ),
     Measure(
         "image classes, right %, withheld combinations",
-        lambda panel, count: (
-            100 * score_vit.class_accuracy(panel.classify_images, count, score_vit.TEST_SEED)
-        ),
+        percent(score_vit.class_accuracy, Panel.classify_images, score_vit.TEST_SEED),
     ),
     Measure(
         "image classes, control: swapped pictures",
-        lambda panel, count: (
-            100
-            * score_vit.class_accuracy(
-                panel.classify_images, count, score_vit.TEST_SEED, is_swapped=True
-            )
+        percent(
+            score_vit.class_accuracy, Panel.classify_images, score_vit.TEST_SEED, is_swapped=True
         ),
     ),
     Measure(

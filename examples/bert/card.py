@@ -6,6 +6,7 @@ python -m examples.bert.card FOLDER
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from examples.bert.functions import classifier, embedder, filler, ranker, tagger
 from examples.bert.scores import (
@@ -46,30 +47,27 @@ class Card:
     scores: Callable[[Path], dict[str, Score]]
 
 
+def _scored(measure: Callable[..., float], *function: Any, **options: bool) -> Score:
+    """A measure of a function as one of a split alone."""
+    return lambda split: measure(*function, split, TEST_COUNT, TEST_SEED, **options)
+
+
 def _filling(folder: Path) -> dict[str, Score]:
     fill = filler(folder)
     return {
-        "the masked word is the most likely one": lambda split: masked_word_accuracy(
-            fill, split, TEST_COUNT, TEST_SEED
+        "the masked word is the most likely one": _scored(masked_word_accuracy, fill),
+        "control: the other words in random order": _scored(
+            masked_word_accuracy, fill, is_shuffled=True
         ),
-        "control: the other words in random order": lambda split: masked_word_accuracy(
-            fill, split, TEST_COUNT, TEST_SEED, is_shuffled=True
-        ),
-        'the right one of "am", "is" and "are"': lambda split: agreement_accuracy(
-            fill, split, TEST_COUNT, TEST_SEED
-        ),
+        'the right one of "am", "is" and "are"': _scored(agreement_accuracy, fill),
     }
 
 
 def _classifying(folder: Path) -> dict[str, Score]:
     classify = classifier(folder)
     return {
-        "right sentiments": lambda split: sentiment_accuracy(
-            classify, split, TEST_COUNT, TEST_SEED
-        ),
-        "control: words in random order": lambda split: sentiment_accuracy(
-            classify, split, TEST_COUNT, TEST_SEED, is_shuffled=True
-        ),
+        "right sentiments": _scored(sentiment_accuracy, classify),
+        "control: words in random order": _scored(sentiment_accuracy, classify, is_shuffled=True),
         "two reviews of the same words (a bag of words: 50 %)": lambda _: same_words_accuracy(
             classify, TEST_COUNT, TEST_SEED
         ),
@@ -79,34 +77,23 @@ def _classifying(folder: Path) -> dict[str, Score]:
 def _tagging(folder: Path) -> dict[str, Score]:
     tag = tagger(folder)
     return {
-        "F1 of whole roles": lambda split: role_f1(tag, split, TEST_COUNT, TEST_SEED),
-        "control: the next sentence's roles": lambda split: role_f1(
-            tag, split, TEST_COUNT, TEST_SEED, is_swapped=True
-        ),
+        "F1 of whole roles": _scored(role_f1, tag),
+        "control: the next sentence's roles": _scored(role_f1, tag, is_swapped=True),
     }
 
 
 def _ranking(folder: Path) -> dict[str, Score]:
     rank = ranker(folder)
     return {
-        f"the answer first of {DOCUMENTS} documents": lambda split: ranking_top1(
-            rank, split, TEST_COUNT, TEST_SEED
-        ),
-        "control: the next question": lambda split: ranking_top1(
-            rank, split, TEST_COUNT, TEST_SEED, is_swapped=True
-        ),
+        f"the answer first of {DOCUMENTS} documents": _scored(ranking_top1, rank),
+        "control: the next question": _scored(ranking_top1, rank, is_swapped=True),
     }
 
 
 def _embedding(folder: Path) -> dict[str, Score]:
-    embed = embedder(folder)
     return {
-        "the paraphrase is the nearest sentence": lambda split: paraphrase_top1(
-            embed, split, TEST_COUNT, TEST_SEED
-        ),
-        "control: nearest by shared words": lambda split: shared_words_top1(
-            split, TEST_COUNT, TEST_SEED
-        ),
+        "the paraphrase is the nearest sentence": _scored(paraphrase_top1, embedder(folder)),
+        "control: nearest by shared words": _scored(shared_words_top1),
     }
 
 

@@ -10,14 +10,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples.scenes.attention import ObserveFunction, TokenMap
 from examples.scenes.rendering import SIDE
+from examples.training.loop import pixel_tensor
 from export.checkpoint.checkpoint import WEIGHTS
 from export.graphs.source_model import SourceModel
 from export.models.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
+from export.training.captioner import IGNORED
+from export.training.functions import CaptionFunction
 
 MAX_TOKENS = 32
 
@@ -104,6 +108,24 @@ def greedy(
 def text(tokens: list[TokenMap]) -> str:
     """The words joined into one text."""
     return "".join(token.word for token in tokens)
+
+
+def captions_of(observe: ObserveFunction) -> CaptionFunction:
+    """The texts of what was observed."""
+    return lambda pictures: [text(tokens) for tokens in observe(pictures)]
+
+
+def fast_pixels(pictures: list[Image.Image]) -> torch.Tensor:
+    """(B, 3, side, side) as the saved image recipe has them, laid out for fast convolutions."""
+    prepared = pixel_tensor(pictures, [0.5] * 3, [0.5] * 3)
+    return prepared.contiguous(memory_format=torch.channels_last)
+
+
+def word_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of logits (B, T, V) over the labels (B, T) that count."""
+    return nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
+    )
 
 
 def _token_maps(tokenizer: GPT2Tokenizer, tokens: list[int], maps: NDArray[Any]) -> list[TokenMap]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import nn
 from transformers import GPT2Tokenizer
 
 from examples import checkpoint
@@ -18,21 +17,22 @@ from examples.scenes.attention import attention_scores
 from examples.scenes.rendering import SIDE
 from examples.scenes.scores import TEST_SCENES, TEST_SEED, caption_scores
 from examples.show_attend_tell.soft_captioner import (
+    captions_of,
+    fast_pixels,
     observer,
     read_folder,
     save_weights,
     start_folder,
-    text,
+    word_entropy,
 )
 from examples.training.checkpoint_folder import run_line, swap_words_flag, write_card
-from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
+from examples.training.loop import PatchClassification, command_line, train_in_stages
 from export.models.show_attend_tell import ShowAttendTell
 from export.training.captioner import IGNORED
 
 MODULE = "examples.show_attend_tell.train"
 OUTPUT = checkpoint("example-show-attend-tell")
 _TOKENIZER = checkpoint("example-captioner")  # same captions as example-captioner
-_MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 
 
 def main() -> None:
@@ -76,10 +76,8 @@ class Captioning:
         """Mean cross entropy over the caption tokens of the next scenes, and the penalty (14)."""
         self._has_captions = True
         pictures, read, labels = self._batches.draw(step, batch)
-        logits, attention = teacher_forced(self._model, _pixels(pictures), read)
-        entropy = nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
-        )
+        logits, attention = teacher_forced(self._model, fast_pixels(pictures), read)
+        entropy = word_entropy(logits, labels)
         is_word = (labels != IGNORED)[..., None]
         looked = (attention * is_word).sum(1)  # (B, N): over the words of a caption
         return entropy + self._evenness * (1 - looked).square().sum(-1).mean()
@@ -91,7 +89,7 @@ class Captioning:
         """
         encoder = self._model.encoder
         encoder.train(not self._has_captions)
-        features = encoder.features(_pixels(pictures))
+        features = encoder.features(fast_pixels(pictures))
         encoder.train()
         return features
 
@@ -111,19 +109,11 @@ def teacher_forced(
     return torch.stack(logits, dim=1), torch.stack(attention, dim=1)
 
 
-def _pixels(pictures: list[Image.Image]) -> torch.Tensor:
-    prepared = pixel_tensor(pictures, _MEAN, _DEVIATION)
-    return prepared.contiguous(memory_format=torch.channels_last)
-
-
 def report(folder: Path, run: str, is_resumed: bool) -> None:
     """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
     observe = observer(folder)
-
-    def caption_all(pictures: list[Image.Image]) -> list[str]:
-        return [text(tokens) for tokens in observe(pictures)]
-
-    scores = caption_scores(caption_all) | attention_scores(observe, TEST_SCENES, TEST_SEED)
+    scores = caption_scores(captions_of(observe))
+    scores |= attention_scores(observe, TEST_SCENES, TEST_SEED)
     print(scores)
     write_card(
         folder,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from export.precision import Precision
+from inference.bundle.manifest import Bundle, Role
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Edit, plain_request
 from inference.engine.runners.protocol import Group, Prompt
 from tests.cuda_stub.conftest import OnDevice
-from tests.cuda_stub.prompts import prompt_of
 from tests.cuda_stub.stub_library import Counts, Stub
 
 CASES = [
@@ -28,6 +28,19 @@ CASES = [
     ("vision-encoder-decoder", Precision.FP32),
     ("show-attend-tell", Precision.FP16),
 ]
+
+
+def prompt_of(bundle: Bundle, tokens: int = 3) -> Prompt:
+    """A prompt with a source of the bundle's kind."""
+    token_ids = np.arange(1, tokens + 1)
+    admit = bundle.manifest.graphs.get("admit")
+    if admit is None:
+        return Prompt(token_ids)
+    pixels = admit.input(Role.PIXELS)
+    if pixels is not None:
+        shape = [size for size in pixels.shape[1:] if isinstance(size, int)]
+        return Prompt(token_ids, pixels=np.zeros(shape, np.uint8))
+    return Prompt(token_ids, source_ids=np.arange(5))
 
 
 def counted(stub: Stub, call: Callable[[], object]) -> Counts:

@@ -6,10 +6,8 @@ convolutions that they share are not trained (`cnn_captioners.py`).
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import torch
-from PIL import Image
 from torch import nn
 from transformers import GPT2Tokenizer
 
@@ -31,19 +29,17 @@ from examples.scenes.scores import (
     caption_words_right,
     swapped_caption_match,
 )
-from examples.show_attend_tell.soft_captioner import text
+from examples.show_attend_tell.soft_captioner import captions_of, fast_pixels, word_entropy
 from examples.training.checkpoint_folder import (
     run_line,
     swap_words_flag,
     training_flags,
     write_card,
 )
-from examples.training.loop import Recipe, pixel_tensor, train
-from export.training.captioner import IGNORED
+from examples.training.loop import Recipe, train
 
 MODULE = "examples.history.cnn_captioners.train"
 _BATCH, _PEAK_LR = 48, 2e-3
-_MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 
 
 def main() -> None:
@@ -77,36 +73,19 @@ class Captioning(nn.Module):
         """The sum over systems of the mean cross entropy over the next scenes' caption tokens."""
         pictures, read, labels = self._batches.draw(step, batch)
         with torch.no_grad():
-            features = self._features[0](_pixels(pictures))
+            features = self._features[0](fast_pixels(pictures))
         return torch.stack(
             [
-                _entropy(system, network, features, read, labels)
+                word_entropy(system.tell(network, features, read)[0], labels)
                 for system, network in zip(SYSTEMS, self.networks, strict=True)
             ]
         ).sum()
 
 
-def _entropy(
-    system: System, network: Any, features: torch.Tensor, read: torch.Tensor, labels: torch.Tensor
-) -> torch.Tensor:
-    logits, _ = system.tell(network, features, read)
-    return nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
-    )
-
-
-def _pixels(pictures: list[Image.Image]) -> torch.Tensor:
-    prepared = pixel_tensor(pictures, _MEAN, _DEVIATION)
-    return prepared.contiguous(memory_format=torch.channels_last)
-
-
 def report(system: System, folder: Path, run: str) -> None:
     """Scores a saved folder on held-out scenes, prints the scores and writes the model card."""
     observe = observer(folder)
-
-    def caption_all(pictures: list[Image.Image]) -> list[str]:
-        return [text(tokens) for tokens in observe(pictures)]
-
+    caption_all = captions_of(observe)
     scores = {
         "captions that match word for word": caption_exact_match(
             caption_all, TEST_SCENES, TEST_SEED

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from transformers import GPT2Tokenizer
 
 from examples.history.cnn_captioners.networks import (
@@ -22,7 +21,7 @@ from examples.history.cnn_captioners.networks import (
 )
 from examples.history.cnn_captioners.train import Captioning
 from examples.scenes.scores import caption_words_right, heldout_pictures
-from examples.show_attend_tell.soft_captioner import text
+from examples.show_attend_tell.soft_captioner import captions_of
 from export.checkpoint.checkpoint import open_checkpoint
 from export.checkpoint.image_recipe import image_spec
 from inference.bundle.manifest import Role
@@ -112,11 +111,7 @@ def test_checkpoint_is_small(system: System):
 @each_system
 def test_trained_folder_describes_held_out_pictures(system: System):
     """One vector of the picture is enough for half of the words, a look at regions for most."""
-    observe = observer(system.folder)
-
-    def told(pictures: list[Image.Image]) -> list[str]:
-        return [text(tokens) for tokens in observe(pictures)]
-
+    told = captions_of(observer(system.folder))
     least = 0.4 if system.name == "history-show-and-tell" else 0.8
     assert caption_words_right(told, 40, seed=21) >= least
     each = [told([picture]) for _, picture in heldout_pictures(4, seed=21)]

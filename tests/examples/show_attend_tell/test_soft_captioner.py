@@ -12,12 +12,12 @@ from examples.captioner import train as train_captioner
 from examples.scenes.captions import caption
 from examples.scenes.scores import heldout_pictures
 from examples.show_attend_tell.soft_captioner import (
+    captions_of,
     greedy,
     observer,
     read_folder,
     save_weights,
     start_folder,
-    text,
 )
 from examples.show_attend_tell.train import OUTPUT, Captioning, teacher_forced
 from export.models.show_attend_tell import ShowAttendTell
@@ -81,6 +81,6 @@ def test_patch_labels_beside_captions_keep_the_batch_statistics(
 
 def test_trained_folder_describes_held_out_pictures():
     pairs = list(heldout_pictures(40, seed=21))
-    captions = [text(tokens) for tokens in observer(OUTPUT)([picture for _, picture in pairs])]
+    captions = captions_of(observer(OUTPUT))([picture for _, picture in pairs])
     right = sum(words == caption(scene) for words, (scene, _) in zip(captions, pairs, strict=True))
     assert right >= 36

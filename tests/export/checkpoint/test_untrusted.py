@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from export.registry import architecture, families
 from export.twin import EXPORTED
 from inference.errors import CheckpointError, SetupError
 from tests.export.conftest import Twins
+from tests.traced_memory import memory_below
 
 ROOT = Path(__file__).parents[3]
 GIB = 1 << 30
@@ -147,15 +147,10 @@ def test_enormous_number_of_layers_is_refused_before_they_are_built(
         if (name, place) not in UNREAD
     }
     assert changes or name in WITHOUT_LAYERS
-    tracemalloc.start()
-    try:
+    with memory_below(100e6):
         for config in changes.values():
             with pytest.raises(CheckpointError, match=r"layers|describes more than|must be"):
                 read_checkpoint(replace(checkpoint, config=config))
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_bytes < 100e6
 
 
 WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}

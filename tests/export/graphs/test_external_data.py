@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.graphs.external_data import PAGE, data_path, open_graph, save, values, weight_bytes
 from export.precision import Precision
 from export.quantization.quantize import quantize
+from tests.traced_memory import memory_below
 
 Floats = NDArray[np.float32]
 
@@ -108,8 +108,5 @@ def test_int8_is_the_same_beside_the_graph_and_in_it(
 def test_quantising_does_not_hold_the_weights(tmp_path: Path) -> None:
     path, weight = tmp_path / "linear.onnx", _weight(4096, 1024)
     _linear(path, weight)
-    tracemalloc.start()
-    quantize(path, Precision.INT8)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < weight.nbytes
+    with memory_below(weight.nbytes):
+        quantize(path, Precision.INT8)

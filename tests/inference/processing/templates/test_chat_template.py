@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import tracemalloc
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -12,6 +11,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from inference.errors import InvalidRequest
 from inference.processing.cancellation import ABANDONED, Abandoned
 from inference.processing.templates.chat_template import ChatTemplate, UnusableTemplate
+from tests.traced_memory import memory_below
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 CHAT = [
@@ -239,13 +239,8 @@ def test_long_conversation_is_within_the_limits() -> None:
 
 
 def test_compiling_computes_no_constants() -> None:
-    tracemalloc.start()
-    try:
+    with memory_below(3_000_000):
         ChatTemplate("{{ 'a' | center(3000000) | upper }}" * 30, {})
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 3_000_000
 
 
 @pytest.mark.parametrize(
@@ -259,14 +254,8 @@ def test_compiling_computes_no_constants() -> None:
 )
 def test_memory_of_a_rendering_is_bounded(source: str) -> None:
     template = ChatTemplate(source, {})
-    tracemalloc.start()
-    try:
-        with pytest.raises(InvalidRequest, match="chat template refuses"):
-            template.render(CHAT, 10**10)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 300_000_000
+    with memory_below(3e8), pytest.raises(InvalidRequest, match="chat template refuses"):
+        template.render(CHAT, 10**10)
 
 
 def test_lists_of_a_long_conversation_are_within_the_limits() -> None:
@@ -288,13 +277,8 @@ def test_lists_of_a_long_conversation_are_within_the_limits() -> None:
 )
 def test_wide_formats_with_names_are_refused_unwritten(form: str) -> None:
     template = ChatTemplate("{{ '" + form + "' % {'a': messages | length, 'a(b)c': 1} }}", {})
-    tracemalloc.start()
-    try:
-        with pytest.raises(InvalidRequest, match="format"):
-            template.render(CHAT, 1000)
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    finally:
-        tracemalloc.stop()
+    with memory_below(10_000_000), pytest.raises(InvalidRequest, match="format"):
+        template.render(CHAT, 1000)
 
 
 def test_formats_with_names_are_written() -> None:
