@@ -60,7 +60,9 @@ class RestartWatcher:
         except asyncio.CancelledError:
             if task not in self._aborted or task.cancelling() > 1:  # by others, too
                 raise
-            raise Unavailable(f"{model} was restarted: try again", retry_after_s=1) from None
+            lost = Unavailable(f"{model} was restarted: try again", retry_after_s=1)
+            lost.is_loss = True
+            raise lost from None
         finally:
             running.discard(task)
             if task in self._aborted:

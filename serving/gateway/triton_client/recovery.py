@@ -1,0 +1,185 @@
+"""Sends calls again whose model's process ended while they were in flight.
+
+A call waits until its model is up again and is sent once more, at most twice. The second time it is
+sent alone, for a second at least: if the process ends once more, it is the only suspect. Then, or
+if it was alone at one of two ends by chance, it is put in quarantine. A call that was in flight
+together with others is never blamed for that alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from inference.errors import Unavailable
+from inference.tasks.shared.model_calls import Call
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.triton_client.inference import Inference
+from serving.gateway.triton_client.quarantine import Quarantine
+from serving.gateway.triton_client.restart_watcher import GONE
+
+MAX_RESENDS = 2
+ALONE_S = 1.0
+"""Time for which a suspect has its model for itself; further calls of the gateway wait."""
+POLL_S = 0.1
+"""Of a model that is expected to be up again."""
+UNNOTICED_S = 5.0
+"""Time in which the supervisor notices a dead process; then its model is taken as it is."""
+
+T = TypeVar("T")
+
+
+class Recovery:
+    """Runs calls and sends lost ones again. Used on one event loop.
+
+    Args:
+        inference: Reports whether a model is up.
+        timeout_s: For which a call waits for its model; 0: lost calls fail at once.
+        metrics: Calls that are sent again are counted there.
+
+    Attributes:
+        quarantine: What is refused.
+    """
+
+    def __init__(self, inference: Inference, timeout_s: float, metrics: Metrics) -> None:
+        self.quarantine = Quarantine()
+        self._inference = inference
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
+        self._polls: dict[tuple[str, int], asyncio.Task[bool]] = {}
+
+    async def run(
+        self, call: Call, timeout_s: float, attempt: Callable[[float], Awaitable[T]]
+    ) -> T:
+        """The result of an attempt at a call.
+
+        Args:
+            timeout_s: Of all attempts.
+            attempt: Runs the call within a number of seconds.
+
+        Raises:
+            Quarantined: the process of the model ended because of this call.
+            ServingError: the call failed, or the model was not up again in time.
+        """
+        self.quarantine.check(call)
+        lane = self._lanes[call.model]
+        until_s = time.monotonic() + timeout_s
+        losses, was_alone, failure = 0, False, None
+        while True:
+            is_alone = losses >= MAX_RESENDS
+            if failure is not None and not is_alone:
+                await self._await_up(call, failure, until_s)
+            async with lane.turn(is_alone=is_alone) as begin:
+                if failure is not None and is_alone:
+                    await self._await_up(call, failure, until_s)
+                begin()
+                with lane.place() as place:
+                    try:
+                        return await attempt(max(0.001, until_s - time.monotonic()))
+                    except Unavailable as error:
+                        failure = error
+            if not self._timeout_s:
+                raise failure
+            if failure.is_loss:
+                losses += 1
+                was_alone |= not place.is_shared
+                if losses > 1 and was_alone:
+                    self._metrics.quarantined_calls.labels(call.model).inc()
+                    raise self.quarantine.add(call) from failure
+                if losses > MAX_RESENDS:
+                    raise failure
+            self._metrics.resent_calls.labels(call.model).inc()
+
+    async def once(self, call: Call, attempt: Awaitable[T]) -> T:
+        """The result of an attempt at several calls as one, which its caller sends again apart."""
+        lane = self._lanes[call.model]
+        async with lane.turn(is_alone=False):
+            with lane.place():
+                return await attempt
+
+    def close(self) -> None:
+        """Stop waiting for models."""
+        for poll in self._polls.values():
+            poll.cancel()
+
+    async def _await_up(self, call: Call, failure: Unavailable, until_s: float) -> None:
+        """Wait until the called version is up again.
+
+        Raises:
+            Unavailable: the failure, if it is not in time or if another version is served.
+        """
+        key = call.model, call.version
+        if (poll := self._polls.get(key)) is None:
+            poll = self._polls[key] = asyncio.create_task(self._poll(*key, failure))
+            poll.add_done_callback(lambda _: self._polls.pop(key, None))
+        try:
+            async with asyncio.timeout(max(0.001, until_s - time.monotonic())):
+                is_up = await asyncio.shield(poll)
+        except TimeoutError:
+            raise failure from None
+        if not is_up:
+            raise failure
+
+    async def _poll(self, model: str, version: int, failure: Unavailable) -> bool:
+        """Whether a version is up again, once that is known; shared by all calls that wait."""
+        began_s = time.monotonic()
+        dead = await self._inference.incarnation(model) if failure.is_unnoticed else None
+        while time.monotonic() < began_s + self._timeout_s:
+            await asyncio.sleep(POLL_S)
+            if time.monotonic() > began_s + UNNOTICED_S or dead == GONE:
+                dead = None
+            if not await self._inference.is_ready(model, version):
+                dead = None  # it was noticed
+                if await self._inference.served_version(model) not in (None, version):
+                    return False
+            elif dead is None or await self._inference.incarnation(model) != dead:
+                return True
+        return False
+
+
+@dataclass(eq=False)
+class _Place:
+    """A call in flight; `is_shared` once another was in flight at the same time."""
+
+    is_shared: bool
+
+
+class _Lane:
+    """The calls of one model."""
+
+    def __init__(self) -> None:
+        self._present: set[_Place] = set()
+        self._alone = asyncio.Lock()
+
+    @contextmanager
+    def place(self) -> Iterator[_Place]:
+        """The place of a call in flight."""
+        if len(self._present) == 1:  # more have been marked
+            next(iter(self._present)).is_shared = True
+        place = _Place(bool(self._present))
+        self._present.add(place)
+        try:
+            yield place
+        finally:
+            self._present.discard(place)
+
+    @asynccontextmanager
+    async def turn(self, *, is_alone: bool) -> AsyncIterator[Callable[[], object]]:
+        """A turn; within it, what is yielded is called when the call is sent."""
+        if not is_alone:
+            if self._alone.locked():
+                async with self._alone:
+                    pass
+            yield lambda: None
+            return
+        await self._alone.acquire()
+        with ExitStack() as held:
+            held.callback(self._alone.release)
+            loop = asyncio.get_running_loop()
+            yield lambda: loop.call_later(ALONE_S, held.close)
