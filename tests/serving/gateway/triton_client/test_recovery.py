@@ -156,9 +156,7 @@ async def test_call_that_ends_its_process_twice_alone_is_refused_by_name() -> No
 async def test_poisonous_call_among_others_is_found_and_the_others_are_answered() -> None:
     process = Process(poisonous=frozenset({7}))
     answers = await asyncio.gather(*map(process.answer, range(16)))
-    assert answers == [
-        "quarantined" if number == 7 else f"answer {number}" for number in range(16)
-    ]
+    assert answers == ["quarantined" if number == 7 else f"answer {number}" for number in range(16)]
     assert process.ended == 3, "with all, with all again, and alone"
 
 
