@@ -20,6 +20,7 @@ from inference.tasks.shared.model_calls import (
     Result,
     ended_early,
 )
+from serving.gateway.admission.counts import Counts
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.token_latency import RequestTimes, SequenceLatency
 from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher
@@ -38,13 +39,18 @@ class CallRunner:
         inference: Runs the models; closed by `close`.
         settings: Limits of joined calls.
         metrics: Joined calls are counted there.
+        counts: What is admitted now.
     """
 
-    def __init__(self, inference: Inference, settings: GatewaySettings, metrics: Metrics) -> None:
+    def __init__(
+        self, inference: Inference, settings: GatewaySettings, metrics: Metrics, counts: Counts
+    ) -> None:
         self.inference = inference
         self.last_result_s: dict[str, float] = {}
         """Model (of Triton) → monotonic time of its last result, or of its last tokens."""
-        self._recovery = Recovery(inference, settings.recovery_timeout, metrics)
+        self._recovery = Recovery(
+            inference, settings.recovery_timeout, metrics, counts.requests_elsewhere
+        )
         self._batcher = DynamicBatcher(
             self._infer,
             metrics,

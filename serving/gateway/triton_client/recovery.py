@@ -41,16 +41,24 @@ class Recovery:
         inference: Reports whether a model is up.
         timeout_s: For which a call waits for its model; 0: lost calls fail at once.
         metrics: Calls that are sent again are counted there.
+        elsewhere: The requests of the gateway's other processes: with any, no call is alone.
 
     Attributes:
         quarantine: What is refused.
     """
 
-    def __init__(self, inference: Inference, timeout_s: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        inference: Inference,
+        timeout_s: float,
+        metrics: Metrics,
+        elsewhere: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.quarantine = Quarantine()
         self._inference = inference
         self._timeout_s = timeout_s
         self._metrics = metrics
+        self._elsewhere = elsewhere
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
         self._polls: dict[tuple[str, int], asyncio.Task[bool]] = {}
 
@@ -88,7 +96,7 @@ class Recovery:
                 raise failure
             if failure.is_loss:
                 losses += 1
-                was_alone |= not place.is_shared
+                was_alone |= not (place.is_shared or self._elsewhere())
                 if losses > 1 and was_alone:
                     self._metrics.quarantined_calls.labels(call.model).inc()
                     raise self.quarantine.add(call) from failure

@@ -166,6 +166,13 @@ async def test_calls_in_flight_together_are_not_blamed_for_ends_of_another_reaso
     assert answers == [f"answer {number}" for number in range(8)]
 
 
+async def test_no_call_is_blamed_while_another_process_of_the_gateway_has_requests() -> None:
+    process = Process(poisonous=frozenset({7}))
+    process.recovery = Recovery(process.inference, 5.0, process.metrics, lambda: 1)
+    assert await process.answer(7) == "unavailable"
+    assert process.attempts == [7, 7, 7], "sent again twice"
+
+
 async def test_suspects_are_sent_one_after_the_other() -> None:
     process, most = Process(deaths=2), 0
     work = [asyncio.create_task(process.answer(number)) for number in range(6)]
