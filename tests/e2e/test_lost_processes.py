@@ -12,7 +12,7 @@ import shutil
 import signal
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -21,23 +21,31 @@ import pytest
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
 from serving.triton.supervisor import MAX_DEAD_STUBS
-from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, running, stop_stack
-from tests.e2e.introspection import descendants, resources, shared_memory, shm_prefix, stub_of
+from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, Stack, running, stop_stack
+from tests.e2e.introspection import (
+    descendants,
+    resources,
+    shared_memory,
+    shm_prefix,
+    stub_of,
+    triton_of,
+)
 from tests.e2e.workload import is_ready, paragraph, until
 
 pytestmark = pytest.mark.integration
 
 GENERATOR, CAPTIONER = "example-gpt", "example-captioner"
-VICTIMS = (MODEL, GENERATOR, CAPTIONER, ENCODERS[0])
-Ask = Callable[[asyncio.Event], Awaitable[object]]
-"""Sends a request and returns its answer; sets the event when a stream has begun."""
+MODELS = (MODEL, GENERATOR, CAPTIONER, ENCODERS[0])
+SERVER = "tritonserver"
+VICTIMS = (*MODELS, SERVER, *MODELS, MODEL)
+"""In this order: each model's process and the server first."""
 
 
 @pytest.fixture(scope="module")
 def several(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a model of each kind."""
     folder = tmp_path_factory.mktemp("lost") / "model_repository"
-    for part in (*VICTIMS, ENCODERS[1]):
+    for part in (*MODELS, ENCODERS[1]):
         shutil.copytree(repository / part, folder / part)
     return folder
 
@@ -117,13 +125,32 @@ def _rounded(value: object) -> object:
     return value
 
 
-async def resent(client: httpx.AsyncClient) -> float:
-    """Calls that were sent again so far."""
+async def counted(client: httpx.AsyncClient, name: str) -> float:
+    """The sum of a counter of the gateway over all models."""
     text = (await client.get("/metrics")).text
-    return sum(map(float, re.findall(r"^triptych_resent_calls_total\{.*\} (\S+)$", text, re.M)))
+    return sum(map(float, re.findall(rf"^triptych_{name}_total\{{.*\}} (\S+)$", text, re.M)))
 
 
-@pytest.mark.parametrize("kills", [len(VICTIMS), pytest.param(50, marks=pytest.mark.full)])
+async def refused_by_name(stack: Stack, client: httpx.AsyncClient, load: Load) -> None:
+    """A stream that is alone when its process ends, twice, is refused, and then at once."""
+    path, body = load.requests[2]
+    received, killed = b"", [0]
+    async with asyncio.timeout(TIMEOUT_S), client.stream("POST", path, json=body) as response:
+        async for chunk in response.aiter_bytes():
+            received += chunk
+            if b'"error"' not in chunk and len(killed) < 3:
+                pid = stub_of(stack.process.pid, GENERATOR)
+                if pid != killed[-1]:
+                    killed.append(pid)
+                    os.kill(pid, signal.SIGKILL)
+    assert b'"type":"quarantined"' in received, received[-300:]
+    again = await client.post(path, json=body)
+    assert again.status_code == 422
+    assert again.json()["error"]["type"] == "quarantined"
+    assert await load.answer_of(GENERATOR), "others are answered"
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.full)])
 async def test_no_request_is_lost_with_the_process_of_its_model(
     several: Path,
     tmp_path: Path,
@@ -138,10 +165,10 @@ async def test_no_request_is_lost_with_the_process_of_its_model(
         load = Load(client)
         undisturbed = await load.answers(asyncio.Event())
         assert await load.answers(asyncio.Event()) == undisturbed, "batches change the answers"
-        assert await resent(client) == 0
+        assert await counted(client, "resent_calls") == 0
         prefixes = {shm_prefix(stack)}
         first = resources(stack)
-        recoveries, durations = [], []
+        recoveries: dict[bool, list[float]] = {False: [], True: []}
         for number in range(kills):
             begun = asyncio.Event()
             work = asyncio.create_task(load.answers(begun))
@@ -150,27 +177,32 @@ async def test_no_request_is_lost_with_the_process_of_its_model(
                 await begun.wait()
                 for _ in range(chance.randrange(40)):  # turns, so that all phases are met
                     await is_ready(client)
-            os.kill(stub_of(stack.process.pid, victim), signal.SIGKILL)
+            is_server = victim == SERVER
+            pid = triton_of(stack) if is_server else stub_of(stack.process.pid, victim)
+            os.kill(pid, signal.SIGKILL)
             began = time.monotonic()
             async with asyncio.timeout(TIMEOUT_S):
-                assert await load.answer_of(victim)
-                recoveries.append(time.monotonic() - began)
+                assert await load.answer_of(MODEL if is_server else victim)
+                recoveries[is_server].append(time.monotonic() - began)
                 answers = await work
-            durations.append(time.monotonic() - began)
             for request, answer, wanted in zip(load.requests, answers, undisturbed, strict=True):
                 assert answer == wanted, (number, victim, request)
+            await until(lambda: is_ready(client))
             prefixes.add(shm_prefix(stack))
             processes, files, regions = resources(stack)
             assert processes <= first[0]
             assert files <= first[1] + 32, "each dead process may keep one, eight at most"
             assert regions <= first[2] + MAX_DEAD_STUBS
-        count = await resent(client)
+        count, kept = [await counted(client, one) for one in ("resent_calls", "kept_tokens")]
         assert count >= kills
-        record_property("median_recovery_s", statistics.median(recoveries))
-        print(
-            f"{kills} kills, {count:.0f} calls sent again; recovery: median "
-            f"{statistics.median(recoveries):.2f} s, worst {max(recoveries):.2f} s"
-        )
+        assert kept, "no stream had begun when its process was killed"
+        assert not await counted(client, "quarantined_calls")
+        await refused_by_name(stack, client, load)
+        print(f"{kills} kills, {count:.0f} calls sent again, {kept:.0f} tokens kept")
+        for name, seconds in zip(("model process", SERVER), recoveries.values(), strict=True):
+            median_s, worst_s = statistics.median(seconds), max(seconds)
+            record_property(f"median_recovery_s of {name}", median_s)
+            print(f"{name}: recovery median {median_s:.2f} s, worst {worst_s:.2f} s")
         family = descendants(stack.process.pid)
         assert stop_stack(stack) == 0
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}

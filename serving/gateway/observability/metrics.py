@@ -114,6 +114,12 @@ class Metrics:
             ("model",),
             registry=self.registry,
         )
+        self.kept_tokens = Counter(
+            "triptych_kept_tokens",
+            "Tokens that streams had when their model's process ended; they are not lost.",
+            ("model",),
+            registry=self.registry,
+        )
         self.quarantined_calls = Counter(
             "triptych_quarantined_calls",
             "Calls that ended a model's process repeatedly and are refused for a while.",

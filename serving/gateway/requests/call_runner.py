@@ -48,6 +48,7 @@ class CallRunner:
         self.inference = inference
         self.last_result_s: dict[str, float] = {}
         """Model (of Triton) → monotonic time of its last result, or of its last tokens."""
+        self._metrics = metrics
         self._recovery = Recovery(
             inference, settings.recovery_timeout, metrics, counts.requests_elsewhere
         )
@@ -131,6 +132,8 @@ class CallRunner:
         taken: list[int] = []
 
         async def attempt(left_s: float) -> Finished | None:
+            if taken:
+                self._metrics.kept_tokens.labels(call.model).inc(len(taken))
             return await self._read(_behind(call, options, taken), left_s, latency, note)
 
         async def note(tokens: TokenChunk) -> bool:

@@ -60,7 +60,7 @@ class Recovery:
         self._metrics = metrics
         self._elsewhere = elsewhere
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
-        self._polls: dict[tuple[str, int], asyncio.Task[bool]] = {}
+        self._polls: dict[tuple[str, int], asyncio.Task[int | None]] = {}
 
     async def run(
         self, call: Call, timeout_s: float, attempt: Callable[[float], Awaitable[T]]
@@ -120,7 +120,8 @@ class Recovery:
         """Wait until the called version is up again.
 
         Raises:
-            Unavailable: the failure, if it is not in time or if another version is served.
+            Unavailable: the failure, if it is not in time; `is_not_loaded`, if another version is
+                served.
         """
         key = call.model, call.version
         if (poll := self._polls.get(key)) is None:
@@ -128,14 +129,18 @@ class Recovery:
             poll.add_done_callback(lambda _: self._polls.pop(key, None))
         try:
             async with asyncio.timeout(max(0.001, until_s - time.monotonic())):
-                is_up = await asyncio.shield(poll)
+                served = await asyncio.shield(poll)
         except TimeoutError:
             raise failure from None
-        if not is_up:
+        if served != call.version:
+            failure.is_not_loaded = served is not None
             raise failure
 
-    async def _poll(self, model: str, version: int, failure: Unavailable) -> bool:
-        """Whether a version is up again, once that is known; shared by all calls that wait."""
+    async def _poll(self, model: str, version: int, failure: Unavailable) -> int | None:
+        """This version once it is up again, or the one in its place; None: none in time.
+
+        Shared by all calls that wait.
+        """
         began_s = time.monotonic()
         dead = await self._inference.incarnation(model) if failure.is_unnoticed else None
         while time.monotonic() < began_s + self._timeout_s:
@@ -144,11 +149,12 @@ class Recovery:
                 dead = None
             if not await self._inference.is_ready(model, version):
                 dead = None  # it was noticed
-                if await self._inference.served_version(model) not in (None, version):
-                    return False
+                served = await self._inference.served_version(model)
+                if served not in (None, version):
+                    return served
             elif dead is None or await self._inference.incarnation(model) != dead:
-                return True
-        return False
+                return version
+        return None
 
 
 @dataclass(eq=False)

@@ -134,7 +134,9 @@ async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
     process.inference.retired.add((MODEL, 1))
     process.inference.served[MODEL] = 2
     async with asyncio.timeout(1):
-        assert await process.answer(1) == "unavailable"
+        with pytest.raises(Unavailable) as caught:
+            await process.recovery.run(call(1), 5.0, process.attempt(1))
+    assert caught.value.is_not_loaded, "its request may be planned again"
 
 
 async def test_wait_ends_with_the_deadline() -> None:
