@@ -79,8 +79,8 @@ async def test_hung_models_are_not_ready_then_restarted(
         await until(classifies)
         await until(lambda: is_ready(client))
         async with asyncio.timeout(TIMEOUT_S):
-            assert set(await asyncio.gather(*work)) <= {"answer", "unavailable"}
-            assert {one.status_code for one in await asyncio.gather(*lost)} <= {200, 503}
+            assert set(await asyncio.gather(*work)) == {"answer"}
+            assert {one.status_code for one in await asyncio.gather(*lost)} == {200}
         assert (await classify()).json()["data"] == expected
         for name, pid in stuck.items():
             assert stub_of(stack.process.pid, name) != pid
