@@ -9,6 +9,7 @@ together with others is never blamed for that alone.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -79,6 +80,7 @@ class Recovery:
         lane = self._lanes[call.model]
         until_s = time.monotonic() + timeout_s
         losses, was_alone, failure = 0, False, None
+        wait_until_s = math.inf
         while True:
             is_alone = losses >= MAX_RESENDS
             if failure is not None and not is_alone:
@@ -94,8 +96,12 @@ class Recovery:
                         failure = error
             if not self._timeout_s:
                 raise failure
-            if failure.is_loss:
-                losses += 1
+            if not failure.is_loss:
+                wait_until_s = min(wait_until_s, time.monotonic() + self._timeout_s)
+                if time.monotonic() >= wait_until_s:
+                    raise failure
+            else:
+                losses, wait_until_s = losses + 1, math.inf
                 was_alone |= not (place.is_shared or self._elsewhere())
                 if losses > 1 and was_alone:
                     self._metrics.quarantined_calls.labels(call.model).inc()
@@ -152,7 +158,7 @@ class Recovery:
                 served = await self._inference.served_version(model)
                 if served not in (None, version):
                     return served
-            elif dead is None or await self._inference.incarnation(model) != dead:
+            elif dead is None or await self._inference.incarnation(model) not in (None, dead):
                 return version
         return None
 

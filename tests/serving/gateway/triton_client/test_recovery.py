@@ -129,6 +129,17 @@ async def test_refused_calls_wait_however_often_and_are_not_blamed() -> None:
     assert await process.recovery.run(call(1), 5.0, attempt) == "answer"
 
 
+async def test_model_that_refuses_for_too_long_is_given_up() -> None:
+    recovery = Recovery(FakeInference(), 0.05, Metrics())
+
+    async def attempt(left_s: float) -> str:
+        raise lost(is_loss=False)
+
+    async with asyncio.timeout(2):
+        with pytest.raises(Unavailable):
+            await recovery.run(call(1), 60.0, attempt)
+
+
 async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
     process = Process(deaths=1)
     process.inference.retired.add((MODEL, 1))
