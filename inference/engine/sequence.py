@@ -116,7 +116,7 @@ class SequenceState:
         return ending is not None
 
     def finish_if_complete(self) -> bool:
-        """Ends a sequence whose last generated token was its end when it was lost; whether it did.
+        """Ends a sequence that was lost behind its last token (D103); returns whether it did.
 
         Only its final event was lost. Called before its prefill.
         """

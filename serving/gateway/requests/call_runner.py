@@ -116,7 +116,7 @@ class CallRunner:
     async def read(self, call: GenerateCall, times: RequestTimes, take: Take) -> Finished | None:
         """Read a sequence while it is generated; the call is ended when no more is needed.
 
-        A lost sequence goes on behind the tokens that were taken.
+        A lost sequence goes on behind the tokens that were taken (D103).
 
         Returns:
             The whole result, of a lost sequence without those tokens; None for a call that was

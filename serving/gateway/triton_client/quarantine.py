@@ -1,4 +1,4 @@
-"""Requests under which a model's process ended repeatedly: refused for a while, by their content.
+"""Requests that end their model's process repeatedly: refused for a while, by content (D103).
 
 Without it one request, sent again and again, would take every process of a model.
 """

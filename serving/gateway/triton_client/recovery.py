@@ -1,4 +1,4 @@
-"""Sends calls again whose model's process ended while they were in flight.
+"""Sends calls again whose model's process ended while they were in flight (D103).
 
 A call waits until its model is up again and is sent once more, at most twice. The second time it is
 sent alone, for a second at least: if the process ends once more, it is the only suspect. Then, or
