@@ -9,6 +9,7 @@ together with others is never blamed for that alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import defaultdict
@@ -31,6 +32,8 @@ POLL_S = 0.1
 """Of a model that is expected to be up again."""
 UNNOTICED_S = 5.0
 """Time in which the supervisor notices a dead process; then its model is taken as it is."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -105,6 +108,12 @@ class Recovery:
                 was_alone |= not (place.is_shared or self._elsewhere())
                 if losses > 1 and was_alone:
                     self._metrics.quarantined_calls.labels(call.model).inc()
+                    log.error(
+                        "a request ended the process of its model %d times and is refused for a "
+                        "while",
+                        losses,
+                        extra={"model": call.model},
+                    )
                     raise self.quarantine.add(call) from failure
                 if losses > MAX_RESENDS:
                     raise failure
