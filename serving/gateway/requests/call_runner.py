@@ -168,7 +168,7 @@ class CallRunner:
         return await self._recovery.run(call, timeout_s, attempt)
 
     async def _infer_joined(self, call: InferCall, timeout_s: float) -> Outputs:
-        return await self._recovery.once(call, self.inference.infer(call, timeout_s))
+        return await self._recovery.once(call, timeout_s, self.inference.infer(call, timeout_s))
 
 
 def _behind(call: GenerateCall, options: Overrides, taken: Sequence[int]) -> GenerateCall:

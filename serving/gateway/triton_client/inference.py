@@ -228,7 +228,11 @@ class TritonInference:
             is_unloaded = error.status() == "StatusCode.NOT_FOUND" and await self._is_live()
             return GONE if is_unloaded else None
         parameters = answer.config.parameters
-        return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
+        if _INCARNATION not in parameters:
+            return None
+        incarnation = str(parameters[_INCARNATION].string_value)
+        self._restarts.note(model, incarnation)
+        return incarnation
 
 
 async def _collected(

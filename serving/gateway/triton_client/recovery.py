@@ -82,6 +82,9 @@ class Recovery:
         self.quarantine.check(call)
         lane = self._lanes[call.model]
         until_s = time.monotonic() + timeout_s
+        if (call.model, call.version) in self._polls:  # known not to be up: nothing is sent
+            down = Unavailable(f"{call.model} is not up: try again", retry_after_s=1)
+            await self._await_up(call, down, until_s)
         losses, was_alone, failure = 0, False, None
         wait_until_s = math.inf
         while True:
@@ -119,12 +122,21 @@ class Recovery:
                     raise failure
             self._metrics.resent_calls.labels(call.model).inc()
 
-    async def once(self, call: Call, attempt: Awaitable[T]) -> T:
-        """The result of an attempt at several calls as one, which its caller sends again apart."""
+    async def once(self, call: Call, timeout_s: float, attempt: Awaitable[T]) -> T:
+        """The result of an attempt at several calls as one, which its caller sends again apart.
+
+        Raises:
+            Unavailable: the call is lost, and its model is up again.
+        """
         lane = self._lanes[call.model]
-        async with lane.turn(is_alone=False):
-            with lane.place():
-                return await attempt
+        until_s = time.monotonic() + timeout_s
+        try:
+            async with lane.turn(is_alone=False):
+                with lane.place():
+                    return await attempt
+        except Unavailable as failure:
+            await self._await_up(call, failure, until_s)
+            raise
 
     def close(self) -> None:
         """Stop waiting for models."""
@@ -167,7 +179,10 @@ class Recovery:
                 served = await self._inference.served_version(model)
                 if served not in (None, version):
                     return served
-            elif dead is None or await self._inference.incarnation(model) not in (None, dead):
+                continue
+            # Read in any case: calls that are sent from now on are not taken for older ones.
+            now = await self._inference.incarnation(model)
+            if dead is None or now not in (None, GONE, dead):
                 return version
         return None
 

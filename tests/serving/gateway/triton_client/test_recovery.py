@@ -118,6 +118,29 @@ async def test_dead_process_that_is_still_reported_as_ready_is_awaited(
     assert await work == "1"
 
 
+async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    first = asyncio.create_task(process.answer(1))
+    await asyncio.sleep(0.02)
+    second = asyncio.create_task(process.answer(2))
+    await asyncio.sleep(0.02)
+    assert process.attempts == [1]
+    process.inference.unloaded.clear()
+    assert [await first, await second] == ["answer 1", "answer 2"]
+
+
+async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_up() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    work = asyncio.create_task(process.recovery.once(call(1), 5.0, process.attempt(1)(5.0)))
+    await asyncio.sleep(0.02)
+    assert not work.done()
+    process.inference.unloaded.clear()
+    with pytest.raises(Unavailable):
+        await work
+
+
 async def test_refused_calls_wait_however_often_and_are_not_blamed() -> None:
     process, refusals = Process(), [lost(is_loss=False) for _ in range(9)]
 
