@@ -30,8 +30,6 @@ ALONE_S = 1.0
 """Time for which a suspect has its model for itself; further calls of the gateway wait."""
 POLL_S = 0.1
 """Of a model that is expected to be up again."""
-UNNOTICED_S = 5.0
-"""Time in which the supervisor notices a dead process; then its model is taken as it is."""
 
 log = logging.getLogger(__name__)
 
@@ -166,23 +164,23 @@ class Recovery:
     async def _poll(self, model: str, version: int, failure: Unavailable) -> int | None:
         """This version once it is up again, or the one in its place; None: none in time.
 
-        Shared by all calls that wait.
+        Shared by all calls that wait. Triton reports a dead process as ready until the supervisor
+        unloads it, which may take seconds where it heals other models first.
         """
         began_s = time.monotonic()
         dead = await self._inference.incarnation(model) if failure.is_unnoticed else None
+        is_noticed = not failure.is_unnoticed or dead == GONE
         while time.monotonic() < began_s + self._timeout_s:
             await asyncio.sleep(POLL_S)
-            if time.monotonic() > began_s + UNNOTICED_S or dead == GONE:
-                dead = None
             if not await self._inference.is_ready(model, version):
-                dead = None  # it was noticed
+                is_noticed = True
                 served = await self._inference.served_version(model)
                 if served not in (None, version):
                     return served
                 continue
             # Read in any case: calls that are sent from now on are not taken for older ones.
             now = await self._inference.incarnation(model)
-            if dead is None or now not in (None, GONE, dead):
+            if is_noticed or now not in (None, GONE, dead):
                 return version
         return None
 
