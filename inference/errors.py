@@ -3,6 +3,7 @@
 ```
 ServingError
 ├── InvalidRequest            422  INVALID_ARGUMENT    invalid_request
+│   ├── Quarantined           422  INVALID_ARGUMENT    quarantined
 │   ├── MalformedBody         400  INVALID_ARGUMENT    malformed_body
 │   ├── TooLong               422  INVALID_ARGUMENT    too_long
 │   ├── UnsupportedMediaType  415  INVALID_ARGUMENT    unsupported_media_type
@@ -90,6 +91,12 @@ class PayloadTooLarge(InvalidRequest):
     wire, http_status = "payload_too_large", 413
 
 
+class Quarantined(InvalidRequest):
+    """The model's process ended each time that it ran this request."""
+
+    wire = "quarantined"
+
+
 class UnsupportedImage(InvalidRequest):
     """Not an image that we read, or a damaged one."""
 
@@ -161,9 +168,13 @@ class Unavailable(ServingError):
 
     Attributes:
         is_not_loaded: Triton refused the call because it has not loaded that version of the model.
+        is_loss: The call may have been running when the process of its model ended.
+        is_unnoticed: Triton still reports the model as ready.
     """
 
     is_not_loaded = False
+    is_loss = False
+    is_unnoticed = False
 
     wire, http_status, grpc_status = "unavailable", 503, "UNAVAILABLE"
 

@@ -98,6 +98,9 @@ class Generation(BaseModel):
     given_ids: tuple[int, ...] = ()
     """Tokens to take in place of chosen ones, with their log-probabilities before any rule; the
     sequence ends with the last of them."""
+    generated_ids: tuple[int, ...] = ()
+    """Tokens that were generated before the sequence was lost: it goes on behind them, as if it had
+    never been lost, and returns the tokens behind them alone. Its score is theirs."""
     choices: tuple[Choice, ...] | None = None
     regex: Regex | None = None
     json_schema: JsonSchema | None = None
@@ -125,6 +128,8 @@ class Generation(BaseModel):
             raise ValueError("choices, regex and json_schema exclude beams: set num_beams to 1")
         if self.given_ids and self.rows > 1:
             raise ValueError(f"given_ids are one sequence, not {self.rows}: no beams, no samples")
+        if self.generated_ids and (self.rows > 1 or self.given_ids or self.return_alignment):
+            raise ValueError("generated_ids exclude beams, several samples, given_ids, alignments")
         return self
 
     @property
@@ -181,6 +186,11 @@ class Overrides(StructureParameters, GenerationParameters):
     )
     given_ids: tuple[TokenId, ...] | None = optional(
         "Take these tokens and return their log-probabilities; chooses none.",
+        min_length=1,
+        max_length=MAX_NEW_TOKENS,
+    )
+    generated_ids: tuple[TokenId, ...] | None = optional(
+        "Go on behind these tokens, which were generated before the sequence was lost.",
         min_length=1,
         max_length=MAX_NEW_TOKENS,
     )

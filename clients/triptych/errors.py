@@ -122,6 +122,7 @@ STATUS_OF_TYPE: dict[str, int] = {
     "unknown_host": 421,
     "invalid_request": 422,
     "too_long": 422,
+    "quarantined": 422,
     "overloaded": 429,
     "internal": 500,
     "unavailable": 503,

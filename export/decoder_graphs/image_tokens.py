@@ -9,7 +9,7 @@ steps in one call need nothing further.
 Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L tokens of an
 image, S source positions (I · L of the sequence with the most images), D width, P cache positions.
 
-Decision D106.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Legend: B images, N patches, L tokens of an image, E width of the image tower, D
 Differences from `transformers`: an image's vectors are computed once, by `admit`; blocks of the
 image tower whose output is not read are left out; pixels come as uint8.
 
-Decision D106.
+Decision D104.
 """
 
 from __future__ import annotations

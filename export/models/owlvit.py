@@ -13,7 +13,7 @@ The scale and the shift of a patch's scores are applied to its vector, so that t
 is one product; `transformers` adds 1e-6 to the lengths by which it divides texts' vectors, which
 changes scores by as much. Image-guided detection is not exported.
 
-Decision D105.
+Decision D103.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ first, the longest of L tokens:
 Log-probabilities are the terms of `scores`: after penalties, bias and bans, at temperature 1,
 before truncation (`inference.generation.Generation.top_log_probs`).
 
+A request with the option `generated_ids` goes on behind these tokens, which were generated before
+its sequence was lost; `sequences`, `scores` and log-probabilities are of the tokens behind them.
+
 To abort a sequence the gateway sends its request again with the same id and the parameter `abort`:
 both requests end without a further response, before the next step.
 

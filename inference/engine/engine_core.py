@@ -79,6 +79,8 @@ class EngineCore:
         except InvalidRequest as error:
             sequence.emit(Failed(error))
             return
+        if sequence.finish_if_complete():
+            return
         sequence.reads_given = self._runner.scores_prompts and bool(
             sequence.request.rules.given_ids
         )

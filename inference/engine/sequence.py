@@ -45,7 +45,7 @@ class SequenceState:
         self.request = request
         self.width = request.rules.rows
         self.next_ids: Sequence[int] = ()
-        self.generated = 0
+        self.generated = len(request.rules.generated_ids)
         self.admission = 0
         self.reads_given = False
         self.was_put_back = False
@@ -53,7 +53,8 @@ class SequenceState:
         self._streams = request.stream and self.width == 1
         self._search = _search(request)
         self._drafter: Drafter | None = None
-        self._fed: list[int] = []  # generated tokens that are or will be inputs, of one row
+        self._fed = [*request.rules.generated_ids]
+        """Generated tokens that are or will be inputs, of one row."""
         self._is_cancelled = False
         self._has_ended = False
 
@@ -116,6 +117,17 @@ class SequenceState:
         if ending is not None:
             self.emit(ending)
         return ending is not None
+
+    def finish_if_complete(self) -> bool:
+        """Ends a sequence that was lost behind its last token (D102); returns whether it did.
+
+        Only its final event was lost. Called before its prefill.
+        """
+        search = self._search
+        is_complete = isinstance(search, GreedySearch | SampleSearch) and search.has_ended
+        if is_complete:
+            self.emit(Finished(self._found(), self.request.prompt_tokens))
+        return is_complete
 
     def defer_prefill(self) -> None:
         """Leaves its prompt, of one token, to the next decode step."""
@@ -211,7 +223,7 @@ class SequenceState:
 
     def _finish(self, align: Align, unsent: int = 1) -> None:
         """Emits the final events; of a stream, `unsent` tokens have not been emitted."""
-        found = self._search.hypotheses()
+        found = self._found()
         if self.request.rules.return_alignment:
             found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
         if self._streams:
@@ -219,6 +231,13 @@ class SequenceState:
             last = slice(-unsent, None)
             self.emit(TokenChunk(best.token_ids[last], best.log_probs[last], best.top[last]))
         self.emit(Finished(found, self.request.prompt_tokens))
+
+    def _found(self) -> tuple[Hypothesis, ...]:
+        """The hypotheses, without the tokens that were generated before the sequence was lost."""
+        found, before = self._search.hypotheses(), len(self.request.rules.generated_ids)
+        if not before:
+            return found
+        return tuple(replace(one, token_ids=one.token_ids[before:]) for one in found)
 
     def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
         """The hypothesis with its alignment, where `step` emitted none."""

@@ -126,6 +126,8 @@ class RequestValidator:
             )
         if rules.given_ids:
             _check_ids(np.array(rules.given_ids), self._vocabulary_size, "given_ids")
+        if rules.generated_ids:
+            _check_ids(np.array(rules.generated_ids), self._vocabulary_size, "generated_ids")
         if rules.force_words_ids:
             tokens = {token for one in rules.force_words_ids for ids in one for token in ids}
             _check_ids(np.array(sorted(tokens)), self._vocabulary_size, "force_words_ids")

@@ -1,6 +1,6 @@
 """`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
 
-Decision D105.
+Decision D103.
 """
 
 from __future__ import annotations

@@ -159,6 +159,14 @@ class GatewaySettings(FrontSettings):
         allow_inf_nan=False,
         description="Time limit of one request, in seconds.",
     )
+    recovery_timeout: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time for which requests wait for a model whose process has ended, in seconds; "
+        "they then go on where they were. 0: they fail at once.",
+    )
     read_timeout: float = Field(
         default=20.0,
         gt=0,

@@ -1,6 +1,7 @@
 """Failures: killed, stopped and overloaded models, clients that disconnect, a drain.
 
-`TRIPTYCH_TEST_KILLS` and `TRIPTYCH_TEST_DISCONNECTS` set how many; `make test-all` raises them.
+`TRIPTYCH_TEST_DISCONNECTS` sets how many clients disconnect. Processes that are killed are in
+`test_lost_processes`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,17 @@ import random
 import re
 import shutil
 import signal
-import statistics
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from serving.triton.supervisor import MAX_DEAD_STUBS
 from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, running, stop_stack
 from tests.e2e.introspection import (
     alive_processes,
-    descendants,
     engine_stats,
     idle,
-    resources,
     shared_memory,
     shm_prefix,
     stub_of,
@@ -44,44 +40,8 @@ from tests.e2e.workload import (
 
 pytestmark = pytest.mark.integration
 
-KILLS = int(os.environ.get("TRIPTYCH_TEST_KILLS", "6"))
 PICTURE = Path(__file__).parents[2] / "examples" / "demo" / "pictures" / "scene-1.png"
-DEAD = MAX_DEAD_STUBS
 DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "500"))
-
-
-async def test_killed_model_fails_only_its_own_requests(
-    translator: Path, tmp_path: Path, http: Http, record_property: Callable[[str, object], None]
-) -> None:
-    with running(translator, tmp_path) as stack:
-        client = http(stack)
-        assert await serves(client)
-        prefixes = {shm_prefix(stack)}
-        first = resources(stack)
-        ends: Counter[str] = Counter()
-        recoveries, seen = [], [first]
-        for _ in range(KILLS):
-            work = await concurrent_load(client, asyncio.Event())
-            os.kill(stub_of(stack.process.pid, MODEL), signal.SIGKILL)
-            recoveries.append(await until(lambda: serves(client)))
-            async with asyncio.timeout(TIMEOUT_S):
-                ends.update(await asyncio.gather(*work))
-            assert await is_ready(client)
-            prefixes.add(shm_prefix(stack))
-            seen.append(resources(stack))
-            processes, files, regions = seen[-1]
-            assert processes <= first[0]
-            assert files <= first[1] + 32, "each dead process may keep one, eight at most"
-            assert regions <= first[2] + DEAD
-        assert set(ends) <= {"answer", "unavailable"}
-        assert ends["unavailable"], "no request was affected"
-        record_property("median_recovery_s", statistics.median(recoveries))
-        print(f"recovery: median {statistics.median(recoveries):.2f} s, {ends}")
-        print(f"processes, open_files, regions: {seen}")
-        family = descendants(stack.process.pid)
-        assert stop_stack(stack) == 0
-    assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
-    assert not shared_memory(*prefixes)
 
 
 @pytest.mark.parametrize("part", [ENCODERS[0], pytest.param(ENCODERS[1], marks=pytest.mark.full)])
@@ -119,8 +79,8 @@ async def test_hung_models_are_not_ready_then_restarted(
         await until(classifies)
         await until(lambda: is_ready(client))
         async with asyncio.timeout(TIMEOUT_S):
-            assert set(await asyncio.gather(*work)) <= {"answer", "unavailable"}
-            assert {one.status_code for one in await asyncio.gather(*lost)} <= {200, 503}
+            assert set(await asyncio.gather(*work)) == {"answer"}
+            assert {one.status_code for one in await asyncio.gather(*lost)} == {200}
         assert (await classify()).json()["data"] == expected
         for name, pid in stuck.items():
             assert stub_of(stack.process.pid, name) != pid

@@ -37,8 +37,14 @@ class GreedySearch:
         self._tokens: list[int] = []
         self._records: list[TokenRecord] = []
         self._score = np.float32(0)
-        self._finish_reason: str | None = None
+        self._finish_reason = self._policy.replay(self._history, request.rules.generated_ids)
+        self._tokens += request.rules.generated_ids
         self._apply(self._policy.constraint(self._history))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last token ended the sequence."""
+        return self._finish_reason is not None
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:

@@ -72,6 +72,9 @@ class Constraint:
         return CandidateRequest(count, self.edit, temperature)
 
 
+_FREE = Constraint()
+
+
 class LogitsProcessors:
     """One request's rules, prepared to be applied once per row and step.
 
@@ -128,6 +131,22 @@ class LogitsProcessors:
         if self._grammar is not None:
             return self._within(self._grammar.banned(), history.edit(banned))
         return self._constraint(banned, history)
+
+    def replay(self, history: TokenHistory, token_ids: Sequence[int]) -> str | None:
+        """Takes the first tokens of a row, which were generated before.
+
+        Returns:
+            Why the last of them ended the sequence, if it did.
+
+        Raises:
+            InvalidRequest: they do not match the grammar.
+        """
+        reason = None
+        for token_id in token_ids:
+            common = self.common(history.prompt_length, history.generated)
+            history.accept(token_id)
+            reason = self.finish_reason(token_id, history.generated, common or _FREE)
+        return reason
 
     def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
         """Why a sequence ends with this token as its `length`-th generated one, if it does.

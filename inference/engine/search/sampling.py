@@ -59,6 +59,8 @@ class SampleSearch:
         self._count = max(initial_candidate_count(request.rules), self._trace.count)
         self._temperature = mass_temperature(request.rules)
         start = policies[0].start(request.decoder_ids)
+        before = request.rules.generated_ids  # of one sample
+        reason = policies[0].replay(start, before)
         constraint = policies[0].constraint(start)
         row_request = self._row_request(constraint)
         self._samples = [
@@ -67,6 +69,15 @@ class SampleSearch:
             )
             for number, policy in enumerate(policies)
         ]
+        for sample in self._samples:
+            sample.uniforms.random(len(before))
+            sample.tokens += before
+            sample.finish_reason = reason
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every sample has ended."""
+        return all(one.finish_reason is not None for one in self._samples)
 
     @property
     def row_requests(self) -> tuple[CandidateRequest, ...]:

@@ -68,6 +68,10 @@ class Counts(Protocol):
         """What the requests of one key use."""
         ...
 
+    def requests_elsewhere(self) -> int:
+        """Requests of the gateway's other processes."""
+        ...
+
     def load(self, queued: int) -> Load:
         """What is in use, for `/metrics`.
 
@@ -106,6 +110,10 @@ class LocalCounts:
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use."""
         return self._keys.get(name, Usage())
+
+    def requests_elsewhere(self) -> int:
+        """None: there are no other processes."""
+        return 0
 
     def load(self, queued: int) -> Load:
         """What is in use; nothing waits elsewhere."""

@@ -108,6 +108,24 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self.resent_calls = Counter(
+            "triptych_resent_calls",
+            "Calls sent again because their model was not up, or its process had ended.",
+            ("model",),
+            registry=self.registry,
+        )
+        self.kept_tokens = Counter(
+            "triptych_kept_tokens",
+            "Tokens that streams had when their model's process ended; they are not lost.",
+            ("model",),
+            registry=self.registry,
+        )
+        self.quarantined_calls = Counter(
+            "triptych_quarantined_calls",
+            "Calls that ended a model's process repeatedly and are refused for a while.",
+            ("model",),
+            registry=self.registry,
+        )
         self.joined_calls = Counter(
             "triptych_joined_calls",
             "Calls that shared one with others.",

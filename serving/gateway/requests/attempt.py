@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from inference.errors import ServingError
 from inference.sequences import TokenChunk
-from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome, ended_early
+from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Admission
 from serving.gateway.observability.token_latency import RequestTimes
@@ -110,16 +110,7 @@ class Attempt:
             Its outcome; None in a stream, which has been sent its chunks.
         """
         try:
-            if call.read is None:
-                return await self._runner.perform(call, self._times.left_s)
-            text = call.read()
-
-            async def take(tokens: TokenChunk) -> bool:
-                text.add(tokens)
-                return not text.is_stopped
-
-            found = await self._runner.read(call, self._times, take)
-            return found or ended_early(call, text)
+            return await self._runner.whole(call, self._times)
         except ServingError as error:
             return error
 

@@ -88,7 +88,7 @@ class Execution:
             max_sequences=settings.max_concurrent_sequences,
             counts=counts,
         )
-        self.calls = CallRunner(inference, settings, metrics)
+        self.calls = CallRunner(inference, settings, metrics, counts)
         metrics.read_load = lambda: counts.load(self.waiting)
 
     @property

@@ -74,6 +74,10 @@ class SharedCounts:
         of_it = keys[keys[:, :, KeyField.DIGEST] == _digest(name)]
         return Usage(*of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist())
 
+    def requests_elsewhere(self) -> int:
+        """Requests of the other workers."""
+        return self.total().requests - int(self._words[self._requests[self._number]])
+
     def load(self, queued: int) -> Load:
         """What is in use; the calls that wait in other workers are as these published them last."""
         self._words[self._queued[self._number]] = queued

@@ -39,15 +39,24 @@ class DynamicBatcher:
 
     Args:
         infer: Runs a call.
+        infer_joined: Runs several calls as one; if their model ends meanwhile, each of them is run
+            by `infer`. None: they fail.
         metrics: Rows and joined calls are counted there.
         max_calls: In flight, of each version of a model; None: one more than it has instances.
         max_tokens: Of a joined call, padding included; a call that has more is sent alone.
     """
 
     def __init__(
-        self, infer: Infer, metrics: Metrics, *, max_calls: int | None, max_tokens: int
+        self,
+        infer: Infer,
+        metrics: Metrics,
+        *,
+        max_calls: int | None,
+        max_tokens: int,
+        infer_joined: Infer | None = None,
     ) -> None:
         self._infer = infer
+        self._infer_joined = infer_joined
         self._metrics = metrics
         self._max_calls = max_calls
         self._max_tokens = max_tokens
@@ -107,8 +116,13 @@ class DynamicBatcher:
         traces = [queued.trace for queued in calls if queued.trace is not None]
         TRACE.set(next((trace for trace in traces if trace.context.is_sampled), None))
         try:
-            outputs = await self._infer(whole, timeout_s)
+            infer = self._infer_joined if len(calls) > 1 else None
+            outputs = await (infer or self._infer)(whole, timeout_s)
         except ServingError as error:
+            if infer is not None and isinstance(error, Unavailable):
+                for queued in calls:
+                    await self._run([queued], sent_s)
+                return
             if len(calls) > 1 and isinstance(error, InvalidRequest | InternalError):
                 half = len(calls) // 2
                 await self._run(calls[:half], sent_s)

@@ -88,6 +88,10 @@ class Inference(Protocol):
         """The version that new requests go to; None if none is loaded, or if that is unknown."""
         ...
 
+    async def incarnation(self, model: str) -> str | None:
+        """How often the model was healed, GONE if it is not loaded; None if that is unknown."""
+        ...
+
     async def close(self) -> None:
         """Close the connection."""
         ...
@@ -104,7 +108,7 @@ class TritonInference:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
         self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
-        self._restarts = RestartWatcher(self._incarnation)
+        self._restarts = RestartWatcher(self.incarnation)
         self._prefix = f"{secrets.token_hex(8)}-"
         self._count = 0
         """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
@@ -216,7 +220,7 @@ class TritonInference:
         except InferenceServerException:
             return False
 
-    async def _incarnation(self, model: str) -> str | None:
+    async def incarnation(self, model: str) -> str | None:
         """How often the model was healed, as `triptych triton` writes it."""
         try:
             answer = await self._client.get_model_config(model, client_timeout=5.0)
@@ -224,7 +228,11 @@ class TritonInference:
             is_unloaded = error.status() == "StatusCode.NOT_FOUND" and await self._is_live()
             return GONE if is_unloaded else None
         parameters = answer.config.parameters
-        return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
+        if _INCARNATION not in parameters:
+            return None
+        incarnation = str(parameters[_INCARNATION].string_value)
+        self._restarts.note(model, incarnation)
+        return incarnation
 
 
 async def _collected(
@@ -241,7 +249,9 @@ async def _collected(
             on_tokens(chunk)
     if last is None:
         # What a dead generator's stream looks like once the server has been healed or stopped.
-        raise Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
+        lost = Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
+        lost.is_loss = True
+        raise lost
     return decode_finished(last)
 
 

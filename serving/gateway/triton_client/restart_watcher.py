@@ -39,9 +39,15 @@ class RestartWatcher:
     ) -> None:
         self._read = read
         self._poll_s = poll_s
-        self._running: defaultdict[str, set[asyncio.Task[Any]]] = defaultdict(set)
+        self._latest: dict[str, str] = {}
+        self._running: defaultdict[str, dict[asyncio.Task[Any], str | None]] = defaultdict(dict)
+        """Tasks, and the incarnation that was the latest known one when they began."""
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._aborted: set[asyncio.Task[Any]] = set()
+
+    def note(self, model: str, incarnation: str) -> None:
+        """Takes a reading: calls that begin from now on are of that incarnation or a later one."""
+        self._latest[model] = incarnation
 
     async def guarded(self, model: str, work: Awaitable[T]) -> T:
         """The work's result; it runs in the current task.
@@ -52,7 +58,7 @@ class RestartWatcher:
         task = asyncio.current_task()
         assert task is not None, "calls are made by tasks"
         running = self._running[model]
-        running.add(task)
+        running[task] = self._latest.get(model)
         if model not in self._watchers:
             self._watchers[model] = asyncio.create_task(self._watch(model))
         try:
@@ -60,9 +66,11 @@ class RestartWatcher:
         except asyncio.CancelledError:
             if task not in self._aborted or task.cancelling() > 1:  # by others, too
                 raise
-            raise Unavailable(f"{model} was restarted: try again", retry_after_s=1) from None
+            lost = Unavailable(f"{model} was restarted: try again", retry_after_s=1)
+            lost.is_loss = True
+            raise lost from None
         finally:
-            running.discard(task)
+            running.pop(task, None)
             if task in self._aborted:
                 self._aborted.discard(task)
                 task.uncancel()
@@ -81,11 +89,14 @@ class RestartWatcher:
                 log.warning(
                     "model was restarted: its running calls are ended", extra={"model": model}
                 )
-                self._abort(model)
+                self._abort(model, now)
             before = now
 
-    def _abort(self, model: str) -> None:
-        lost = self._running[model] - self._aborted
+    def _abort(self, model: str, now: str | None = None) -> None:
+        """Ends the calls of a model, but those that began under this incarnation."""
+        running = self._running[model].items()
+        lost = {task for task, began in running if now in (None, GONE) or began != now}
+        lost -= self._aborted
         self._aborted |= lost
         for task in lost:
             task.cancel()

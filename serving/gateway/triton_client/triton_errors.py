@@ -30,6 +30,7 @@ _DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
 _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 # grpc.aio: a request was written to a connection that had just broken; its status is INTERNAL.
 _CONNECTION_LOST = re.compile(r"Internal error from Core")
+_NO_CONNECTION = re.compile(r"failed to connect to", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -58,6 +59,9 @@ def from_triton(error: Exception, model: str) -> ServingError:
     if is_restarting or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
         unavailable = Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
         unavailable.is_not_loaded = bool(_NOT_LOADED.search(text))
+        unavailable.is_unnoticed = bool(_DEAD_STUB.search(text))
+        is_refused = unavailable.is_not_loaded or bool(_NO_CONNECTION.search(text))
+        unavailable.is_loss = not is_refused
         return unavailable
     return InternalError(f"{model} failed: the gateway's log has the cause")
 

@@ -25,6 +25,7 @@ from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
+from serving.gateway.triton_client.restart_watcher import GONE
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.results import finished
@@ -129,6 +130,9 @@ class FakeInference:
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
 
+    async def incarnation(self, model: str) -> str | None:
+        return GONE if model in self.unloaded else "0"
+
     async def close(self) -> None:
         self.is_closed = True
 
@@ -201,7 +205,7 @@ class Gateway:
 
     def __init__(self, models: list[LoadedModel], **settings: object) -> None:
         self.inference = FakeInference()
-        self.settings = GatewaySettings(**settings)
+        self.settings = GatewaySettings(**{"recovery_timeout": 0, **settings})
         self.service = Service(Catalog(models), self.inference, self.settings, Metrics())
         self.readiness = Readiness(self.service, keep_s=0)
         self.app = create_app(self.service, self.readiness)

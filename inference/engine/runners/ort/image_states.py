@@ -2,7 +2,7 @@
 
 A conversation sends its pictures again with every turn, and many questions may be about one.
 
-Decision D106.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -282,3 +282,13 @@ def test_what_the_vocabulary_cannot_write_is_an_error(
     without = Model("unigram", tmp_path, alphabet="")
     with pytest.raises(InvalidRequest, match=r"the model's vocabulary cannot write '\{"):
         without.outputs(**rules)
+
+
+@pytest.mark.parametrize("search", ["greedy", "sampled", "penalised"])
+def test_a_lost_output_goes_on_within_its_grammar(model: Model, search: str) -> None:
+    rules: dict[str, object] = {"json_schema": json.dumps(SCHEMA), **SEARCHES[search]}
+    (whole,) = model.outputs(count=1, **rules)
+    for cut in {1, 2, len(whole.token_ids) // 2, len(whole.token_ids)}:
+        (rest,) = model.outputs(count=1, **rules, generated_ids=whole.token_ids[:cut])
+        assert rest.token_ids == whole.token_ids[cut:]
+        assert rest.finish_reason == whole.finish_reason

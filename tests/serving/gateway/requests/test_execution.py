@@ -78,7 +78,7 @@ class Running:
 
     def __init__(self, **settings: object) -> None:
         self.inference, self.counts = FakeInference(), LocalCounts()
-        made = GatewaySettings(**settings)
+        made = GatewaySettings(**{"recovery_timeout": 0, **settings})
         self.execution = Execution(self.inference, made, Metrics(), self.counts)
 
     @property

@@ -236,6 +236,13 @@ def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
     assert two.load(0).queued == 2
 
 
+def test_requests_of_other_workers_are_elsewhere(path: Path, segment: Segment) -> None:
+    one, two = (SharedCounts(Segment(path, 3, KEYS), number) for number in (0, 1))
+    one.add(None, Usage(requests=2))
+    two.add(None, Usage(requests=5))
+    assert (one.requests_elsewhere(), two.requests_elsewhere()) == (5, 2)
+
+
 def test_local_counts_forget_a_key_without_requests() -> None:
     counts = LocalCounts()
     counts.add("alice", Usage(requests=1, tokens=3))

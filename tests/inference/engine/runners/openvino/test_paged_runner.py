@@ -149,6 +149,22 @@ def test_sequences_put_back_go_on_at_the_next_token(
     assert used_blocks(language) == 0
 
 
+@pytest.mark.parametrize("kind", ["language", "attention"])
+def test_lost_sequences_go_on_at_the_next_token(kind: str, request: pytest.FixtureRequest) -> None:
+    runner = request.getfixturevalue(kind)
+    ask = source_request if kind == "attention" else prompt_request
+    asked = [endless(ask(seed, 1, 60), do_sample=True, num_beams=1, seed=5) for seed in range(4)]
+    capacity, cuts = Capacity(prefix_bytes=0), (1, 16, 33, 59)
+    wanted = [decode(runner, [one], capacity)[0].best.token_ids for one in asked]
+    lost = [
+        replace(one, rules=one.rules.model_copy(update={"generated_ids": ids[:cut]}))
+        for one, ids, cut in zip(asked, wanted, cuts, strict=True)
+    ]
+    found = [one.best.token_ids for one in decode(runner, lost, capacity)]
+    assert found == [ids[cut:] for ids, cut in zip(wanted, cuts, strict=True)]
+    assert used_blocks(runner) == 0
+
+
 @pytest.mark.parametrize(
     "update",
     [{"num_beams": 3}, {"do_sample": True, "num_beams": 1, "num_return_sequences": 3, "seed": 2}],

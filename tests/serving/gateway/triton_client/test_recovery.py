@@ -1,0 +1,247 @@
+"""Calls whose model ends are sent again; one that ends it again and again is refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from inference.errors import Quarantined, Unavailable
+from inference.generation import Overrides
+from inference.tasks.shared.model_calls import GenerateCall
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.triton_client import recovery as module
+from serving.gateway.triton_client.quarantine import KEEP_S, MAX_CALLS, Quarantine
+from serving.gateway.triton_client.recovery import Recovery
+from tests.serving.gateway.conftest import FakeInference
+
+MODEL = "tiny"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.001)
+    monkeypatch.setattr(module, "ALONE_S", 0.05)
+
+
+def call(number: int, **options: object) -> GenerateCall:
+    return GenerateCall(MODEL, 1, {"prompt_ids": np.array([number])}, Overrides(**options))
+
+
+def lost(**attributes: bool) -> Unavailable:
+    error = Unavailable(f"{MODEL} was restarted")
+    for name, value in {"is_loss": True, **attributes}.items():
+        setattr(error, name, value)
+    return error
+
+
+class Process:
+    """A model's process: some calls end it, and all that are in flight with it."""
+
+    def __init__(self, *, poisonous: frozenset[int] = frozenset(), deaths: int = 0) -> None:
+        self.inference = FakeInference()
+        self.metrics = Metrics()
+        self.recovery = Recovery(self.inference, 5.0, self.metrics)
+        self.poisonous = poisonous
+        self.deaths = deaths
+        """Ends to come that no call is the reason of."""
+        self.ended = 0
+        self.running: dict[int, asyncio.Future[str]] = {}
+        self.attempts: list[int] = []
+
+    def attempt(self, number: int) -> Callable[[float], Awaitable[str]]:
+        async def attempt(left_s: float) -> str:
+            self.attempts.append(number)
+            self.running[number] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.005, self._serve, number)
+            try:
+                return await self.running[number]
+            finally:
+                self.running.pop(number, None)
+
+        return attempt
+
+    def _serve(self, number: int) -> None:
+        if number not in self.running or self.running[number].done():
+            return  # it was lost
+        if number in self.poisonous or self.deaths:
+            self.deaths -= bool(self.deaths)
+            self.ended += 1
+            for other in self.running.values():
+                if not other.done():
+                    other.set_exception(lost())
+        else:
+            self.running[number].set_result(f"answer {number}")
+
+    async def answer(self, number: int) -> str:
+        try:
+            return await self.recovery.run(call(number), 5.0, self.attempt(number))
+        except Quarantined:
+            return "quarantined"
+        except Unavailable:
+            return "unavailable"
+
+
+async def test_call_is_sent_again_when_its_model_is_up() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    work = asyncio.create_task(process.answer(3))
+    await asyncio.sleep(0.03)
+    assert process.attempts == [3], "nothing is sent while the model is not loaded"
+    process.inference.unloaded.clear()
+    assert await work == "answer 3"
+    assert process.attempts == [3, 3]
+
+
+async def test_dead_process_that_is_still_reported_as_ready_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process, incarnations = Process(), ["0"]
+
+    async def incarnation(model: str) -> str:
+        return incarnations[-1]
+
+    monkeypatch.setattr(process.inference, "incarnation", incarnation)
+    failures = [lost(is_unnoticed=True)]
+
+    async def attempt(left_s: float) -> str:
+        if failures:
+            raise failures.pop()
+        return incarnations[-1]
+
+    work = asyncio.create_task(process.recovery.run(call(1), 5.0, attempt))
+    await asyncio.sleep(0.03)
+    assert not work.done()
+    incarnations.append("1")
+    assert await work == "1"
+
+
+async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    first = asyncio.create_task(process.answer(1))
+    await asyncio.sleep(0.02)
+    second = asyncio.create_task(process.answer(2))
+    await asyncio.sleep(0.02)
+    assert process.attempts == [1]
+    process.inference.unloaded.clear()
+    assert [await first, await second] == ["answer 1", "answer 2"]
+
+
+async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_up() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    work = asyncio.create_task(process.recovery.once(call(1), 5.0, process.attempt(1)(5.0)))
+    await asyncio.sleep(0.02)
+    assert not work.done()
+    process.inference.unloaded.clear()
+    with pytest.raises(Unavailable):
+        await work
+
+
+async def test_refused_calls_wait_however_often_and_are_not_blamed() -> None:
+    process, refusals = Process(), [lost(is_loss=False) for _ in range(9)]
+
+    async def attempt(left_s: float) -> str:
+        if refusals:
+            raise refusals.pop()
+        return "answer"
+
+    assert await process.recovery.run(call(1), 5.0, attempt) == "answer"
+
+
+async def test_model_that_refuses_for_too_long_is_given_up() -> None:
+    recovery = Recovery(FakeInference(), 0.05, Metrics())
+
+    async def attempt(left_s: float) -> str:
+        raise lost(is_loss=False)
+
+    async with asyncio.timeout(2):
+        with pytest.raises(Unavailable):
+            await recovery.run(call(1), 60.0, attempt)
+
+
+async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
+    process = Process(deaths=1)
+    process.inference.retired.add((MODEL, 1))
+    process.inference.served[MODEL] = 2
+    async with asyncio.timeout(1):
+        with pytest.raises(Unavailable) as caught:
+            await process.recovery.run(call(1), 5.0, process.attempt(1))
+    assert caught.value.is_not_loaded, "its request may be planned again"
+
+
+async def test_wait_ends_with_the_deadline() -> None:
+    process = Process(deaths=1)
+    process.inference.unloaded.add(MODEL)
+    with pytest.raises(Unavailable):
+        await process.recovery.run(call(1), 0.05, process.attempt(1))
+
+
+async def test_call_that_ends_its_process_twice_alone_is_refused_by_name() -> None:
+    process = Process(poisonous=frozenset({7}))
+    assert await process.answer(7) == "quarantined"
+    assert process.attempts == [7, 7]
+    assert await process.answer(7) == "quarantined"
+    assert process.attempts == [7, 7], "it reaches no process any more"
+    assert await process.answer(8) == "answer 8"
+
+
+async def test_poisonous_call_among_others_is_found_and_the_others_are_answered() -> None:
+    process = Process(poisonous=frozenset({7}))
+    answers = await asyncio.gather(*map(process.answer, range(16)))
+    assert answers == ["quarantined" if number == 7 else f"answer {number}" for number in range(16)]
+    assert process.ended == 3, "with all, with all again, and alone"
+
+
+async def test_calls_in_flight_together_are_not_blamed_for_ends_of_another_reason() -> None:
+    process = Process(deaths=2)
+    answers = await asyncio.gather(*map(process.answer, range(8)))
+    assert answers == [f"answer {number}" for number in range(8)]
+
+
+async def test_no_call_is_blamed_while_another_process_of_the_gateway_has_requests() -> None:
+    process = Process(poisonous=frozenset({7}))
+    process.recovery = Recovery(process.inference, 5.0, process.metrics, lambda: 1)
+    assert await process.answer(7) == "unavailable"
+    assert process.attempts == [7, 7, 7], "sent again twice"
+
+
+async def test_suspects_are_sent_one_after_the_other() -> None:
+    process, most = Process(deaths=2), 0
+    work = [asyncio.create_task(process.answer(number)) for number in range(6)]
+    while not all(task.done() for task in work):
+        await asyncio.sleep(0.001)
+        if process.ended == 2 and len(process.attempts) > 12:
+            most = max(most, len(process.running))
+    assert most == 1
+
+
+async def test_lost_calls_fail_at_once_where_nothing_is_recovered() -> None:
+    process = Process(deaths=1)
+    process.recovery = Recovery(process.inference, 0.0, process.metrics)
+    assert await process.answer(1) == "unavailable"
+    assert process.attempts == [1]
+
+
+def test_quarantine_ends_and_is_of_the_content() -> None:
+    now_s = 0.0
+    quarantine = Quarantine(lambda: now_s)
+    quarantine.add(call(1, temperature=0.5))
+    quarantine.check(call(2, temperature=0.5))
+    quarantine.check(call(1, temperature=0.7))
+    with pytest.raises(Quarantined, match=rf"process of {MODEL} ended"):
+        quarantine.check(call(1, temperature=0.5, seed=4, priority=3, generated_ids=(5,)))
+    now_s = KEEP_S
+    quarantine.check(call(1, temperature=0.5))
+
+
+def test_quarantine_is_bounded() -> None:
+    quarantine = Quarantine(lambda: 0.0)
+    for number in range(MAX_CALLS + 1):
+        quarantine.add(call(number))
+    quarantine.check(call(0))
+    with pytest.raises(Quarantined):
+        quarantine.check(call(1))
