@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -128,4 +129,7 @@ async def _abort(context: Any, error: ServingError, trailing: list[tuple[str, An
     if error.retry_after_s is not None:
         trailing.append(("retry-after", str(math.ceil(error.retry_after_s))))
     status = grpc.StatusCode[error.grpc_status]
-    await context.abort(status, error.message, trailing_metadata=tuple(trailing))
+    try:
+        await context.abort(status, error.message, trailing_metadata=tuple(trailing))
+    except grpc.aio.InternalError:  # gRPC itself has refused the message, or the client has left
+        raise asyncio.CancelledError from None

@@ -9,8 +9,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from inference.bundle.manifest import AlignmentSpec
-from inference.errors import Overloaded, Unavailable
+from inference.errors import MalformedBody, Overloaded, Unavailable
 from serving.gateway.grpc import grpc_health
+from serving.gateway.grpc.grpc_call import GrpcCall
 from serving.gateway.grpc.grpc_front import NAME, create_grpc_server
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
@@ -374,11 +375,40 @@ async def test_call_without_a_message_is_malformed(front: Front, method: str) ->
     assert "no message" in await call.details()
 
 
-async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGateway) -> None:
-    async with Front(make_gateway(grpc_port=0, payload_limit=1024)) as front:
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
+async def test_message_beyond_the_payload_limit_is_refused(
+    make_gateway: MakeGateway,
+    caplog: pytest.LogCaptureFixture,
+    compression: grpc.Compression | None,
+) -> None:
+    """A compressed one by gRPC itself, once it has begun the call: nothing more can be sent."""
+    gateway = make_gateway(grpc_port=0, payload_limit=1024)
+    async with Front(gateway) as front:
+        request = pb.TranslateRequest(texts=["a" * 5000])
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await front.stub.Caption(pb.CaptionRequest(images=[bytes(5000)]))
+            await front.stub.Translate(request, compression=compression)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "Traceback" not in caplog.text
+
+
+async def test_refusal_of_a_call_that_grpc_has_ended_is_no_bug(gateway: Gateway) -> None:
+    class Ended:
+        """The context of a call whose status cannot be sent any more."""
+
+        def invocation_metadata(self) -> tuple[()]:
+            return ()
+
+        def time_remaining(self) -> None:
+            return None
+
+        async def abort(self, *_: object, **__: object) -> None:
+            raise grpc.aio.InternalError('Failed "execute_batch"')
+
+    call = GrpcCall("Translate", Ended(), gateway.service)
+    async with call:
+        raise MalformedBody("the call has no message")
+    with pytest.raises(asyncio.CancelledError):
+        await call.end()
 
 
 async def test_disconnect_ends_the_work(front: Front) -> None:
