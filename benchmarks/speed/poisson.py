@@ -100,7 +100,7 @@ def continuous(
     runner: OrtRunner, manifest: Manifest, rules: Any, requests: Sequence[Arrival]
 ) -> dict[str, float]:
     """Our engine as it serves."""
-    capacity = Capacity(rows=MOST, waiting=len(requests))
+    capacity = Capacity(rows=MOST, waiting=len(requests), prefix_bytes=0, draft_tokens=0)
     engine = Engine(runner, RequestValidator(manifest), capacity)
     tally = Tally(len(requests))
 

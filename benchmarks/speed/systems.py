@@ -41,7 +41,9 @@ class Triptych:
 
         found = bundle(name, precision, cache, OURS[self.runtime])
         self._manifest = found.manifest
-        capacity = Capacity(rows=128, waiting=64)
+        # Works share prompts, and models of random weights repeat themselves: neither what is kept
+        # of prompts nor drafts may count as speed.
+        capacity = Capacity(rows=128, waiting=64, prefix_bytes=0, draft_tokens=0)
         runner = make_runner(found, threads=threads)
         self._engine = Engine(runner, RequestValidator(found.manifest), capacity)
 
