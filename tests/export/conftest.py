@@ -90,7 +90,7 @@ EXPORTS = {"bundles", "layers"}
 SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
-    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlvit"),
+    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
     *("transformer", "rnn-seq2seq"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
@@ -100,7 +100,7 @@ TRACED = SIBLINGS - {"mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq"
 a decoder with a source refuses other sizes, for example as many positions as the source has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
-    *("show-attend-tell", "clip", "llava", "swin", "xlnet", "perceiver"),
+    *("show-attend-tell", "clip", "owlvit", "llava", "swin", "xlnet", "perceiver"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
 has: theirs are lowered in `make test-all` alone."""

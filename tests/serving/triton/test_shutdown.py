@@ -62,6 +62,8 @@ def test_server_without_model_processes_is_not_waited_for(
     ticking.now_s = 1
     assert not shutdown.is_over(), "a model process may still answer"
     stubs.clear()
+    assert not shutdown.is_over()
+    ticking.now_s = 1.2
     assert not shutdown.is_over(), "its last response may not be sent"
     ticking.now_s = 1.5
     assert shutdown.is_over() != sends_spans
