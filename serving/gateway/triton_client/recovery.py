@@ -61,7 +61,7 @@ class Recovery:
         self._timeout_s = timeout_s
         self._metrics = metrics
         self._elsewhere = elsewhere
-        self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
+        self._by_model: defaultdict[str, _ModelCalls] = defaultdict(_ModelCalls)
         self._polls: dict[tuple[str, int], asyncio.Task[int | None]] = {}
 
     async def run(
@@ -78,7 +78,7 @@ class Recovery:
             ServingError: the call failed, or the model was not up again in time.
         """
         self.quarantine.check(call)
-        lane = self._lanes[call.model]
+        calls = self._by_model[call.model]
         until_s = time.monotonic() + timeout_s
         if (call.model, call.version) in self._polls:  # known not to be up: nothing is sent
             down = Unavailable(f"{call.model} is not up: try again", retry_after_s=1)
@@ -89,11 +89,11 @@ class Recovery:
             is_alone = losses >= MAX_RESENDS
             if failure is not None and not is_alone:
                 await self._await_up(call, failure, until_s)
-            async with lane.turn(is_alone=is_alone) as begin:
+            async with calls.turn(is_alone=is_alone) as begin:
                 if failure is not None and is_alone:
                     await self._await_up(call, failure, until_s)
                 begin()
-                with lane.place() as place:
+                with calls.in_flight() as sent:
                     try:
                         return await attempt(max(0.001, until_s - time.monotonic()))
                     except Unavailable as error:
@@ -106,7 +106,7 @@ class Recovery:
                     raise failure
             else:
                 losses, wait_until_s = losses + 1, math.inf
-                was_alone |= not (place.is_shared or self._elsewhere())
+                was_alone |= not (sent.is_shared or self._elsewhere())
                 if losses > 1 and was_alone:
                     self._metrics.quarantined_calls.labels(call.model).inc()
                     log.error(
@@ -126,11 +126,11 @@ class Recovery:
         Raises:
             Unavailable: the call is lost, and its model is up again.
         """
-        lane = self._lanes[call.model]
+        calls = self._by_model[call.model]
         until_s = time.monotonic() + timeout_s
         try:
-            async with lane.turn(is_alone=False):
-                with lane.place():
+            async with calls.turn(is_alone=False):
+                with calls.in_flight():
                     return await attempt
         except Unavailable as failure:
             await self._await_up(call, failure, until_s)
@@ -186,30 +186,30 @@ class Recovery:
 
 
 @dataclass(eq=False)
-class _Place:
+class _CallInFlight:
     """A call in flight; `is_shared` once another was in flight at the same time."""
 
     is_shared: bool
 
 
-class _Lane:
+class _ModelCalls:
     """The calls of one model."""
 
     def __init__(self) -> None:
-        self._present: set[_Place] = set()
+        self._present: set[_CallInFlight] = set()
         self._alone = asyncio.Lock()
 
     @contextmanager
-    def place(self) -> Iterator[_Place]:
-        """The place of a call in flight."""
+    def in_flight(self) -> Iterator[_CallInFlight]:
+        """Count a call as in flight."""
         if len(self._present) == 1:  # more have been marked
             next(iter(self._present)).is_shared = True
-        place = _Place(bool(self._present))
-        self._present.add(place)
+        entry = _CallInFlight(bool(self._present))
+        self._present.add(entry)
         try:
-            yield place
+            yield entry
         finally:
-            self._present.discard(place)
+            self._present.discard(entry)
 
     @asynccontextmanager
     async def turn(self, *, is_alone: bool) -> AsyncIterator[Callable[[], object]]:
