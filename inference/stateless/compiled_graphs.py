@@ -17,6 +17,7 @@ import openvino
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from inference.openvino_core import openvino_core
 from inference.stateless.invalid_argument import InvalidArgument
 from inference.stateless.parameters import text_parameters
 
@@ -43,10 +44,9 @@ class CompiledGraphs:
     def __init__(self, file: Path, config: dict[str, Any]) -> None:
         if not file.exists():
             raise InvalidArgument(f"unable to find '{file}' for model instance '{config['name']}'")
-        self._core = openvino.Core()
         self._options = _options(config)
         try:
-            self._whole = self._core.read_model(file)
+            self._whole = openvino_core().read_model(file)
         except RuntimeError as error:
             raise InvalidArgument(self.error_text(error)) from error
         self._outputs = {name: port for port in self._whole.outputs for name in port.names}
@@ -100,7 +100,7 @@ class CompiledGraphs:
             if outputs != frozenset(self._outputs):
                 results = [self._outputs[name].node for name in sorted(outputs)]
                 model = openvino.Model(results, self._whole.get_parameters(), "cut")
-            compiled = self._core.compile_model(model, "CPU", self._options)
+            compiled = openvino_core().compile_model(model, "CPU", self._options)
             request = self._requests[outputs] = compiled.create_infer_request()
         return request
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import openvino
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -25,6 +24,7 @@ from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROU
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.errors import SetupError
+from inference.openvino_core import openvino_core
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_generate_parity import GENERATORS, RULES, check, with_rules
 
@@ -124,7 +124,7 @@ def test_layers_too_narrow_for_groups_stay_float32(inputs: int, tmp_path: Path) 
         "INFERENCE_PRECISION_HINT": "f32",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP,
     }
-    run = openvino.Core().compile_model(path, "CPU", options)
+    run = openvino_core().compile_model(path, "CPU", options)
     rows = random.normal(size=(40, inputs)).astype(np.float32)
     alone = [run([row[None]])[0].copy() for row in rows]
     for count in (2, 5, 12, 17, 40):

@@ -24,6 +24,7 @@ from inference.engine.runners.protocol import Prompt
 from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.group_state import GroupState
 from inference.errors import BundleError
+from inference.openvino_core import openvino_core
 
 LEAST_THREADS = 2
 """With one thread OpenVINO 2026.4 loses errors of a run and returns the previous run's results."""
@@ -58,7 +59,6 @@ class CompiledDecoder:
             port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
         ] + [state.step_input for state in self._held]
         self._bundle, self._threads = bundle, threads
-        self._core = openvino.Core()
         self._options = _options(threads, is_int8="int8" in manifest.precision)
         step = paged_graph(self._read("step"), manifest)
         self._step = self._compile(add_token_choice(step, self.vocabulary_size))
@@ -156,13 +156,13 @@ class CompiledDecoder:
     def _read(self, graph: str) -> openvino.Model:
         path = self._bundle.path(self.manifest.graphs[graph].file)
         try:
-            return self._core.read_model(path)
+            return openvino_core().read_model(path)
         except RuntimeError as error:
             raise BundleError(f"OpenVINO cannot read {path.name}: {error}") from error
 
     def _compile(self, model: openvino.Model) -> Any:
         try:
-            return self._core.compile_model(model, "CPU", self._options)
+            return openvino_core().compile_model(model, "CPU", self._options)
         except RuntimeError as error:
             name = self.manifest.name
             raise BundleError(f"OpenVINO cannot compile a graph of {name}: {error}") from error

@@ -71,8 +71,7 @@ async def running(
         return listener
 
     monkeypatch.setattr(server, "listening", listening_with_small_buffers)
-    # A process that has used AMX has died here by the delivery of a signal (SI_KERNEL).
-    running = Running(settings, ends_by_signal=False)
+    running = Running(settings)
     running.inference = Endless()
     async with running:
         yield running

@@ -64,16 +64,10 @@ def _frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Running:
-    """The program in this process, over an in-memory `Inference`.
+    """The program in this process, over an in-memory `Inference`."""
 
-    Args:
-        ends_by_signal: Whether the kernel delivers the SIGTERM that ends it; otherwise its event
-            loop is told of one.
-    """
-
-    def __init__(self, settings: GatewaySettings, *, ends_by_signal: bool = True) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self.inference = FakeInference()
-        self._ends_by_signal = ends_by_signal
         self.url = f"http://127.0.0.1:{settings.http_port}"
         self.target = f"127.0.0.1:{settings.grpc_port}"
         self._settings = settings
@@ -95,12 +89,8 @@ class Running:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
             return
-        if not self.task.done() and self._ends_by_signal:
+        if not self.task.done():
             os.kill(os.getpid(), signal.SIGTERM)
-        elif not self.task.done():
-            loops_own = signal.set_wakeup_fd(-1)  # where Python writes the numbers of signals
-            signal.set_wakeup_fd(loops_own)
-            os.write(loops_own, bytes([signal.SIGTERM]))
         async with asyncio.timeout(10):
             await self.task
 
