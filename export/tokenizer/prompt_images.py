@@ -41,3 +41,13 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     if not found:
         raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {wanted}")
     return {"images": {"place": found[0]}}
+
+
+def leading_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`images` of the section of a model that reads images before a text's own special tokens.
+
+    Raises:
+        CheckpointError: the tokenizer has no token of the id that stands for an image.
+    """
+    places = image_tokens(network, checkpoint)["images"]
+    return {"images": {**places, "is_leading": True}}

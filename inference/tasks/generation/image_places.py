@@ -29,6 +29,8 @@ class ImagePlaces(TaskConfig):
     read as it is written, with the special tokens of the tokenizer."""
     begin: str = ""
     """What the model reads first."""
+    is_leading: bool = False
+    """Whether images stand in front of all words, and of the special tokens of the tokenizer."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
@@ -74,12 +76,30 @@ class ImagePlaces(TaskConfig):
             is_complete: Whether the text has all special tokens; none are added.
 
         Raises:
+            InvalidRequest: an image behind words, where images are leading.
             TooLong: more than the gateway takes.
         """
+        images = model.manifest.images
+        if self.is_leading:
+            assert images is not None
+            words = self._behind_images(text, field)
+            before = [images.token_id] * (self.count(text) * images.tokens)
+            return before + model.encode(words, field, limits, special=not is_complete)
         special = self.around is None and not is_complete
         ids = model.encode(self.laid_out(text), field, limits, special=special)
-        images = model.manifest.images
         return ids if images is None else images.expanded(ids)
+
+    def _behind_images(self, text: str, field: str) -> str:
+        """The words of a text that begins with its images."""
+        words = text
+        while words.startswith(self.place):
+            words = words.removeprefix(self.place)
+        if self.count(words):
+            raise InvalidRequest(
+                f"{field} has {self.place} behind other text: the model reads images first",
+                field=field,
+            )
+        return words
 
 
 class WithImages(TaskConfig):
