@@ -197,7 +197,8 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
 def target_name(reference: Any) -> str:
     """The name of the decoder's input tokens in `transformers`."""
     names = inspect.signature(reference.forward).parameters
-    return "decoder_input_ids" if "decoder_input_ids" in names else "input_ids"
+    is_decoder = "decoder_input_ids" in names and reference.config.is_encoder_decoder
+    return "decoder_input_ids" if is_decoder else "input_ids"
 
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:

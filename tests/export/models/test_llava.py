@@ -1,4 +1,4 @@
-"""Images as tokens of a prompt: LLaVA against `generate` of `transformers`, in ragged batches."""
+"""Images as tokens of a prompt: `generate` of `transformers`, in ragged batches; LLaVA's files."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("config", ["odd", "mistral"])
+@pytest.mark.parametrize(
+    ("name", "config"), [("llava", "odd"), ("llava", "mistral"), ("blip-2", "odd")]
+)
 def test_ragged_prompts_generate_what_a_left_padded_batch_does(
-    config: str, beams: int, twins: Twins
+    name: str, config: str, beams: int, twins: Twins
 ) -> None:
-    twin = twins("llava", config)
+    twin = twins(name, config)
     requests = _requests(twin, beams)
     image, longest = twin.prepared.image, max(map(len, PROMPTS))
     assert image is not None

@@ -18,7 +18,7 @@ from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import hypotheses_of
-from tests.export.models.interleaved import of_request, prompt_images
+from tests.export.models.interleaved import of_request, prompt_images, requires_pixels
 from tests.export.oracle import normalised
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators
@@ -113,7 +113,14 @@ def _transformers(
     if images is not None:
         assert twin.prepared.image is not None
         end = rules.eos_token_ids[0]
-        inputs = of_request(request.pixels, request.prompt_ids, twin.prepared.image, images, end)
+        inputs = of_request(
+            request.pixels,
+            request.prompt_ids,
+            twin.prepared.image,
+            images,
+            end,
+            is_required=requires_pixels(reference),
+        )
     elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
     elif request.pixels is None:
