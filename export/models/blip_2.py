@@ -5,22 +5,21 @@ and Large Language Models", §3.1 and figure 3 (arXiv 2301.12597): learned queri
 other and, in every second block, to the patches of an image tower; what they find is projected to
 the language model's width and stands in front of the text.
 Checkpoints: `model_type: blip-2` of `Blip2ForConditionalGeneration`, with a language model of
-`LANGUAGE_MODELS` (`Salesforce/blip2-opt-*`).
+`LANGUAGE_MODELS` (`Salesforce/blip2-opt-*`, `Salesforce/blip2-flan-t5-*`).
 
-Legend: B images, N patches and the class token, Q queries, E width of the image tower, F width of
-the queries, D width of the language model.
+Legend: B images or sequences, N patches and the class token, Q queries, S source positions, E width
+of the image tower, F width of the queries, D width of the language model.
 
-Differences from `transformers`: an image's vectors are computed once, by `admit`; the prompt may
-hold several images, or none; pixels come as uint8.
+Differences from `transformers`: an image's vectors are computed once, by `admit`; a prompt of OPT
+may hold several images, or none; T5's encoder reads one image with its text; pixels come as uint8.
 
-Decision D104.
+Decisions D104 and D109.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,13 +31,13 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.attention import CrossAttention, SelfAttention
-from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock
+from export.decoder_graphs.source import image_source, text_source
+from export.decoder_graphs.transformer import encoder_decoder_graphs
+from export.layers.block_config import read_blocks
 from export.layers.decoder import TransformerDecoder
-from export.layers.mlp import MLP
+from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
 from export.layers.vision import check_recipe
-from export.models import blip, opt, vit
+from export.models import blip, opt, t5, vit
 from export.tokenizer.prompt_images import leading_images
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits, PromptImages
@@ -46,26 +45,16 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": opt.ARCHITECTURE}
+LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": opt.ARCHITECTURE, "t5": t5.ARCHITECTURE}
 """`model_type` of `text_config` → the language model."""
+_ENDS: Mapping[str, Mapping[str, int]] = {
+    "opt": {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},
+    "t5": {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0},
+}
+"""What `transformers` takes where `text_config` says nothing."""
 _IMAGE_TOKEN = "image_token_index"
 _NEW_TOKENS = 20
 """Of an answer; `transformers` reads no other length for the language model."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class QFormerConfig(BlockConfig):
-    """The Q-Former.
-
-    Attributes:
-        queries: Q.
-        image_width: E.
-        cross_every: The first block, and every so many behind it, attend to the image.
-    """
-
-    queries: int
-    image_width: int
-    cross_every: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ class Config:
     image: vit.Config
     qformer: QFormerConfig
     language: Architecture
-    text: DecoderConfig
+    text: DecoderConfig | t5.Config
     image_token: int
 
     @property
@@ -117,18 +106,6 @@ def read_image(reader: ConfigReader) -> vit.Config:
     )
 
 
-def read_qformer(reader: ConfigReader, image_width: int) -> QFormerConfig:
-    """The Q-Former's section; `transformers` overwrites `encoder_hidden_size`."""
-    section = reader.section("qformer_config")
-    section.refuse_unless(position_embedding_type="absolute")
-    return QFormerConfig(
-        queries=reader.integer("num_query_tokens", 32),
-        image_width=image_width,
-        cross_every=section.integer("cross_attention_frequency", 2),
-        **read_blocks(section),
-    )
-
-
 def generation(checkpoint: Checkpoint) -> dict[str, Any]:
     """The generation defaults of the language model, which its section of `config.json` gives.
 
@@ -137,57 +114,11 @@ def generation(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     text = checkpoint.config.get("text_config") or {}
     given = {name: value for name, value in text.items() if value is not None}
-    return {**_ENDS, **given, "max_new_tokens": _NEW_TOKENS}
-
-
-_ENDS = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
-"""Of OPT, where its section says nothing."""
-
-# ---------------------------------------------------------------------------------------- blocks
-
-
-class QueryBlock(EncoderBlock):
-    """Self-attention, in some blocks attention to the image, and MLP; norms behind."""
-
-    def __init__(self, config: QFormerConfig, *, reads_image: bool) -> None:
-        norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
-        mlp = MLP(config.width, config.mlp_width, config.activation)
-        super().__init__(SelfAttention(config.heads), mlp, norm, is_norm_first=False)
-        self.reads_image = reads_image
-        if reads_image:
-            self.cross = CrossAttention(config.heads, config.image_width)
-            self.cross_norm = norm()
-
-    def read(self, x: Tensor, patches: Tensor) -> Tensor:
-        """(B, Q, F), (B, N, E) → (B, Q, F)."""
-        x = self.attention_norm(x + self.attention(x))
-        if self.reads_image:
-            x = self.cross_norm(x + self.cross(x, self.cross.project_kv(patches)))
-        return self.mlp_norm(x + self.mlp(x))
+    ends = _ENDS[given.get("model_type", "opt")]
+    return {**ends, **given, "max_new_tokens": _NEW_TOKENS}
 
 
 # --------------------------------------------------------------------------------------- network
-
-
-class QFormer(nn.Module):
-    """Queries, and what they find in an image."""
-
-    def __init__(self, config: QFormerConfig) -> None:
-        super().__init__()
-        self.queries = nn.Parameter(torch.zeros(1, config.queries, config.width))
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(
-            QueryBlock(config, reads_image=layer % config.cross_every == 0)
-            for layer in range(config.layers)
-        )
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """(B, N, E) → (B, Q, F)."""
-        x = self.norm(self.queries.expand(patches.shape[0], -1, -1))
-        for block in self.blocks:
-            assert isinstance(block, QueryBlock)
-            x = block.read(x, patches)
-        return x
 
 
 class ImageEncoder(nn.Module):
@@ -204,6 +135,33 @@ class ImageEncoder(nn.Module):
         return self.projection(self.qformer(self.vit(pixels)))
 
 
+class SourceEncoder(nn.Module):
+    """T5's encoder over a text with an image.
+
+    Args:
+        image_token: Stands for a part of the image.
+    """
+
+    def __init__(self, images: ImageEncoder, texts: t5.Encoder, image_token: int) -> None:
+        super().__init__()
+        self.images = images
+        self.texts = texts
+        self.image_token = image_token
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D).
+
+        Tokens beyond those of the image are ordinary ones.
+        """
+        vectors = self.images(pixels)  # (B, Q, D)
+        is_image = tokens == self.image_token
+        number = is_image.long().cumsum(-1)  # from 1
+        place = (number - 1).clamp(min=0, max=vectors.shape[1] - 1)
+        read = vectors.gather(1, place[..., None].expand(-1, -1, vectors.shape[2]))
+        is_image = (is_image & (number <= vectors.shape[1]))[..., None]
+        return self.texts.read(torch.where(is_image, read, self.texts.tokens(tokens)), lengths)
+
+
 class Blip2(nn.Module):
     """Image encoder and language model."""
 
@@ -211,13 +169,18 @@ class Blip2(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = ImageEncoder(config)
-        decoder = config.language.build(config.text).get_submodule("decoder")
+        self.language = config.language.build(config.text)
+
+    @property
+    def decoder(self) -> TransformerDecoder:
+        """The language model's."""
+        decoder = self.language.get_submodule("decoder")
         assert isinstance(decoder, TransformerDecoder)
-        self.decoder = decoder
+        return decoder
 
     @property
     def images(self) -> PromptImages:
-        """How its prompts hold images."""
+        """How its texts hold images."""
         queries = self.config.qformer.queries
         return PromptImages(positions=queries, token_id=self.config.image_token, tokens=queries)
 
@@ -225,42 +188,41 @@ class Blip2(nn.Module):
 # ----------------------------------------------------------------------------------------- names
 
 
-def qformer_names() -> Names:
-    """The table of the Q-Former's blocks."""
-    theirs, ours = "qformer.encoder.layer.*", "encoder.qformer.blocks.*"
-    table: Names = {
-        "query_tokens": "encoder.qformer.queries",
-        "qformer.layernorm": "encoder.qformer.norm",
-        f"{theirs}.intermediate_query.dense": f"{ours}.mlp.up",
-        f"{theirs}.output_query.dense": f"{ours}.mlp.down",
-        f"{theirs}.output_query.LayerNorm": f"{ours}.mlp_norm",
-    }
-    for name, own in (("attention", "attention"), ("crossattention", "cross")):
-        table |= {
-            f"{theirs}.{name}.attention.{part}": f"{ours}.{own}.{part}"
-            for part in ("query", "key", "value")
-        }
-        table[f"{theirs}.{name}.output.dense"] = f"{ours}.{own}.out"
-        table[f"{theirs}.{name}.output.LayerNorm"] = f"{ours}.{own}_norm"
-    return table
-
-
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
-    language = config.language.rename(config.text).prefixed("language_model.", "")
-    projection: Names = {"language_projection": "encoder.projection"}
-    return Rename(blip.image_names("encoder.vit") | qformer_names() | projection | language)
+    language = config.language.rename(config.text)
+    table: Names = {
+        **blip.image_names("encoder.vit"),
+        **qformer_names("encoder.qformer"),
+        "language_projection": "encoder.projection",
+        **language.prefixed("language_model.", "language."),
+    }
+    tied = {f"language.{ours}": f"language.{other}" for ours, other in language.tied.items()}
+    return Rename(table, tied=tied)
 
 
 # ---------------------------------------------------------------------------------------- graphs
 
 
 def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    """`admit` (B, I dynamic; B, S with T5) and `step` (R, T, P, B, S dynamic; in place)."""
     assert image is not None
     check_recipe(image, model.config.image.image)
     model.encoder.vit.prepare(image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    if not isinstance(model.language, t5.T5):
+        return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    texts = model.language.encoder
+    encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
+    source = text_source(texts.tokens.num_embeddings)
+    ports = (*source.ports, *image_source(image.shape, model.images.tokens).ports)
+    made = encoder_decoder_graphs(encoder, model.decoder, replace(source, ports=ports))
+    return replace(made, lowerings={key: made.lowerings[key] for key in ("admit", "step")})
+
+
+def details(model: Blip2) -> Mapping[str, Any]:
+    """The manifest's field for images in the text of the language model."""
+    is_source = isinstance(model.language, t5.T5)
+    return {"source_image" if is_source else "images": model.images}
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -302,6 +264,10 @@ TWIN = tiny_twin(
             "vision_config": _TINY_IMAGE | {"hidden_act": "gelu_new", "image_size": 32},
             "num_query_tokens": 2,
         },
+        "flan-t5": {
+            "text_config": t5.TWIN.configs["odd"] | {"model_type": "t5"},
+            "num_query_tokens": 3,
+        },
         "norms behind": {
             "text_config": _TINY_TEXT | {"do_layer_norm_before": False},
             "qformer_config": _TINY_QFORMER | {"num_attention_heads": 5},
@@ -321,7 +287,7 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     twin=TWIN,
     image_size=lambda config: config.image.image,
-    details=lambda network: {"images": network.images},
+    details=details,
     generation=generation,
     token_ids={_IMAGE_TOKEN: "<image>"},
 )

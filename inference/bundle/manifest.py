@@ -284,6 +284,9 @@ class Manifest(_Frozen):
     image: ImageSpec | None = None
     images: PromptImages | None = None
     """Generators that take prompts with images; None for those that take one image or none."""
+    source_image: PromptImages | None = None
+    """Generators whose encoder reads one image with its text: SOURCE_TOKENS holds the image's
+    tokens, PIXELS is (B, height, width, 3)."""
     alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
     """Number of tokens that a decoder scores."""
@@ -296,6 +299,11 @@ class Manifest(_Frozen):
     def prefix(self) -> int:
         """Positions in front of a generator's first token."""
         return max((state.prefix for state in self.states), default=0)
+
+    @property
+    def text_images(self) -> PromptImages | None:
+        """How texts hold images, the decoder's or the encoder's."""
+        return self.images or self.source_image
 
     @property
     def generator(self) -> str | None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.scores import within
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair
@@ -127,6 +127,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
         counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
+    held: PromptImages | None = pair.architecture.details(pair.network).get("source_image")
+    if held is not None:  # the first row's behind a token, the last row's first token alone
+        tokens[tokens == held.token_id] = 3
+        tokens[:, 1 : 1 + held.tokens] = tokens[-1, 0] = held.token_id
     return Inputs(by_role, target)
 
 
@@ -203,10 +207,13 @@ def target_name(reference: Any) -> str:
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:
     """Inputs of `admit` under their names in `transformers`."""
+    given: dict[str, Any] = {}
     if Role.PIXELS in source:
         assert image is not None
-        return {"pixel_values": normalised(source[Role.PIXELS], image)}
-    return {"input_ids": source[Role.SOURCE_TOKENS]} if Role.SOURCE_TOKENS in source else {}
+        given["pixel_values"] = normalised(source[Role.PIXELS], image)
+    if Role.SOURCE_TOKENS in source:
+        given["input_ids"] = source[Role.SOURCE_TOKENS]
+    return given
 
 
 def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:

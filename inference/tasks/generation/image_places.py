@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.bundle.manifest import Manifest
+from inference.engine.codec import PIXELS
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import Pixels
 from inference.tasks.shared.items import unwrap
@@ -79,7 +80,7 @@ class ImagePlaces(TaskConfig):
             InvalidRequest: an image behind words, where images are leading.
             TooLong: more than the gateway takes.
         """
-        images = model.manifest.images
+        images = model.manifest.text_images
         if self.is_leading:
             assert images is not None
             words = self._behind_images(text, field)
@@ -100,6 +101,20 @@ class ImagePlaces(TaskConfig):
                 field=field,
             )
         return words
+
+
+def image_inputs(images: Array | None, field: str, model: LoadedModel) -> Mapping[str, Array]:
+    """The images of one text (I, height, width, 3), as inputs of its call.
+
+    Raises:
+        InvalidRequest: other than one image, where an encoder reads it.
+    """
+    if model.manifest.source_image is None:
+        return {} if images is None else {PIXELS: images}
+    count = 0 if images is None else len(images)
+    if images is None or count != 1:
+        raise InvalidRequest(f"{field} holds {count} images: {model.name} reads one", field=field)
+    return {PIXELS: images[0]}
 
 
 class WithImages(TaskConfig):
@@ -139,7 +154,7 @@ class PromptTask(ServedTask[AnyRequest, AnySection]):
 
 def _reads_images(manifest: Manifest) -> bool:
     places = (section.get(IMAGES) for section in manifest.tasks.values())
-    is_complete = manifest.images is not None and manifest.image is not None
+    is_complete = manifest.text_images is not None and manifest.image is not None
     return is_complete or not any(places)
 
 
