@@ -42,6 +42,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "mistral": "export.models.llama",
     "qwen2": "export.models.qwen2",
     "qwen3": "export.models.qwen3",
+    "gemma": "export.models.gemma",
     "gemma2": "export.models.gemma2",
     "gemma3_text": "export.models.gemma3",
     "deberta-v2": "export.models.deberta",

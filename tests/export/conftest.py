@@ -88,7 +88,7 @@ Bundles = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
-    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2", "gemma3_text"),
+    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
     *("transformer", "rnn-seq2seq"),
