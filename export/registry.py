@@ -15,6 +15,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "git": "export.models.git",
     "idefics": "export.models.idefics",
     "llava": "export.models.llava",
+    "paligemma": "export.models.paligemma",
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",

@@ -131,6 +131,7 @@ def image_token_graphs(
         file="step.onnx",
         inputs=(*CONTROLS, source, before, vectors, *cache_ports(decoder, "past")),
         outputs=(logits, after, *cache_ports(decoder, "present")),
+        whole_prompts=decoder.heads.is_prefix_lm,
     )
     lowerings = {
         "admit": Lowering(AdmitImageVectors(encoder), admit),

@@ -51,3 +51,18 @@ def leading_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     """
     places = image_tokens(network, checkpoint)["images"]
     return {"images": {**places, "is_leading": True}}
+
+
+def prefix_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The same, of one whose texts begin with the first special token and end with a line break.
+
+    As `PaliGemmaProcessor` writes them.
+
+    Raises:
+        CheckpointError: see `leading_images`; the tokenizer has no first token.
+    """
+    begin = special_text(checkpoint, "bos_token")
+    if begin is None:
+        raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no bos_token")
+    places = leading_images(network, checkpoint)["images"]
+    return {"images": {**places, "begin": begin, "end": "\n"}}

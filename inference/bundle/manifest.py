@@ -105,6 +105,9 @@ class Graph(_Frozen):
     max_tokens_per_call: int | None = None
     """1 for decoders that cannot take a padded T (recurrent ones): prompts go token by token. None:
     any T, several tokens on a past for one row alone."""
+    whole_prompts: bool = False
+    """step: the tokens of a row's first call see each other in both directions, so that it holds
+    exactly the row's prompt."""
     profiles: tuple[Profile, ...] = ()
     """For TensorRT: together they take every shape that is served."""
 

@@ -107,6 +107,11 @@ class CaptionSection(WithImages):
     is_complete: bool = False
     """Whether the layout has all special tokens."""
 
+    @property
+    def answers(self) -> bool:
+        """Whether the prompt is a question, which the caption does not repeat."""
+        return self.layout is not None or bool(self.images and self.images.end)
+
     def written(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
         """The text that the model reads, and whether it has all special tokens."""
         if self.layout is None:
@@ -162,7 +167,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         numbers = attempt_each(prepare_images(images, model, limits), numbered)
         return CaptionPlan(
             model,
-            tuple(prompt_ids) if section.layout is None and not model.reads_source else (),
+            () if section.answers or model.reads_source else tuple(prompt_ids),
             numbers,
             tuple(calls),
             with_alternatives=request.n is not None,

@@ -174,6 +174,13 @@ def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
             f"{model.name} reads prompts with its encoder and does not score them: leave echo out",
             field="echo",
         )
+    is_scored = request.echo and request.logprobs is not None
+    if is_scored and model.manifest.graphs["step"].whole_prompts:
+        raise InvalidRequest(
+            f"{model.name} reads prompts in both directions and does not score them: leave echo or "
+            "logprobs out",
+            field="echo",
+        )
 
 
 def _scoring_call(

@@ -149,6 +149,8 @@ def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
         if whole is not None:
             end, given = whole
             for row, (wanted, _, _) in enumerate(references):
+                if graphs.lowerings["step"].graph.whole_prompts:
+                    wanted = _both_ways(pair, inputs, row, end)
                 yield f"row {row}, {end} tokens at once", wanted[end - 1], given[row]
     held = StepCalls(graphs, inputs.by_role, inputs.target.shape).values
     for row, (_, _, read) in enumerate(references):
@@ -167,12 +169,29 @@ def _references(pair: TwinPair, inputs: Inputs) -> list[Expected]:
     return pair.expected
 
 
-def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) -> Expected:
+def _both_ways(pair: TwinPair, inputs: Inputs, row: int, end: int) -> Tensor:
+    """Reference logits of a row whose first tokens are a prompt, (T, V).
+
+    What follows an image's tokens may not be a part of the prompt alone: `transformers` takes whole
+    images, whose other tokens no logit of the prompt sees.
+    """
+    target = inputs.target[row]
+    key = ("both ways", row, end)
+    if key not in pair.wanted:
+        source = {Role.PIXELS: inputs.row(row)[Role.PIXELS]}
+        pair.wanted[key] = {"logits": _reference(pair, source, target, prompt=end)[0]}
+    return pair.wanted[key]["logits"]
+
+
+def _reference(
+    pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor, prompt: int = 1
+) -> Expected:
     """One row through the reference.
 
     Args:
         source: Inputs of `admit`, (1, …) each; empty for a language model.
         target: (T,)
+        prompt: Tokens that a model which reads prompts in both directions takes for one.
     """
     image = pair.prepared.image
     if isinstance(pair.reference, nn.Module):
@@ -181,6 +200,8 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
             assert image is not None
             pixels = source[Role.PIXELS][0]
             named = prompt_inputs(pair, pixels, target, image, images)
+            if pair.graphs().lowerings["step"].graph.whole_prompts:
+                named["token_type_ids"] = (torch.arange(len(target)) >= prompt).long()[None]
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's

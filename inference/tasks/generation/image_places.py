@@ -31,7 +31,10 @@ class ImagePlaces(TaskConfig):
     begin: str = ""
     """What the model reads first."""
     is_leading: bool = False
-    """Whether images stand in front of all words, and of the special tokens of the tokenizer."""
+    """Whether images stand in front of all words, and of special tokens: `begin`, or those of the
+    tokenizer where that is empty."""
+    end: str = ""
+    """What the model reads last, where images are leading; its answer follows."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
@@ -85,7 +88,9 @@ class ImagePlaces(TaskConfig):
             assert images is not None
             words = self._behind_images(text, field)
             before = [images.token_id] * (self.count(text) * images.tokens)
-            return before + model.encode(words, field, limits, special=not is_complete)
+            special = not is_complete and not self.begin
+            written = self.begin + words + self.end
+            return before + model.encode(written, field, limits, special=special)
         special = self.around is None and not is_complete
         ids = model.encode(self.laid_out(text), field, limits, special=special)
         return ids if images is None else images.expanded(ids)

@@ -110,20 +110,24 @@ def of_request(
     end: int,
     *,
     is_required: bool = False,
+    is_prefix_lm: bool = False,
 ) -> dict[str, Any]:
     """Inputs of one prompt; one without images may have a black one that no token reads.
 
     Args:
         is_required: See `requires_pixels`; Idefics does.
+        is_prefix_lm: Whether the prompt is read in both directions.
     """
     tokens = torch.tensor(ids)
     if images.tokens > 1:
         if pixels is None and is_required:
             pixels = np.zeros((1, *image.shape), np.uint8)
+        given = {"input_ids": tokens[None]}
+        if is_prefix_lm:
+            given["token_type_ids"] = torch.zeros_like(tokens)[None]
         if pixels is None:
-            return {"input_ids": tokens[None]}
-        values = normalised(torch.from_numpy(pixels), image)
-        return {"input_ids": tokens[None], "pixel_values": values}
+            return given
+        return given | {"pixel_values": normalised(torch.from_numpy(pixels), image)}
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)
     return {"input_ids": tokens[None]} | interleaved_inputs(

@@ -92,7 +92,7 @@ def check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
     assert merged is not None
     requests = _requests(bundle, merged)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
-        wanted = _transformers(twin, request, merged)
+        wanted = _transformers(twin, bundle, request, merged)
         assert len(answer.hypotheses) == len(wanted)
         for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
             assert list(hypothesis.token_ids) == tokens
@@ -105,7 +105,7 @@ def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
 
 
 def _transformers(
-    twin: TwinPair, request: EngineRequest, rules: Generation
+    twin: TwinPair, bundle: Bundle, request: EngineRequest, rules: Generation
 ) -> list[tuple[list[int], float | None]]:
     """(generated tokens, score) of each hypothesis; the score only for beams."""
     reference: Any = twin.reference
@@ -120,6 +120,7 @@ def _transformers(
             images,
             end,
             is_required=requires_pixels(reference),
+            is_prefix_lm=bundle.manifest.graphs["step"].whole_prompts,
         )
     elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}

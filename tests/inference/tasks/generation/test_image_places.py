@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-from transformers import Blip2Processor, BlipImageProcessorPil, PreTrainedTokenizerFast
+from transformers import (
+    Blip2Processor,
+    BlipImageProcessorPil,
+    PaliGemmaProcessor,
+    PreTrainedTokenizerFast,
+    SiglipImageProcessorPil,
+)
 from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
@@ -149,3 +155,18 @@ def test_leading_images_stand_before_special_tokens_as_the_processor_puts_them(l
         assert [places.encode(f"<image>{text}", "prompt", model, LIMITS)] == wanted, text
     with pytest.raises(InvalidRequest, match="prompt has <image> behind other text"):
         places.encode("a <image>", "prompt", model, LIMITS)
+
+
+def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
+    tokenizer = _tokenizer("$A")
+    recipe = SiglipImageProcessorPil(size={"height": 8, "width": 8})
+    recipe.image_seq_length = 3
+    processor = PaliGemmaProcessor(recipe, tokenizer)
+    images = PromptImages(positions=3, token_id=2, tokens=3)
+    model = served(manifest("caption", {}, image=IMAGE, images=images), tokenizer)
+    places = ImagePlaces(place="<image>", is_leading=True, begin="<s>", end="\n")
+    picture = np.zeros((8, 8, 3), np.uint8)
+    for text in ("<image>a photo of ", "<image>", "<image><image>a "):
+        pictures = [[picture] * text.count("<image>")]
+        wanted = processor(pictures, [text])["input_ids"]
+        assert [places.encode(text, "prompt", model, LIMITS)] == wanted, text
