@@ -13,7 +13,7 @@ of the image tower, F width of the queries, D width of the language model.
 Differences from `transformers`: an image's vectors are computed once, by `admit`; a prompt of OPT
 may hold several images, or none; T5's encoder reads one image with its text; pixels come as uint8.
 
-Decisions D104 and D109.
+Decision D109.
 """
 
 from __future__ import annotations
@@ -236,7 +236,8 @@ _TINY_QFORMER = {
     "layer_norm_eps": 1e-3,
     "vocab_size": 64,
 }
-_TINY_TEXT = opt.TWIN.configs["plain"] | {
+_TINY_TEXT = {
+    **opt.TWIN.configs["plain"],
     "model_type": "opt",
     "max_position_embeddings": 64,
     "pad_token_id": 0,
@@ -265,7 +266,7 @@ TWIN = tiny_twin(
             "num_query_tokens": 2,
         },
         "flan-t5": {
-            "text_config": t5.TWIN.configs["odd"] | {"model_type": "t5"},
+            "text_config": {**t5.TWIN.configs["odd"], "model_type": "t5"},
             "num_query_tokens": 3,
         },
         "norms behind": {

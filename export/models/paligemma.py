@@ -12,7 +12,7 @@ Differences from `transformers`: an image's vectors are computed once, by `admit
 no image; positions are counted from 0 and not from 1, which rotations do not see; pixels come as
 uint8.
 
-Decisions D104 and D109.
+Decision D109.
 """
 
 from __future__ import annotations
@@ -206,15 +206,21 @@ TWIN = tiny_twin(
     _TINY,
     {
         "odd": {
-            "text_config": gemma.TWIN.configs["odd"]
-            | {"model_type": "gemma", "max_position_embeddings": 64},
+            "text_config": {
+                **gemma.TWIN.configs["odd"],
+                "model_type": "gemma",
+                "max_position_embeddings": 64,
+            },
             "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
             "projection_dim": 30,
             "hidden_size": 30,
         },
         "gemma2": {
-            "text_config": gemma2.TWIN.configs["plain"]
-            | {"model_type": "gemma2", "max_position_embeddings": 64},
+            "text_config": {
+                **gemma2.TWIN.configs["plain"],
+                "model_type": "gemma2",
+                "max_position_embeddings": 64,
+            },
         },
     },
 )

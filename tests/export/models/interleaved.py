@@ -103,27 +103,20 @@ def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int)
 
 
 def of_request(
+    pair: TwinPair,
     pixels: np.ndarray[Any, Any] | None,
     ids: Sequence[int],
     image: ImageSpec,
     images: PromptImages,
     end: int,
-    *,
-    is_required: bool = False,
-    is_prefix_lm: bool = False,
 ) -> dict[str, Any]:
-    """Inputs of one prompt; one without images may have a black one that no token reads.
-
-    Args:
-        is_required: See `requires_pixels`; Idefics does.
-        is_prefix_lm: Whether the prompt is read in both directions.
-    """
+    """Inputs of one prompt; one without images may have a black one that no token reads."""
     tokens = torch.tensor(ids)
     if images.tokens > 1:
-        if pixels is None and is_required:
+        if pixels is None and requires_pixels(pair.reference):
             pixels = np.zeros((1, *image.shape), np.uint8)
         given = {"input_ids": tokens[None]}
-        if is_prefix_lm:
+        if pair.graphs().lowerings["step"].graph.whole_prompts:
             given["token_type_ids"] = torch.zeros_like(tokens)[None]
         if pixels is None:
             return given

@@ -18,7 +18,7 @@ from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import hypotheses_of
-from tests.export.models.interleaved import of_request, prompt_images, requires_pixels
+from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators
@@ -92,7 +92,7 @@ def check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
     assert merged is not None
     requests = _requests(bundle, merged)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
-        wanted = _transformers(twin, bundle, request, merged)
+        wanted = _transformers(twin, request, merged)
         assert len(answer.hypotheses) == len(wanted)
         for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
             assert list(hypothesis.token_ids) == tokens
@@ -105,7 +105,7 @@ def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
 
 
 def _transformers(
-    twin: TwinPair, bundle: Bundle, request: EngineRequest, rules: Generation
+    twin: TwinPair, request: EngineRequest, rules: Generation
 ) -> list[tuple[list[int], float | None]]:
     """(generated tokens, score) of each hypothesis; the score only for beams."""
     reference: Any = twin.reference
@@ -113,15 +113,8 @@ def _transformers(
     if images is not None:
         assert twin.prepared.image is not None
         end = rules.eos_token_ids[0]
-        inputs = of_request(
-            request.pixels,
-            request.prompt_ids,
-            twin.prepared.image,
-            images,
-            end,
-            is_required=requires_pixels(reference),
-            is_prefix_lm=bundle.manifest.graphs["step"].whole_prompts,
-        )
+        image = twin.prepared.image
+        inputs = of_request(twin, request.pixels, request.prompt_ids, image, images, end)
     elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
     elif request.pixels is None:
