@@ -73,7 +73,7 @@ class SequenceState:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether tokens that it generated must be read by a call behind that of its prompt (D109)."""
+        """Whether a call behind that of its prompt must read what it generated (D109)."""
         return self.is_read_whole and bool(self._fed)
 
     @property
