@@ -76,7 +76,9 @@ class ImageTokenStep(nn.Module):
         rows = Rows(lengths, total, last)
         positions = rows.positions(tokens.shape[1])
         passed = seen + (tokens == self.image_token).long().cumsum(-1)  # (R, T)
-        x = self._replace(self.decoder.embed(tokens, positions), tokens, passed, source, vectors)
+        read, is_image = self._images(tokens, passed, source, vectors)
+        placed = self.decoder.place(read, positions)
+        x = torch.where(is_image, placed, self.decoder.embed(tokens, positions))
         past = list(zip(states[::2], states[1::2], strict=True))
         hidden, present = self.decoder.run_blocks(x, positions, rows, past)
         index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -84,10 +86,10 @@ class ImageTokenStep(nn.Module):
         after = passed.gather(1, last[:, None])
         return self.decoder.logits(final), after, *(part for pair in present for part in pair)
 
-    def _replace(
-        self, x: Tensor, tokens: Tensor, passed: Tensor, source: Tensor, vectors: Tensor
-    ) -> Tensor:
-        """Embeddings (R, T, D) with the images' vectors in place of those of image tokens.
+    def _images(
+        self, tokens: Tensor, passed: Tensor, source: Tensor, vectors: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The images' vectors (R, T, D), and at which tokens (R, T, 1) they stand.
 
         A token that stands for no part of a sequence's images is an ordinary one: a model may
         generate it.
@@ -101,8 +103,8 @@ class ImageTokenStep(nn.Module):
         is_image = is_image & (number <= source.long()[:, None])
         first = torch.arange(count, device=tokens.device)[:, None] * room
         place = first + (number - 1).clamp(min=0, max=room - 1)
-        read = vectors.flatten(0, 1)[place.flatten()].reshape(x.shape)  # (R, T, D)
-        return torch.where(is_image.reshape(*tokens.shape, 1), read, x)
+        read = vectors.flatten(0, 1)[place.flatten()].reshape(*tokens.shape, -1)  # (R, T, D)
+        return read, is_image.reshape(*tokens.shape, 1)
 
 
 def image_token_graphs(
@@ -129,6 +131,7 @@ def image_token_graphs(
         file="step.onnx",
         inputs=(*CONTROLS, source, before, vectors, *cache_ports(decoder, "past")),
         outputs=(logits, after, *cache_ports(decoder, "present")),
+        whole_prompts=decoder.heads.is_prefix_lm,
     )
     lowerings = {
         "admit": Lowering(AdmitImageVectors(encoder), admit),

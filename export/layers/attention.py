@@ -197,8 +197,10 @@ class CachedAttention(Attention):
             query, key = (self.heads.rotary.rotate(each, positions) for each in (query, key))
         present_key = self._write(past[0], key, positions)
         present_value = self._write(past[1], value, positions)
-        visible = causal(positions, past[0].shape[2], self.heads.window)[:, None]
-        width = self.heads.width
+        visible = causal(positions, past[0].shape[2], self.heads.window)
+        if self.heads.is_prefix_lm:
+            visible = visible | (_is_first(rows) & within(rows.lengths, past[0].shape[2])[:, None])
+        visible, width = visible[:, None], self.heads.width
         keys, values = present_key[..., :width], present_value[..., :width]
         mixed = attend(self.heads, query, keys, values, visible, bias)
         return self.out(self.join(mixed)), (present_key, present_value)
@@ -254,7 +256,28 @@ class CachedAttention(Attention):
             packed = self._normalise(packed, self.query_norm, self.key_norm)
         if self.heads.rotary is not None and not rotates_fused(self.heads):
             packed = self._rotate(packed, rows.positions(x.shape[1]))
-        return group_query_attention(self.heads, packed, past, rows, bias)
+        mixed, *present = group_query_attention(self.heads, packed, past, rows, bias)
+        if self.heads.is_prefix_lm:
+            mixed = torch.where(_is_first(rows), self._attend_both_ways(packed, rows), mixed)
+        return mixed, present[0], present[1]
+
+    def _attend_both_ways(self, packed: Tensor, rows: Rows) -> Tensor:
+        """New positions attend to each other and to no earlier one: (R, T, (H + 2·G)·K') → mixed.
+
+        The operator that writes the cache is causal; this is its result for a prompt's first call.
+        """
+        heads, new = self.heads, packed.shape[1]
+        if heads.rotary is not None and rotates_fused(heads):
+            packed = self._rotate(packed, rows.positions(new))
+        sizes = [heads.count, heads.groups, heads.groups]
+        parts = packed.unflatten(-1, (-1, heads.cache_width)).transpose(1, 2).split(sizes, dim=1)
+        query, key, value = (repeat_groups(part, heads) for part in parts)  # (R, H, T, K')
+        lengths = (rows.last + 1).int()
+        if heads.soft_cap is None:
+            query, key, value = (self.join(part) for part in (query, key, value))
+            return multi_head_attention(heads, query, key, value, lengths)
+        visible = within(lengths, new)[:, None, None]
+        return self.join(attend(heads, query, key, value, visible))
 
     def _normalise(self, packed: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
         """Queries and keys of (R, T, (H + 2·G)·K') normalised, without their padding."""
@@ -324,3 +347,8 @@ class CrossAttention(Attention):
     def _visible(key: Tensor, lengths: Tensor | None) -> Tensor | None:
         """Mask for `attend`, (B, 1, 1, S)."""
         return None if lengths is None else within(lengths, key.shape[2])[:, None, None]
+
+
+def _is_first(rows: Rows) -> Tensor:
+    """(R, 1, 1) bool: whether this is a row's first call."""
+    return (rows.lengths.long() - rows.last - 1 == 0)[:, None, None]

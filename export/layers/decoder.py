@@ -43,6 +43,13 @@ class TransformerDecoder(nn.Module):
         """
         raise NotImplementedError
 
+    def place(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What `embed` adds to a token's own vector: (R, T, D) at (R, T) positions → (R, T, D).
+
+        Vectors that stand in place of tokens go through it too.
+        """
+        return x
+
     def position_bias(self, positions: Tensor, room: int) -> Tensor | None:
         """Bias of self-attention's scores: (R, T) positions → (R, H, T, P), shared by all layers.
 

@@ -41,6 +41,11 @@ class Heads:
     """A position attends to at most so many: itself and those before it; in an encoder, to those
     nearer than that on either side (Beltagy et al. 2020, "Longformer", arXiv 2004.05150)."""
 
+    is_prefix_lm: bool = False
+    """Of a decoder: the positions of a row's first call, which holds its prompt, attend to each
+    other in both directions, whatever the window; what follows is causal (Raffel et al. 2020,
+    "T5", §3.2.1, arXiv 1910.10683; D109)."""
+
     @property
     def width(self) -> int:
         """K."""

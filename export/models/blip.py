@@ -23,7 +23,7 @@ from torch import nn
 from export.architecture import Architecture, Graphs, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename, WeightLayout
+from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.block_config import read_blocks
@@ -118,25 +118,28 @@ class Blip(nn.Module):
 
 # ----------------------------------------------------------------------------------------- names
 
-_BLOCK = "vision_model.encoder.layers.*"
-_OWN = "encoder.blocks.*"
+
+def image_names(ours: str) -> Names:
+    """The table of the image tower."""
+    block, own = "vision_model.encoder.layers.*", f"{ours}.blocks.*"
+    parts = ("query", "key", "value")
+    return {
+        "vision_model.embeddings.class_embedding": f"{ours}.class_token",
+        "vision_model.embeddings.position_embedding": f"{ours}.positions.table",
+        "vision_model.embeddings.patch_embedding": f"{ours}.patches.projection",
+        f"{block}.self_attn.qkv": WeightLayout(tuple(f"{own}.attention.{p}" for p in parts)),
+        f"{block}.self_attn.projection": f"{own}.attention.out",
+        f"{block}.layer_norm1": f"{own}.attention_norm",
+        f"{block}.layer_norm2": f"{own}.mlp_norm",
+        f"{block}.mlp.fc1": f"{own}.mlp.up",
+        f"{block}.mlp.fc2": f"{own}.mlp.down",
+        "vision_model.post_layernorm": f"{ours}.norm",
+    }
 
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
-    parts = ("query", "key", "value")
-    table: dict[str, Entry] = {
-        "vision_model.embeddings.class_embedding": "encoder.class_token",
-        "vision_model.embeddings.position_embedding": "encoder.positions.table",
-        "vision_model.embeddings.patch_embedding": "encoder.patches.projection",
-        f"{_BLOCK}.self_attn.qkv": WeightLayout(tuple(f"{_OWN}.attention.{p}" for p in parts)),
-        f"{_BLOCK}.self_attn.projection": f"{_OWN}.attention.out",
-        f"{_BLOCK}.layer_norm1": f"{_OWN}.attention_norm",
-        f"{_BLOCK}.layer_norm2": f"{_OWN}.mlp_norm",
-        f"{_BLOCK}.mlp.fc1": f"{_OWN}.mlp.up",
-        f"{_BLOCK}.mlp.fc2": f"{_OWN}.mlp.down",
-        "vision_model.post_layernorm": "encoder.norm",
-    }
+    table = image_names("encoder")
     return Rename(table | bert_decoder.rename(config.decoder, "text_decoder.", "decoder."))
 
 

@@ -110,9 +110,13 @@ class OPT(TransformerDecoder):
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token, made as wide as the model, and position."""
+        return self.place(self.widen(self.tokens(tokens)), positions)
+
+    def place(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Adds positions."""
         # The padding of a ragged prefill may lie beyond the table.
         places = (positions + OFFSET).clamp(max=self.positions.num_embeddings - 1)
-        return self.widen(self.tokens(tokens)) + self.positions(places)
+        return x + self.positions(places)
 
     def finish(self, x: Tensor) -> Tensor:
         """(R, T, D) → (R, T, E)."""

@@ -195,9 +195,12 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
-        positions = torch.arange(tokens.shape[1])
+        return self.read(self.tokens(tokens), lengths)
+
+    def read(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """What `forward` computes of embeddings (B, S, D)."""
+        positions = torch.arange(x.shape[1])
         bias = self.relative(positions[None], positions)  # (1, H, S, S)
-        x = self.tokens(tokens)
         for block in self.blocks:
             x = block(x, lengths, bias)
         return self.norm(x)

@@ -161,15 +161,29 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     admit = manifest.graphs.get("admit")
     if manifest.images is not None and manifest.image is not None:
         return interleaved_request(manifest, manifest.images, rules, length)
-    pixels = admit and admit.input(Role.PIXELS)
-    if pixels:
-        shape = [int(size) for size in pixels.shape[1:]]
-        return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
+    port = admit and admit.input(Role.PIXELS)
+    pixels = None
+    if port:
+        shape = [int(size) for size in port.shape[1:]]
+        pixels = random.integers(0, 256, shape, dtype=np.uint8)
+        if manifest.source_image is None:
+            return EngineRequest(rules, pixels=pixels)
     vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
     ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
     if admit is None:
         return _prompt_request(manifest, rules, ids)
-    return EngineRequest(rules, source_ids=ids)
+    if manifest.source_image is not None:
+        ids = _with_image(ids, manifest.source_image, random)
+    return EngineRequest(rules, source_ids=ids, pixels=pixels)
+
+
+def _with_image(
+    ids: NDArray[np.int64], image: PromptImages, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """A source with the tokens of its one image."""
+    ids = ids[ids != image.token_id]
+    place = np.repeat(random.integers(len(ids) + 1), image.tokens)
+    return np.insert(ids, place, image.token_id)
 
 
 def _prompt_request(manifest: Manifest, rules: Generation, ids: NDArray[np.int64]) -> EngineRequest:

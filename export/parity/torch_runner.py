@@ -53,6 +53,7 @@ class TorchRunner:
         self.free_bytes: int | None = None
         self.supports_deferred_admission = False
         self.takes_chunks = False
+        self.reads_whole_prompts = graphs.lowerings["step"].graph.whole_prompts
         self.scores_prompts = False
         self.greedy_steps = 0
         self.shares_prefixes = False

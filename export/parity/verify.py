@@ -269,7 +269,7 @@ def observe(
 def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None, seed: int = 0) -> Probe:
     vocabulary = bundle.manifest.vocabulary_size or graphs.source_vocabulary or 1
     size = graphs.source_vocabulary or vocabulary
-    return Probe(size, vocabulary, seed, framing=framing, images=bundle.manifest.images)
+    return Probe(size, vocabulary, seed, framing=framing, images=bundle.manifest.text_images)
 
 
 def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:

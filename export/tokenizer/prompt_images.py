@@ -41,3 +41,28 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     if not found:
         raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {wanted}")
     return {"images": {"place": found[0]}}
+
+
+def leading_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`images` of the section of a model that reads images before a text's own special tokens.
+
+    Raises:
+        CheckpointError: the tokenizer has no token of the id that stands for an image.
+    """
+    places = image_tokens(network, checkpoint)["images"]
+    return {"images": {**places, "is_leading": True}}
+
+
+def prefix_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The same, of one whose texts begin with the first special token and end with a line break.
+
+    As `PaliGemmaProcessor` writes them.
+
+    Raises:
+        CheckpointError: see `leading_images`; the tokenizer has no first token.
+    """
+    begin = special_text(checkpoint, "bos_token")
+    if begin is None:
+        raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no bos_token")
+    places = leading_images(network, checkpoint)["images"]
+    return {"images": {**places, "begin": begin, "end": "\n"}}

@@ -105,6 +105,9 @@ class Graph(_Frozen):
     max_tokens_per_call: int | None = None
     """1 for decoders that cannot take a padded T (recurrent ones): prompts go token by token. None:
     any T, several tokens on a past for one row alone."""
+    whole_prompts: bool = False
+    """step: the tokens of a row's first call see each other in both directions, so that it holds
+    exactly the row's prompt."""
     profiles: tuple[Profile, ...] = ()
     """For TensorRT: together they take every shape that is served."""
 
@@ -284,6 +287,9 @@ class Manifest(_Frozen):
     image: ImageSpec | None = None
     images: PromptImages | None = None
     """Generators that take prompts with images; None for those that take one image or none."""
+    source_image: PromptImages | None = None
+    """Generators whose encoder reads one image with its text: SOURCE_TOKENS holds the image's
+    tokens, PIXELS is (B, height, width, 3)."""
     alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
     """Number of tokens that a decoder scores."""
@@ -296,6 +302,11 @@ class Manifest(_Frozen):
     def prefix(self) -> int:
         """Positions in front of a generator's first token."""
         return max((state.prefix for state in self.states), default=0)
+
+    @property
+    def text_images(self) -> PromptImages | None:
+        """How texts hold images, the decoder's or the encoder's."""
+        return self.images or self.source_image
 
     @property
     def generator(self) -> str | None:

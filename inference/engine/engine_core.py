@@ -37,7 +37,8 @@ class EngineCore:
         self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
         self._runner = runner
         self._capacity = capacity
-        self._scheduler = Scheduler(capacity, takes_chunks=runner.takes_chunks)
+        takes_chunks = runner.takes_chunks and not runner.reads_whole_prompts
+        self._scheduler = Scheduler(capacity, takes_chunks=takes_chunks)
         self._prefixes: PrefixCache[Block] | None = None
         if runner.shares_prefixes and capacity.prefix_bytes:
             block = capacity.prefix_block_tokens
@@ -84,6 +85,7 @@ class EngineCore:
         sequence.reads_given = self._runner.scores_prompts and bool(
             sequence.request.rules.given_ids
         )
+        sequence.is_read_whole = self._runner.reads_whole_prompts
         self._scheduler.add(sequence, self._clock())
 
     def step(self) -> None:
@@ -207,7 +209,7 @@ class EngineCore:
 
     def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:
         """Prefills the next chunk of one prompt; returns tokens."""
-        size = min(prefilling.prefill.remaining_tokens, self._capacity.chunk_tokens)
+        size = prefilling.next_chunk(self._capacity.chunk_tokens)
         self._attempt(running, [prefilling.sequence], lambda: running.prefill(prefilling, size))
         self.metrics.prefill_tokens += size
         return size

@@ -197,7 +197,7 @@ class Scheduler:
         return sequence.request.encoder_tokens + rest
 
     def _runs_alone(self, sequence: SequenceState, budget: StepBudget) -> bool:
-        if sequence.reads_given or budget.cached_tokens(sequence) > 0:
+        if sequence.reads_given or sequence.is_resumed or budget.cached_tokens(sequence) > 0:
             return True
         return self._is_long(sequence, budget)
 

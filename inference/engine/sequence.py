@@ -38,6 +38,7 @@ class SequenceState:
         generated: Tokens generated so far, per row.
         admission: Its place in the order of admissions; the largest number is the youngest.
         reads_given: Whether the tokens that its request gives are scored in its prefill.
+        is_read_whole: Whether one call must read its request's prompt and nothing else.
         was_put_back: Whether it has lost its memory once; it does not lose it again.
     """
 
@@ -48,6 +49,7 @@ class SequenceState:
         self.generated = len(request.rules.generated_ids)
         self.admission = 0
         self.reads_given = False
+        self.is_read_whole = False
         self.was_put_back = False
         self._listener = listener
         self._streams = request.stream and self.width == 1
@@ -68,6 +70,11 @@ class SequenceState:
             given = self.request.rules.given_ids[: self.request.rules.max_new_tokens]
             return (*self.request.decoder_ids, *given[:-1])
         return (*self.request.decoder_ids, *self._fed)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether a call behind that of its prompt must read what it generated (D109)."""
+        return self.is_read_whole and bool(self._fed)
 
     @property
     def prompt(self) -> Prompt:
@@ -252,6 +259,14 @@ class PrefillingSequence:
 
     sequence: SequenceState
     prefill: Prefill
+
+    def next_chunk(self, most: int) -> int:
+        """Tokens to read next, at most so many where the prompt may be cut anywhere."""
+        remaining = self.prefill.remaining_tokens
+        if not self.sequence.is_read_whole:
+            return min(remaining, most)
+        is_first = remaining == len(self.sequence.decoder_ids)
+        return len(self.sequence.request.decoder_ids) if is_first else remaining
 
 
 def longest(sequences: Sequence[SequenceState]) -> BufferShape:

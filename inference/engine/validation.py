@@ -40,6 +40,7 @@ class RequestValidator:
         self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._images = manifest.images
+        self._source_image = manifest.source_image
         self._limits = manifest.limits
         self._has_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
@@ -78,6 +79,13 @@ class RequestValidator:
             raise InvalidRequest("source_ids is missing or empty", field="source_ids")
         self._check_length(len(ids), "source_ids")
         _check_ids(ids, self._source_vocabulary_size, "source_ids")
+        if (image := self._source_image) is not None:
+            places = int(np.count_nonzero(ids == image.token_id))
+            if places != image.tokens:
+                raise InvalidRequest(
+                    f"source_ids has {places} tokens of an image, expected {image.tokens}",
+                    field="source_ids",
+                )
 
     def _check_pixels(self, request: EngineRequest) -> None:
         if self._pixel_shape is None:

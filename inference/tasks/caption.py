@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.engine.codec import PIXELS, PROMPT_IDS
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
 from inference.processing.detokenizer import Stripping
 from inference.processing.image import Pixels
@@ -107,6 +107,11 @@ class CaptionSection(WithImages):
     is_complete: bool = False
     """Whether the layout has all special tokens."""
 
+    @property
+    def answers(self) -> bool:
+        """Whether the prompt is a question, which the caption does not repeat."""
+        return self.layout is not None or bool(self.images and self.images.end)
+
     def written(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
         """The text that the model reads, and whether it has all special tokens."""
         if self.layout is None:
@@ -148,20 +153,21 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
         section = self.section_of(model)
-        places = section.images
         prompt_ids = _prompt_ids(request.prompt, section, model, limits)
-        prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        prompt = {name: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 
         def numbered(_: int, pixels: Pixels | ServingError) -> int:
-            image = unwrap(pixels) if places is None else unwrap(pixels)[None]
+            image = unwrap(pixels) if has_one else unwrap(pixels)[None]
             calls.append(model.generate_call({PIXELS: image, **prompt}, options))
             return len(calls) - 1
 
         numbers = attempt_each(prepare_images(images, model, limits), numbered)
         return CaptionPlan(
             model,
-            tuple(prompt_ids) if section.layout is None else (),
+            () if section.answers or model.reads_source else tuple(prompt_ids),
             numbers,
             tuple(calls),
             with_alternatives=request.n is not None,
@@ -203,16 +209,24 @@ def _prompt_ids(
     else:
         return []
     start = model.generation.decoder_start_ids
-    if start and tuple(ids[: len(start)]) == start:
+    if not model.reads_source and start and tuple(ids[: len(start)]) == start:
         ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so
-    positions = model.manifest.limits.max_total_tokens
-    room = None if positions is None else positions - len(start) - 1
+    room = _room(model)
     if room is not None and len(ids) > room:
         raise TooLong(
             f"prompt has {len(ids)} tokens, {model.name} takes at most {room}: shorten it",
             field="prompt",
         )
     return ids
+
+
+def _room(model: LoadedModel) -> int | None:
+    """Tokens of the longest prompt."""
+    limits = model.manifest.limits
+    if model.reads_source:
+        return limits.max_input_tokens
+    positions = limits.max_total_tokens
+    return None if positions is None else positions - len(model.generation.decoder_start_ids) - 1
 
 
 TASK = CaptionTask()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Overrides
 from inference.processing.detokenizer import LeadingSpace
@@ -18,6 +18,7 @@ from inference.tasks.generation.image_places import (
     PromptPixels,
     PromptTask,
     WithImages,
+    image_inputs,
 )
 from inference.tasks.generation.overrides import (
     OutputOptions,
@@ -89,7 +90,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             model.check_characters(len(header or before) + len(prompt), field, limits)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             stacked = None if pixels is None else pixels.stacked(index, limits, field)
-            held = {} if stacked is None else {PIXELS: stacked}
+            held = image_inputs(stacked, field, model)
             ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             reader = read if may_end_early else None
@@ -171,6 +172,13 @@ def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
     if request.echo and model.reads_source:
         raise InvalidRequest(
             f"{model.name} reads prompts with its encoder and does not score them: leave echo out",
+            field="echo",
+        )
+    is_scored = request.echo and request.logprobs is not None
+    if is_scored and model.manifest.graphs["step"].whole_prompts:
+        raise InvalidRequest(
+            f"{model.name} reads prompts in both directions and does not score them: leave echo or "
+            "logprobs out",
             field="echo",
         )
 

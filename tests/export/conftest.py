@@ -88,7 +88,7 @@ Bundles = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
-    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2", "gemma3_text"),
+    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
     *("transformer", "rnn-seq2seq"),
@@ -100,7 +100,8 @@ TRACED = SIBLINGS - {"mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq"
 a decoder with a source refuses other sizes, for example as many positions as the source has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
-    *("show-attend-tell", "clip", "owlvit", "llava", "swin", "xlnet", "perceiver"),
+    *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma"),
+    *("swin", "xlnet", "perceiver"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
 has: theirs are lowered in `make test-all` alone."""
@@ -160,7 +161,9 @@ def _write_tokenizer(folder: Path) -> None:
     tokens = [{"content": text, "id": token} for text, token in added.items()]
     tokenizer = {"model": {"vocab": {"[MASK]": 4}}, "added_tokens": tokens}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"mask_token": "[MASK]", "bos_token": "<s>"})
+    )
 
 
 @pytest.fixture(scope="session")

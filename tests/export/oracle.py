@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.scores import within
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair
@@ -127,6 +127,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
         counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
+    held: PromptImages | None = pair.architecture.details(pair.network).get("source_image")
+    if held is not None:  # the first row's behind a token, the last row's first token alone
+        tokens[tokens == held.token_id] = 3
+        tokens[:, 1 : 1 + held.tokens] = tokens[-1, 0] = held.token_id
     return Inputs(by_role, target)
 
 
@@ -145,6 +149,8 @@ def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
         if whole is not None:
             end, given = whole
             for row, (wanted, _, _) in enumerate(references):
+                if graphs.lowerings["step"].graph.whole_prompts:
+                    wanted = _both_ways(pair, inputs, row, end)
                 yield f"row {row}, {end} tokens at once", wanted[end - 1], given[row]
     held = StepCalls(graphs, inputs.by_role, inputs.target.shape).values
     for row, (_, _, read) in enumerate(references):
@@ -163,12 +169,29 @@ def _references(pair: TwinPair, inputs: Inputs) -> list[Expected]:
     return pair.expected
 
 
-def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) -> Expected:
+def _both_ways(pair: TwinPair, inputs: Inputs, row: int, end: int) -> Tensor:
+    """Reference logits of a row whose first tokens are a prompt, (T, V).
+
+    What follows an image's tokens may not be a part of the prompt alone: `transformers` takes whole
+    images, whose other tokens no logit of the prompt sees.
+    """
+    target = inputs.target[row]
+    key = ("both ways", row, end)
+    if key not in pair.wanted:
+        source = {Role.PIXELS: inputs.row(row)[Role.PIXELS]}
+        pair.wanted[key] = {"logits": _reference(pair, source, target, prompt=end)[0]}
+    return pair.wanted[key]["logits"]
+
+
+def _reference(
+    pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor, prompt: int = 1
+) -> Expected:
     """One row through the reference.
 
     Args:
         source: Inputs of `admit`, (1, …) each; empty for a language model.
         target: (T,)
+        prompt: Tokens that a model which reads prompts in both directions takes for one.
     """
     image = pair.prepared.image
     if isinstance(pair.reference, nn.Module):
@@ -177,6 +200,8 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
             assert image is not None
             pixels = source[Role.PIXELS][0]
             named = prompt_inputs(pair, pixels, target, image, images)
+            if pair.graphs().lowerings["step"].graph.whole_prompts:
+                named["token_type_ids"] = (torch.arange(len(target)) >= prompt).long()[None]
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's
@@ -197,15 +222,19 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
 def target_name(reference: Any) -> str:
     """The name of the decoder's input tokens in `transformers`."""
     names = inspect.signature(reference.forward).parameters
-    return "decoder_input_ids" if "decoder_input_ids" in names else "input_ids"
+    is_decoder = "decoder_input_ids" in names and reference.config.is_encoder_decoder
+    return "decoder_input_ids" if is_decoder else "input_ids"
 
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:
     """Inputs of `admit` under their names in `transformers`."""
+    given: dict[str, Any] = {}
     if Role.PIXELS in source:
         assert image is not None
-        return {"pixel_values": normalised(source[Role.PIXELS], image)}
-    return {"input_ids": source[Role.SOURCE_TOKENS]} if Role.SOURCE_TOKENS in source else {}
+        given["pixel_values"] = normalised(source[Role.PIXELS], image)
+    if Role.SOURCE_TOKENS in source:
+        given["input_ids"] = source[Role.SOURCE_TOKENS]
+    return given
 
 
 def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:

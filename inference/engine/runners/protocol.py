@@ -268,6 +268,8 @@ class Runner(Protocol):
     """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
     shares_prefixes: bool
     """Whether a position's state depends on nothing but the tokens up to it."""
+    reads_whole_prompts: bool
+    """Whether the first call of a row must hold exactly its request's prompt."""
     scores_prompts: bool
     """Whether prefills have `score`, so that given tokens need no step each."""
     blocks: BlockPool | None

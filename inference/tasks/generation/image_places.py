@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.bundle.manifest import Manifest
+from inference.engine.codec import PIXELS
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import Pixels
 from inference.tasks.shared.items import unwrap
@@ -29,6 +30,11 @@ class ImagePlaces(TaskConfig):
     read as it is written, with the special tokens of the tokenizer."""
     begin: str = ""
     """What the model reads first."""
+    is_leading: bool = False
+    """Whether images stand in front of all words, and of special tokens: `begin`, or those of the
+    tokenizer where that is empty."""
+    end: str = ""
+    """What the model reads last, where images are leading; its answer follows."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
@@ -74,12 +80,46 @@ class ImagePlaces(TaskConfig):
             is_complete: Whether the text has all special tokens; none are added.
 
         Raises:
+            InvalidRequest: an image behind words, where images are leading.
             TooLong: more than the gateway takes.
         """
+        images = model.manifest.text_images
+        if self.is_leading:
+            assert images is not None
+            words = self._behind_images(text, field)
+            before = [images.token_id] * (self.count(text) * images.tokens)
+            special = not is_complete and not self.begin
+            written = self.begin + words + self.end
+            return before + model.encode(written, field, limits, special=special)
         special = self.around is None and not is_complete
         ids = model.encode(self.laid_out(text), field, limits, special=special)
-        images = model.manifest.images
         return ids if images is None else images.expanded(ids)
+
+    def _behind_images(self, text: str, field: str) -> str:
+        """The words of a text that begins with its images."""
+        words = text
+        while words.startswith(self.place):
+            words = words.removeprefix(self.place)
+        if self.count(words):
+            raise InvalidRequest(
+                f"{field} has {self.place} behind other text: the model reads images first",
+                field=field,
+            )
+        return words
+
+
+def image_inputs(images: Array | None, field: str, model: LoadedModel) -> Mapping[str, Array]:
+    """The images of one text (I, height, width, 3), as inputs of its call.
+
+    Raises:
+        InvalidRequest: other than one image, where an encoder reads it.
+    """
+    if model.manifest.source_image is None:
+        return {} if images is None else {PIXELS: images}
+    count = 0 if images is None else len(images)
+    if images is None or count != 1:
+        raise InvalidRequest(f"{field} holds {count} images: {model.name} reads one", field=field)
+    return {PIXELS: images[0]}
 
 
 class WithImages(TaskConfig):
@@ -119,7 +159,7 @@ class PromptTask(ServedTask[AnyRequest, AnySection]):
 
 def _reads_images(manifest: Manifest) -> bool:
     places = (section.get(IMAGES) for section in manifest.tasks.values())
-    is_complete = manifest.images is not None and manifest.image is not None
+    is_complete = manifest.text_images is not None and manifest.image is not None
     return is_complete or not any(places)
 
 

@@ -25,6 +25,9 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
         }
     elif model.manifest.image is not None:
         inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
+        source = model.manifest.source_image
+        if source is not None:
+            inputs[SOURCE_IDS] = np.array(source.expanded([source.token_id]), dtype=np.int64)
     else:
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         ids = model.tokenizer.encode(_TEXT) or [model.pad_token_id]

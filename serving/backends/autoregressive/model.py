@@ -154,9 +154,11 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
         shape = (1, *bundle.manifest.image.shape)
         prompt_ids = tuple(images.expanded([images.token_id]))
         return EngineRequest(rules, pixels=np.zeros(shape, np.uint8), prompt_ids=prompt_ids)
+    held = bundle.manifest.source_image
+    source = np.array(held.expanded([held.token_id]) if held else [0], np.int64)
     return EngineRequest(
         rules,
-        source_ids=np.zeros(1, np.int64) if has_source else None,
+        source_ids=source if has_source else None,
         pixels=np.zeros(pixels.shape[1:], np.uint8) if pixels else None,  # type: ignore[arg-type]
         prompt_ids=() if rules.decoder_start_ids else (0,),
     )

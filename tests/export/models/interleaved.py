@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +80,14 @@ def prompt_inputs(
         end = pair.checkpoint.config["eos_token_id"]
         return interleaved_inputs(pixels, tokens, image, images, end)
     count = int((tokens == images.token_id).sum()) // images.tokens
+    count = count or int(requires_pixels(pair.reference))  # which no token reads
     return {"pixel_values": normalised(pixels[:count], image)} if count else {}
+
+
+def requires_pixels(reference: Any) -> bool:
+    """Whether a model of `transformers` takes no prompt without an image."""
+    given = inspect.signature(reference.forward).parameters["pixel_values"]
+    return given.default is inspect.Parameter.empty
 
 
 def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int) -> Tensor:
@@ -95,19 +103,24 @@ def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int)
 
 
 def of_request(
+    pair: TwinPair,
     pixels: np.ndarray[Any, Any] | None,
     ids: Sequence[int],
     image: ImageSpec,
     images: PromptImages,
     end: int,
 ) -> dict[str, Any]:
-    """Inputs of one prompt; one without images has a black one that no token reads."""
+    """Inputs of one prompt; one without images may have a black one that no token reads."""
     tokens = torch.tensor(ids)
     if images.tokens > 1:
+        if pixels is None and requires_pixels(pair.reference):
+            pixels = np.zeros((1, *image.shape), np.uint8)
+        given = {"input_ids": tokens[None]}
+        if pair.graphs().lowerings["step"].graph.whole_prompts:
+            given["token_type_ids"] = torch.zeros_like(tokens)[None]
         if pixels is None:
-            return {"input_ids": tokens[None]}
-        values = normalised(torch.from_numpy(pixels), image)
-        return {"input_ids": tokens[None], "pixel_values": values}
+            return given
+        return given | {"pixel_values": normalised(torch.from_numpy(pixels), image)}
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)
     return {"input_ids": tokens[None]} | interleaved_inputs(

@@ -1,4 +1,4 @@
-"""Images as tokens of a prompt: LLaVA against `generate` of `transformers`, in ragged batches."""
+"""Images as tokens of a prompt: `generate` of `transformers`, in ragged batches; LLaVA's files."""
 
 from __future__ import annotations
 
@@ -56,11 +56,20 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("config", ["odd", "mistral"])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("llava", "odd"),
+        ("llava", "mistral"),
+        ("blip-2", "odd"),
+        ("paligemma", "odd"),
+        ("paligemma", "gemma2"),
+    ],
+)
 def test_ragged_prompts_generate_what_a_left_padded_batch_does(
-    config: str, beams: int, twins: Twins
+    name: str, config: str, beams: int, twins: Twins
 ) -> None:
-    twin = twins("llava", config)
+    twin = twins(name, config)
     requests = _requests(twin, beams)
     image, longest = twin.prepared.image, max(map(len, PROMPTS))
     assert image is not None
@@ -68,10 +77,13 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         normalised(torch.from_numpy(r.pixels), image) for r in requests if r.pixels is not None
     ]
     missing = [longest - len(prompt) for prompt in PROMPTS]
+    is_prefix_lm = twin.graphs().lowerings["step"].graph.whole_prompts
+    prefix = {"token_type_ids": torch.zeros(len(PROMPTS), longest).long()} if is_prefix_lm else {}
     output = twin.reference.generate(
         input_ids=torch.tensor([[0] * n + list(p) for n, p in zip(missing, PROMPTS, strict=True)]),
         attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in missing]),
         pixel_values=torch.cat(given),
+        **prefix,
         max_new_tokens=NEW_TOKENS,
         num_beams=beams,
         do_sample=False,

@@ -113,7 +113,8 @@ def _transformers(
     if images is not None:
         assert twin.prepared.image is not None
         end = rules.eos_token_ids[0]
-        inputs = of_request(request.pixels, request.prompt_ids, twin.prepared.image, images, end)
+        image = twin.prepared.image
+        inputs = of_request(twin, request.pixels, request.prompt_ids, image, images, end)
     elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
     elif request.pixels is None:

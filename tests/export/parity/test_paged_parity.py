@@ -35,6 +35,8 @@ REFUSED = {
     "git": "its caches begin with the positions of an image",
     "idefics": "its prompts hold images",
     "llava": "its prompts hold images",
+    "blip-2": "its prompts hold images",
+    "paligemma": "its prompts hold images",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""
 SERVED = [name for name in GENERATORS if name not in REFUSED]

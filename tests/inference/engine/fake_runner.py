@@ -238,6 +238,7 @@ class FakeRunner:
     footprint: MemoryModel = field(default_factory=lambda: MemoryModel(position=1))
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
+    reads_whole_prompts: bool = False
     scores_prompts: bool = False
     greedy_steps: int = 0
     shares_prefixes: bool = False

@@ -3,7 +3,7 @@ import base64
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Limits, PromptImages
+from inference.bundle.manifest import Graph, Limits, PromptImages, Role, Tensor
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk
@@ -12,7 +12,7 @@ from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.results import finished
-from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import GenerateRequest
 
@@ -213,3 +213,38 @@ def test_a_model_of_instructions_answers_one(prompt: str | None, wanted: str) ->
     answer = tuple(tokenizer.encode("a picture", add_special_tokens=False))
     (item,) = made.finish([finished((answer,), (-0.5,), ("stop",), 9)]).data
     assert item.text == "a picture"  # without the instruction
+
+
+def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel) -> None:
+    request = CaptionRequest(images=["file"], prompt="a red")
+    made = TASK.prepare(request, [image_file("red")], source_captioner, LIMITS)
+    (call,) = made.calls
+    assert call.inputs["pixels"].shape == (4, 4, 3)
+    assert call.inputs["source_ids"].tolist()[:2] == [3, 3]
+    assert "prompt_ids" not in call.inputs
+    answer = tuple(source_captioner.tokenizer.encode("circle", add_special_tokens=False))
+    (item,) = made.finish([finished((answer,), (-0.5,), ("stop",), 9)]).data
+    assert item.text == "circle"  # without the prompt, which the encoder read
+    asked = GenerateRequest(prompts=["<image> a red"], images=["file"])
+    continued = GENERATE.prepare(asked, [image_file("red")], source_captioner, LIMITS)
+    assert continued.calls[0].inputs["pixels"].shape == (4, 4, 3)
+    none = GenerateRequest(prompts=["a red"])
+    with pytest.raises(InvalidRequest, match=r"prompts.0 holds 0 images: tiny-caption reads one"):
+        GENERATE.prepare(none, [], source_captioner, LIMITS)
+
+
+@pytest.fixture
+def source_captioner() -> LoadedModel:
+    """An encoder-decoder whose source holds an image of two tokens."""
+    tokenizer = WordTokenizer()
+    tokenizer.encode("<image>")
+    section = {"images": {"place": "<image>", "is_leading": True}}
+    tokens = Tensor(name="s", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    described = manifest(
+        "caption",
+        image=IMAGE,
+        tasks={"caption": section, "generate": section},
+        graphs={"admit": Graph(file="admit.onnx", inputs=(tokens,), outputs=()), "step": STEP},
+        source_image=PromptImages(positions=2, token_id=3, tokens=2),
+    )
+    return served(described, tokenizer)

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -270,6 +271,15 @@ def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
     whole = finished(((6,),), (-0.5,), ("length",), 1, log_probs=((-0.125,),))
     with pytest.raises(DeadlineExceeded):
         made.finish([whole, DeadlineExceeded("late")])
+
+
+def test_prompts_read_in_both_directions_are_not_scored(model: LoadedModel) -> None:
+    graphs = {"step": model.manifest.graphs["step"].model_copy(update={"whole_prompts": True})}
+    manifest = model.manifest.model_copy(update={"graphs": graphs})
+    prefix_lm = dataclasses.replace(model, manifest=manifest)
+    with pytest.raises(InvalidRequest, match="does not score them"):
+        plan(prefix_lm, "one two", echo=True, logprobs=1)
+    assert len(plan(prefix_lm, "one two", echo=True).calls) == 1
 
 
 def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:

@@ -37,6 +37,7 @@ class PagedRunner:
 
     supports_deferred_admission = True
     takes_chunks = True
+    reads_whole_prompts = False
     scores_prompts = True
     greedy_steps = 0
     free_bytes: int | None = None

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    Blip2Processor,
+    BlipImageProcessorPil,
+    PaliGemmaProcessor,
+    PreTrainedTokenizerFast,
+    SiglipImageProcessorPil,
+)
 from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
+from inference.bundle.manifest import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.image import Pixels
 from inference.tasks.generation.image_places import ImagePlaces, PromptPixels
 from inference.tasks.shared.limits import TaskLimits
+from tests.inference.tiny_models import IMAGE, manifest, served
 
 PLACES = ImagePlaces(place="<image>", around="<fake_token_around_image>", begin="<s>")
 TEXTS = [
@@ -56,8 +65,6 @@ def test_text_is_written_as_the_processor_writes_it(text: str) -> None:
 
 
 def _recorder() -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer, models
-
     backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1, "</s>": 2}, unk_token="<s>"))
     return _Recorder(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
@@ -119,3 +126,47 @@ def test_parts_of_a_message_are_its_words_and_its_images(
         {"type": "image"} if part is None else {"type": "text", "text": part} for part in parts
     ]
     assert ImagePlaces(place="<image>").parts(text) == wanted
+
+
+def _tokenizer(layout: str) -> PreTrainedTokenizerFast:
+    """One of words; `layout` has the special tokens that are added to a text."""
+    words = ["</s>", "<s>", "<image>", "a", "photo", "of", "\n"]
+    ids = {word: place for place, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="</s>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    backend.add_special_tokens([AddedToken(text) for text in words[:3]])
+    used = [(word, ids[word]) for word in words[:3] if word in layout]
+    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+
+
+@pytest.mark.parametrize("layout", ["</s> $A", "$A </s>"])  # of OPT and of T5
+def test_leading_images_stand_before_special_tokens_as_the_processor_puts_them(layout: str) -> None:
+    tokenizer = _tokenizer(layout)
+    recipe = BlipImageProcessorPil(size={"height": 8, "width": 8})
+    processor = Blip2Processor(recipe, tokenizer, num_query_tokens=3)
+    images = PromptImages(positions=3, token_id=2, tokens=3)
+    model = served(manifest("caption", {}, image=IMAGE, images=images), tokenizer)
+    places = ImagePlaces(place="<image>", is_leading=True)
+    for text in ("a photo of", "", " a"):
+        wanted = processor(np.zeros((8, 8, 3), np.uint8), text)["input_ids"]
+        assert [places.encode(f"<image>{text}", "prompt", model, LIMITS)] == wanted, text
+    with pytest.raises(InvalidRequest, match="prompt has <image> behind other text"):
+        places.encode("a <image>", "prompt", model, LIMITS)
+
+
+def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
+    tokenizer = _tokenizer("$A")
+    recipe = SiglipImageProcessorPil(size={"height": 8, "width": 8})
+    recipe.image_seq_length = 3
+    processor = PaliGemmaProcessor(recipe, tokenizer)
+    images = PromptImages(positions=3, token_id=2, tokens=3)
+    model = served(manifest("caption", {}, image=IMAGE, images=images), tokenizer)
+    places = ImagePlaces(place="<image>", is_leading=True, begin="<s>", end="\n")
+    picture = np.zeros((8, 8, 3), np.uint8)
+    for text in ("<image>a photo of ", "<image>", "<image><image>a "):
+        pictures = [[picture] * text.count("<image>")]
+        wanted = processor(pictures, [text])["input_ids"]
+        assert [places.encode(text, "prompt", model, LIMITS)] == wanted, text

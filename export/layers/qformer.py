@@ -1,0 +1,111 @@
+"""The Q-Former: learned queries that read an image, of BLIP-2 and InstructBLIP.
+
+Paper: Li et al. 2023, "BLIP-2", §3.1 (arXiv 2301.12597): BERT's blocks, every second of which
+attends to the image too.
+
+Legend: B images, N positions of the image tower, Q queries, E width of the image tower, F width of
+the queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names
+from export.layers.attention import CrossAttention, SelfAttention
+from export.layers.block_config import BlockConfig, read_blocks
+from export.layers.blocks import EncoderBlock
+from export.layers.mlp import MLP
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFormerConfig(BlockConfig):
+    """The Q-Former.
+
+    Attributes:
+        queries: Q.
+        image_width: E.
+        cross_every: The first block, and every so many behind it, attend to the image.
+    """
+
+    queries: int
+    image_width: int
+    cross_every: int
+
+
+def read_qformer(reader: ConfigReader, image_width: int) -> QFormerConfig:
+    """The Q-Former's section; `transformers` overwrites `encoder_hidden_size`."""
+    section = reader.section("qformer_config")
+    section.refuse_unless(position_embedding_type="absolute")
+    return QFormerConfig(
+        queries=reader.integer("num_query_tokens", 32),
+        image_width=image_width,
+        cross_every=section.integer("cross_attention_frequency", 2),
+        **read_blocks(section),
+    )
+
+
+class QueryBlock(EncoderBlock):
+    """Self-attention, in some blocks attention to the image, and MLP; norms behind."""
+
+    def __init__(self, config: QFormerConfig, *, reads_image: bool) -> None:
+        norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
+        mlp = MLP(config.width, config.mlp_width, config.activation)
+        super().__init__(SelfAttention(config.heads), mlp, norm, is_norm_first=False)
+        self.reads_image = reads_image
+        if reads_image:
+            self.cross = CrossAttention(config.heads, config.image_width)
+            self.cross_norm = norm()
+
+    def read(self, x: Tensor, patches: Tensor) -> Tensor:
+        """(B, Q, F), (B, N, E) → (B, Q, F)."""
+        x = self.attention_norm(x + self.attention(x))
+        if self.reads_image:
+            x = self.cross_norm(x + self.cross(x, self.cross.project_kv(patches)))
+        return self.mlp_norm(x + self.mlp(x))
+
+
+class QFormer(nn.Module):
+    """Queries, and what they find in an image."""
+
+    def __init__(self, config: QFormerConfig) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(1, config.queries, config.width))
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.blocks = nn.ModuleList(
+            QueryBlock(config, reads_image=layer % config.cross_every == 0)
+            for layer in range(config.layers)
+        )
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, E) → (B, Q, F)."""
+        x = self.norm(self.queries.expand(patches.shape[0], -1, -1))
+        for block in self.blocks:
+            assert isinstance(block, QueryBlock)
+            x = block.read(x, patches)
+        return x
+
+
+def qformer_names(ours: str) -> Names:
+    """The table below a prefix of ours."""
+    theirs, block = "qformer.encoder.layer.*", f"{ours}.blocks.*"
+    table: Names = {
+        "query_tokens": f"{ours}.queries",
+        "qformer.layernorm": f"{ours}.norm",
+        f"{theirs}.intermediate_query.dense": f"{block}.mlp.up",
+        f"{theirs}.output_query.dense": f"{block}.mlp.down",
+        f"{theirs}.output_query.LayerNorm": f"{block}.mlp_norm",
+    }
+    for name, own in (("attention", "attention"), ("crossattention", "cross")):
+        table |= {
+            f"{theirs}.{name}.attention.{part}": f"{block}.{own}.{part}"
+            for part in ("query", "key", "value")
+        }
+        table[f"{theirs}.{name}.output.dense"] = f"{block}.{own}.out"
+        table[f"{theirs}.{name}.output.LayerNorm"] = f"{block}.{own}_norm"
+    return table
