@@ -144,5 +144,6 @@ def image_token_graphs(
         shape=("R", 1),
         step_input=_SEEN,
         step_output=f"next_{_SEEN}",
+        counted_token=images.token_id,
     )
     return Graphs(lowerings, (seen, held_state(vectors), *cache_states(decoder)))

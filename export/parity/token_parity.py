@@ -218,5 +218,5 @@ def interleaved_request(
         _within(manifest, rules, len(prompt_ids)),
         pixels=pixels if count else None,
         prompt_ids=tuple(prompt_ids.tolist()),
-        image_positions=images.positions,
+        images=images,
     )

@@ -136,6 +136,8 @@ class State(_Frozen):
     prefix: int = 0
     """APPEND: positions in front of the first token, e.g. of an image, which `admit` computes.
     LENGTHS and TOTAL count them, everything else counts tokens."""
+    counted_token: int | None = None
+    """REPLACE: the state is the number of these tokens so far, where it is that."""
     layout: Literal["in_place", "concat"] | None = None
     """APPEND only. in_place: one buffer is bound as past and present."""
 

@@ -185,9 +185,8 @@ class EngineCore:
     def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
-        ids = sequence.decoder_ids
-        if sequence.reads_given:  # what is scored must be computed
-            ids = request.decoder_ids
+        # what is scored must be computed
+        ids = request.prefix_ids if sequence.reads_given else sequence.prefix_ids
         blocks = self._prefixes.find(ids) if self._prefixes is not None else []
         started: list[PrefillingSequence] = []
 
@@ -235,13 +234,13 @@ class EngineCore:
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:
             return 0
-        ids = sequence.request.decoder_ids if sequence.reads_given else sequence.decoder_ids
+        ids = sequence.request.prefix_ids if sequence.reads_given else sequence.prefix_ids
         return self._prefixes.cached_tokens(ids)
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
         if self._prefixes is None:
             return None
-        return self._prefixes.shareable_prefix(sequence.decoder_ids)
+        return self._prefixes.shareable_prefix(sequence.prefix_ids)
 
     def _update_gauges(self) -> None:
         metrics = self.metrics

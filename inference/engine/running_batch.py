@@ -290,7 +290,7 @@ class RunningBatch:
         self.sequences += batch
         if self._prefixes is not None:
             for slot, sequence in enumerate(batch, start=first):
-                self._store_prefix(self._prefixes, sequence.decoder_ids, slot)
+                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
         self._advance(candidates, first, rows_each=1)
 
     def _store_prefix(self, prefixes: PrefixCache[Block], ids: Sequence[int], slot: int) -> None:
@@ -328,7 +328,7 @@ class RunningBatch:
     def _retire(self, slot: int) -> None:
         """Drops a sequence; the last one takes its slot, as in the group."""
         if self._keeps_generated and self._prefixes is not None and self.sequences[slot].generated:
-            ids = self.sequences[slot].decoder_ids[:-1]  # the last may not have been an input yet
+            ids = self.sequences[slot].prefix_ids[:-1]  # the last may not have been an input yet
             self._store_prefix(self._prefixes, ids, slot)
         self.group.retire(slot)
         self.sequences[slot] = self.sequences[-1]

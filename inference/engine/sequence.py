@@ -72,6 +72,12 @@ class SequenceState:
         return (*self.request.decoder_ids, *self._fed)
 
     @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """`decoder_ids` as the prefix cache compares them."""
+        request = self.request
+        return (*request.prefix_ids, *self.decoder_ids[len(request.decoder_ids) :])
+
+    @property
     def is_resumed(self) -> bool:
         """Whether a call behind that of its prompt must read what it generated (D109)."""
         return self.is_read_whole and bool(self._fed)

@@ -58,7 +58,7 @@ class RequestValidator:
             self._check_pixels(request)
         else:
             self._check_images(request, self._images)
-            request = replace(request, image_positions=self._images.positions)
+            request = replace(request, images=self._images)
         self._check_prompt(request)
         self._check_rules(request)
         if request.rules.force_words_ids and self._word_edges is not None:

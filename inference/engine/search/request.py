@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.bundle.manifest import PromptImages
 from inference.engine.runners.protocol import Prompt, images_of
 from inference.engine.search.grammar import Grammar
 from inference.generation import Generation
@@ -30,7 +32,7 @@ class EngineRequest:
         deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
         stream: Emit tokens as they are generated; one beam only.
         priority: Higher runs first; waiting raises the effective priority.
-        image_positions: Source positions of each of I images; validation sets it.
+        images: How the model's prompts hold images, if they do; validation sets it.
         word_edges: Of the vocabulary, where phrases are required; validation sets it.
         grammar: What the output matches, where the rules say it; validation sets it.
     """
@@ -42,7 +44,7 @@ class EngineRequest:
     deadline_s: float | None = None
     stream: bool = False
     priority: int = 0
-    image_positions: int = 0
+    images: PromptImages | None = None
     word_edges: WordEdges | None = None
     grammar: Grammar | None = None
 
@@ -50,6 +52,18 @@ class EngineRequest:
     def decoder_ids(self) -> tuple[int, ...]:
         """The decoder's prompt: start tokens, then the request's tokens."""
         return (*self.rules.decoder_start_ids, *self.prompt_ids)
+
+    @cached_property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """`decoder_ids` as the prefix cache compares them: an image's tokens name its content."""
+        if self.images is None or not images_of(self.pixels):
+            return self.decoder_ids
+        assert self.pixels is not None
+        names = (_content_name(image) for image in self.pixels)
+        images = iter([name for name in names for _ in range(self.images.tokens)])
+        token_id = self.images.token_id
+        ids = self.decoder_ids
+        return tuple(next(images, token) if token == token_id else token for token in ids)
 
     @property
     def prompt(self) -> Prompt:
@@ -65,7 +79,7 @@ class EngineRequest:
     def source_length(self) -> int:
         """Positions of the source: its tokens, or those of the prompt's images; 0 without one."""
         tokens = 0 if self.source_ids is None else len(self.source_ids)
-        return tokens + self.image_positions * images_of(self.pixels)
+        return tokens + (self.images.positions * images_of(self.pixels) if self.images else 0)
 
     @property
     def final_length(self) -> int:
@@ -82,6 +96,12 @@ class EngineRequest:
         """Tokens that the encoder reads; an image counts as its patches."""
         tokens = 0 if self.source_ids is None else len(self.source_ids)
         return tokens + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
+
+
+def _content_name(pixels: NDArray[np.uint8]) -> int:
+    """A negative number that is another one for other pixels; no token has it."""
+    digest = blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()
+    return -1 - int.from_bytes(digest, "big")
 
 
 @dataclass(frozen=True)

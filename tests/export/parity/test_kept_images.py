@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engine.engine_core import decode
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort import admission
 from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.generation import Generation
 from tests.export.conftest import Bundles
+from tests.inference.engine.staggered import run_staggered
 
 RULES = Generation(pad_token_id=0, max_new_tokens=6)
 
@@ -68,6 +70,43 @@ def test_questions_about_one_picture_encode_it_once(
     runner.trim()
     assert tokens(runner, requests[0]) == wanted[:1]
     assert sum(counts) == 2  # a conversation may pause
+    runner.close()
+
+
+def test_prompts_that_begin_with_the_same_images_share_their_prefix(bundles: Bundles) -> None:
+    """And others do not, though their tokens are the same."""
+    bundle = bundles("llava", "odd")
+    assert bundle.manifest.image is not None
+    validator, random = RequestValidator(bundle.manifest), np.random.default_rng(6)
+    one, other = random.integers(0, 256, (2, *bundle.manifest.image.shape), dtype=np.uint8)
+    image = [61] * 4
+
+    def request(prompt: list[int], *images: np.ndarray) -> EngineRequest:
+        pixels = np.stack(images) if images else None
+        return validator.validate(EngineRequest(RULES, prompt_ids=tuple(prompt), pixels=pixels))
+
+    first = request([3, *image, 5], one)
+    asked = [
+        (request([3, *image, 5, 6, 7], one), 6),
+        (request([3, *image, 5, 6, 7], other), 0),
+        (request([3, *image, 5, 6, *image, 8], one, other), 6),
+        (request([3, *image, 5, 6, *image, 8, 9], one, one), 6),  # the second image is another
+        (request([3, *image, 5, 6, *image, 8, 9], one, other), 12),
+    ]
+    runner = OrtRunner(bundle, threads=1)
+    capacity = Capacity(prefix_block_tokens=2, prefix_min_tokens=2)
+
+    def outcome(core: EngineCore, each: EngineRequest) -> tuple[int, ...]:
+        (events,) = run_staggered(core, [each], [0])
+        return tuple(final_result(events).hypotheses[0].token_ids)
+
+    core = EngineCore(runner, capacity)
+    outcome(core, first)
+    for each, cached in asked:
+        before = core.metrics.prefix_tokens
+        found = outcome(core, each)
+        assert core.metrics.prefix_tokens - before == cached
+        assert found == outcome(EngineCore(runner, Capacity(prefix_bytes=0)), each)
     runner.close()
 
 

@@ -58,6 +58,7 @@ class OrtPrefill:
         self.state.ensure_capacity(1, len(prompt.token_ids), source)
         write_initial(sessions, self.state, [prompt], first=0)
         self.state.admit(self._copy_blocks(blocks), source)
+        self._write_counts()
 
     @property
     def remaining_tokens(self) -> int:
@@ -99,6 +100,14 @@ class OrtPrefill:
             step.run(new[None, start : start + size], np.array([length], np.int32), past)
         self.state.lengths[0] = past + count
         return step
+
+    def _write_counts(self) -> None:
+        """Counts the tokens of the cached prefix that states count."""
+        done = self._token_ids[: self._done]
+        for arena in self.state.of(Growth.REPLACE) if len(done) else ():
+            entry = arena.view(_ONLY)
+            count = np.count_nonzero(done == arena.state.counted_token)
+            self._sessions.device.upload(np.full(entry.shape, count, np.int64), entry)
 
     def _copy_blocks(self, blocks: Sequence[Block]) -> int:
         """Writes cached blocks to the state; returns their positions."""

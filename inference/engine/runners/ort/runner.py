@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import Bundle, Growth, Role
+from inference.bundle.manifest import Bundle, Growth, Manifest, Role, State
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice, fetch_floats
 from inference.engine.runners.ort.greedy_graph import STEPS
@@ -55,8 +55,7 @@ class OrtRunner:
         self.scores_prompts = False
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
         self.blocks: BlockPool | None = None
-        growths = {state.growth for state in manifest.states}
-        self.shares_prefixes = self._sessions.admit is None and growths == {Growth.APPEND}
+        self.shares_prefixes = not self.reads_whole_prompts and _shares_prefixes(manifest)
 
     @property
     def spare_bytes(self) -> int:
@@ -101,3 +100,16 @@ class OrtRunner:
     def close(self) -> None:
         """Frees the sessions."""
         self._sessions.close()
+
+
+def _shares_prefixes(manifest: Manifest) -> bool:
+    """Whether a prefix's states are caches, counts of its tokens, and vectors of its images."""
+    counts_images = any(state.counted_token is not None for state in manifest.states)
+
+    def follows(state: State) -> bool:
+        if state.growth is Growth.APPEND:
+            return state.admit_output is None
+        return counts_images if state.growth is Growth.HOLD else state.counted_token is not None
+
+    has_caches = any(state.growth is Growth.APPEND for state in manifest.states)
+    return has_caches and all(map(follows, manifest.states))

@@ -36,6 +36,7 @@ MEASURED = {
     "example-es-en": ("translation, BLEU",),
     "example-gpt": ("generation, right",),
     "example-vit": ("image classes, right",),
+    "example-vqa": ("questions about pictures, right",),
 }
 """Example → how the names of its measures begin."""
 

@@ -1,0 +1,1 @@
+"""`example-vqa`: questions about rendered scenes."""

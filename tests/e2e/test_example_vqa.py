@@ -1,0 +1,84 @@
+"""The example for questions about pictures: every protocol answers as `transformers` does."""
+
+from __future__ import annotations
+
+import base64
+from itertools import islice
+
+import numpy as np
+import openai
+import pytest
+
+from examples.history.task_requests import as_png
+from examples.scenes.scores import heldout_pictures
+from examples.vqa.answers import answerer
+from examples.vqa.questions import draw_questions
+from tests.e2e.conftest import CHECKPOINTS, Stack
+from triptych import Client
+from triptych.grpc_client import GrpcClient
+
+pytestmark = pytest.mark.integration
+
+NAME = "example-vqa"
+Asked = list[tuple[bytes, str, str]]
+"""A picture, a question and the answer of `transformers`."""
+
+
+@pytest.fixture(scope="module")
+def asked() -> Asked:
+    rng = np.random.default_rng(2)
+    pictures = [
+        (picture, question.text)
+        for scene, picture in heldout_pictures(6, seed=9)
+        for question in islice(draw_questions(scene, rng), 3)
+    ]
+    answers = answerer(CHECKPOINTS / NAME)(pictures)
+    return [(as_png(p), text, one) for (p, text), one in zip(pictures, answers, strict=True)]
+
+
+def messages(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"<image>{question}"}]
+
+
+def test_answers_are_those_of_transformers(
+    client: Client, grpc_client: GrpcClient, asked: Asked
+) -> None:
+    assert len({answer for _, _, answer in asked}) > 6
+    for picture, question, answer in asked:
+        # Of two models that chat, the one that reads images.
+        found = client.chat(messages(question), images=[picture])
+        assert (found.model, found.data[0].text) == (NAME, answer)
+        parts = grpc_client.chat_stream(messages(question), images=[picture], model=NAME)
+        assert "".join(part.text for part in parts) == answer
+
+
+def test_openais_client_asks_about_a_picture_and_asks_again(stack: Stack, asked: Asked) -> None:
+    (picture, first, answer), (_, second, _) = asked[0], asked[1]
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    content = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": first},
+    ]
+    turns = [{"role": "user", "content": content}]
+    with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0) as api:
+        done = api.chat.completions.create(model=NAME, messages=turns)  # type: ignore[arg-type]
+        assert done.choices[0].message.content == answer
+        turns += [
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": second},
+        ]
+        again = api.chat.completions.create(model=NAME, messages=turns)  # type: ignore[arg-type]
+    native = [
+        {"role": "user", "content": f"<image>{first}"},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": second},
+    ]
+    with Client(stack.url, timeout=60) as client:
+        expected = client.chat(native, images=[picture], model=NAME).data[0].text
+    assert again.choices[0].message.content == expected
+
+
+def test_captions_follow_the_instruction(client: Client, asked: Asked) -> None:
+    (caption,) = client.caption([asked[0][0]], model=NAME).data
+    assert caption.text.startswith("a ")
+    assert "background" in caption.text
