@@ -100,7 +100,7 @@ TRACED = SIBLINGS - {"mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq"
 a decoder with a source refuses other sizes, for example as many positions as the source has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
-    *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma"),
+    *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
     *("swin", "xlnet", "perceiver"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
