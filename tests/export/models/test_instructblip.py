@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from export.registry import architecture
-from inference.engine.engine_core import decode
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest, TooLong
 from tests.export.conftest import Bundles
 from tests.export.models.captions import unexported
+from tests.inference.engine.staggered import run_staggered
 
 IMAGE, PROMPT = 61, (*[61] * 4, 5, 9)
 
@@ -29,15 +31,20 @@ def _request(bundle: Any, instruction: tuple[int, ...] | None) -> EngineRequest:
     )
 
 
-def test_an_image_is_kept_for_one_instruction(bundles: Bundles) -> None:
+def test_an_image_and_its_prefix_are_kept_for_one_instruction(bundles: Bundles) -> None:
     bundle = bundles("instructblip", "odd")
-    runner = OrtRunner(bundle, threads=1)
-    asked = [_request(bundle, each) for each in ((9, 4, 5), (30, 2), (9, 4, 5))]
-    alone = [decode(OrtRunner(bundle, threads=1), [each])[0].hypotheses[0] for each in asked]
-    found = [decode(runner, [each])[0].hypotheses[0] for each in asked]
-    assert [each.token_ids for each in found] == [each.token_ids for each in alone]
-    assert alone[0].token_ids == alone[2].token_ids
-    assert alone[0].token_ids != alone[1].token_ids
+    runner, validator = OrtRunner(bundle, threads=1), RequestValidator(bundle.manifest)
+    core = EngineCore(runner, Capacity(prefix_block_tokens=2, prefix_min_tokens=2))
+    found = []
+    for instruction, cached in (((9, 4, 5), 0), ((30, 2), 0), ((9, 4, 5), 4)):
+        request = validator.validate(_request(bundle, instruction))
+        before = core.metrics.prefix_tokens
+        (events,) = run_staggered(core, [request], [0])
+        assert core.metrics.prefix_tokens - before == cached
+        found.append(final_result(events).hypotheses[0].token_ids)
+        (alone,) = decode(OrtRunner(bundle, threads=1), [request])
+        assert found[-1] == alone.hypotheses[0].token_ids
+    assert found[0] == found[2] != found[1]
 
 
 def test_engine_refuses_an_image_without_or_with_a_long_instruction(twins: Any) -> None:
