@@ -6,23 +6,11 @@ serve.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    Blip2Processor,
-    BlipImageProcessorPil,
-    InstructBlipProcessor,
-    PaliGemmaProcessor,
-    PreTrainedTokenizerFast,
-    SiglipImageProcessorPil,
-)
 
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
@@ -33,82 +21,10 @@ from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.load_model import load_model
-from tests.export.twins import make_twin
+from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, wanted, write
 from tests.pictures import blocks
 
 pytestmark = pytest.mark.slow
-
-NEW_TOKENS = 8
-WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, 61)), "<image>", "w62", "\n"]
-PROMPTS = ("w9 w12", "")
-KINDS = {
-    "paligemma": ("paligemma", "odd", "$A"),
-    "instructblip": ("instructblip", "odd", "<s> $A"),
-    "blip-2 over opt": ("blip-2", "odd", "</s> $A"),
-    "blip-2 over t5": ("blip-2", "flan-t5", "$A </s>"),
-}
-"""Architecture, configuration, and the special tokens that the tokenizer adds."""
-
-
-CONTINUES = {"instructblip", "blip-2 over opt"}
-"""Those whose caption begins with its prompt."""
-
-
-def _tokenizer(layout: str, words: list[str] = WORDS) -> PreTrainedTokenizerFast:
-    """One of words."""
-    ids = {word: place for place, word in enumerate(words)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
-    backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
-    special = ["<pad>", "<s>", "</s>", "<image>"]
-    backend.add_special_tokens([AddedToken(text) for text in special])
-    used = [(word, ids[word]) for word in special if word in layout]
-    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        unk_token="w3",
-    )
-
-
-def _write(kind: str, folder: Path) -> tuple[Any, Any]:
-    """A checkpoint with all files of such a folder: processor and model."""
-    name, config, layout = KINDS[kind]
-    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout)
-    tokenizer.save_pretrained(folder)
-    size = {"height": 16, "width": 16}
-    processor: Any
-    if name == "paligemma":
-        recipe = SiglipImageProcessorPil(size=size)
-        recipe.image_seq_length = 4
-        processor = PaliGemmaProcessor(recipe, tokenizer)
-    else:
-        recipe, queries = BlipImageProcessorPil(size=size), model.config.num_query_tokens
-        if name == "instructblip":  # its second tokenizer has the same words with other ids
-            second = _tokenizer("<s> $A </s>", [*WORDS[:3], *WORDS[:2:-1]])
-            second.save_pretrained(folder / "qformer_tokenizer")
-            processor = InstructBlipProcessor(recipe, tokenizer, second, queries)
-        else:
-            processor = Blip2Processor(recipe, tokenizer, queries)
-    recipe.save_pretrained(folder)
-    return processor, model
-
-
-def _wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
-    """The answer without the prompt."""
-    is_prefix = isinstance(processor, PaliGemmaProcessor)
-    opened, text = Image.open(io.BytesIO(picture)), f"<image>{prompt}" if is_prefix else prompt
-    inputs = processor(images=opened, text=text, return_tensors="pt")
-    inputs.pop("labels", None)
-    with torch.no_grad():
-        (found,) = model.generate(
-            **inputs, num_beams=num_beams, max_new_tokens=NEW_TOKENS, do_sample=False
-        )
-    is_encoder_decoder = getattr(model.config, "is_encoder_decoder", False)
-    behind = found[1:] if is_encoder_decoder else found[inputs["input_ids"].shape[1] :]
-    answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
-    return answer
 
 
 def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> str:
@@ -131,7 +47,7 @@ def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **
     [pytest.param(kind, marks=() if kind == "paligemma" else pytest.mark.full) for kind in KINDS],
 )
 def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path) -> None:
-    processor, original = _write(kind, tmp_path / "picture")
+    processor, original = write(kind, tmp_path / "picture")
     export(str(tmp_path / "picture"), repository=tmp_path / "repository")
     bundle = newest_bundle(tmp_path / "repository", "picture")
     model, runner, found = load_model(bundle), OrtRunner(bundle, threads=1), set()
@@ -139,13 +55,13 @@ def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path
     for prompt in PROMPTS:
         picture = blocks(random)
         for num_beams in (1, 3):
-            wanted = _wanted(processor, original, picture, prompt, num_beams)
+            answered = wanted(processor, original, picture, prompt, num_beams)
             asked = {"num_beams": num_beams}
             text = f"<image>{prompt}"
             answer = _answer("generate", model, runner, picture, prompts=[text], **asked)
-            assert answer.strip() == wanted.strip()
+            assert answer.strip() == answered.strip()
             caption = _answer("caption", model, runner, picture, prompt=prompt or None, **asked)
             before = prompt if kind in CONTINUES else ""
-            assert caption == f"{before} {wanted}".strip()
-            found.add(wanted)
+            assert caption == f"{before} {answered}".strip()
+            found.add(answered)
     assert len(found) > 1

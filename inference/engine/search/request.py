@@ -75,8 +75,13 @@ class EngineRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the user's source and prompt, without the model's start tokens."""
-        return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
+        """Tokens of the user's source and prompt, without the model's start tokens.
+
+        The source that images are read for is the prompt's words again.
+        """
+        if self.images is not None or self.source_ids is None:
+            return len(self.prompt_ids)
+        return len(self.prompt_ids) + len(self.source_ids)
 
     @property
     def source_length(self) -> int:

@@ -51,7 +51,8 @@ def test_engine_refuses_an_image_without_or_with_a_long_instruction(twins: Any) 
     twin = twins("instructblip", "odd")
     manifest = unexported(twin).manifest
     validator, bundle = RequestValidator(manifest), unexported(twin)
-    assert validator.validate(_request(bundle, (5, 6))).source_length == 4
+    valid = validator.validate(_request(bundle, (5, 6)))
+    assert (valid.source_length, valid.prompt_tokens) == (4, len(PROMPT))
     with pytest.raises(InvalidRequest, match="source_ids is missing"):
         validator.validate(_request(bundle, None))
     with pytest.raises(InvalidRequest, match="source_ids holds ids outside"):
