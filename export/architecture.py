@@ -109,6 +109,8 @@ class Architecture:
             decides; the first is the default. None: all of them.
         attention: Network that `graphs` prepared, image recipe → the graph of its attention
             pictures, a further part exported on request; None where there are none.
+        reads_instructions: Whether the image encoder reads a prompt's words, for which the
+            checkpoint has a second tokenizer.
         token_ids: Field of the configuration → text of the special token whose id it is, where
             `config.json` may leave it out and the tokenizer has it.
         generation: Checkpoint → the generation parameters that apply to it, where they are neither
@@ -130,6 +132,7 @@ class Architecture:
     attention: Callable[[Any, ImageSpec], Lowering] | None = None
     generation: Callable[[Checkpoint], Mapping[str, Any]] | None = None
     token_ids: Mapping[str, str] = field(default_factory=dict)
+    reads_instructions: bool = False
 
     def configuration(self, checkpoint: Checkpoint) -> Any:
         """The configuration of a checkpoint, ids of the tokenizer included.

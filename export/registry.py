@@ -12,6 +12,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "blip": "export.models.blip",
     "blip-2": "export.models.blip_2",
+    "instructblip": "export.models.instructblip",
     "git": "export.models.git",
     "idefics": "export.models.idefics",
     "llava": "export.models.llava",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inference.bundle.manifest import Bundle
 from inference.errors import BundleError
-from inference.processing.text import load_tokenizer
+from inference.processing.text import load_instruction_tokenizer, load_tokenizer
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of
@@ -19,4 +19,5 @@ def load_model(bundle: Bundle) -> LoadedModel:
     sections = sections_of(bundle.manifest, TASKS)
     if not sections:
         raise BundleError(f"{bundle.folder}: no task is served by its graphs")
-    return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle))
+    instructions = load_instruction_tokenizer(bundle)
+    return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle), instructions)

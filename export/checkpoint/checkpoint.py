@@ -44,6 +44,10 @@ _CONVERSION = {
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
+INSTRUCTION_TOKENIZER = "qformer_tokenizer"
+"""Folder of a second tokenizer, for what an image encoder reads of a prompt."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A folder with weights, its `config.json` or `open_clip_config.json` read."""
@@ -118,7 +122,8 @@ class Checkpoint:
     @cached_property
     def _content_hash(self) -> str:
         digest = hashlib.sha256()
-        folders = dict.fromkeys(["", *(module["path"] for module in self.modules())])
+        modules = (module["path"] for module in self.modules())
+        folders = dict.fromkeys(["", INSTRUCTION_TOKENIZER, *modules])
         for path in (path for name in folders for path in _files(self.folder / name)):
             digest.update(path.name.encode())
             with path.open("rb") as file:

@@ -26,6 +26,11 @@ from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Ro
 from inference.bundle.manifest import Tensor as Port
 
 _SEEN, _VECTORS = "image_tokens_seen", "image_vectors"
+_INSTRUCTION = (
+    Port(name="source_tokens", dtype="int64", shape=("B", "T"), role=Role.SOURCE_TOKENS),
+    Port(name="source_lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+)
+"""Inputs of `admit`: what an image is read for."""
 
 
 class AdmitImageVectors(nn.Module):
@@ -35,10 +40,18 @@ class AdmitImageVectors(nn.Module):
         super().__init__()
         self.encoder = encoder
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor]:
-        """(B, I, height, width, 3) uint8 → (B, S, D)."""
+    def forward(self, *inputs: Tensor) -> tuple[Tensor]:
+        """(B, I, height, width, 3) uint8 → (B, S, D).
+
+        Args:
+            inputs: Pixels; then, where the encoder reads instructions, their tokens (B, T) and
+                lengths (B,).
+        """
+        pixels, *instruction = inputs
         images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
-        vectors = self.encoder(images)  # (B·I, L, D)
+        rows = torch.arange(images.shape[0], device=pixels.device) // pixels.shape[1]  # (B·I,)
+        each = [part[rows] for part in instruction]
+        vectors = self.encoder(images, *each)  # (B·I, L, D)
         return (vectors.reshape(pixels.shape[0], -1, vectors.shape[-1]),)
 
 
@@ -108,17 +121,24 @@ class ImageTokenStep(nn.Module):
 
 
 def image_token_graphs(
-    encoder: nn.Module, decoder: TransformerDecoder, image: ImageSpec, images: PromptImages
+    encoder: nn.Module,
+    decoder: TransformerDecoder,
+    image: ImageSpec,
+    images: PromptImages,
+    instruction_vocabulary: int | None = None,
 ) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
 
     Args:
         encoder: Images (B, height, width, 3) → vectors (B, L, D).
+        instruction_vocabulary: Tokens of the encoder's own table, where it reads an instruction
+            (B, T) and its lengths (B,) with each image.
     """
     width = decoder.heads.model_width
     pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *image.shape), role=Role.PIXELS)
     vectors = Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)
-    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=(vectors,))
+    texts = () if instruction_vocabulary is None else _INSTRUCTION
+    admit = Graph(file="admit.onnx", inputs=(pixels, *texts), outputs=(vectors,))
     source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
     before, after = (
         Port(name=name, dtype="int64", shape=("R", 1), role=Role.STATE)
@@ -146,4 +166,5 @@ def image_token_graphs(
         step_output=f"next_{_SEEN}",
         counted_token=images.token_id,
     )
-    return Graphs(lowerings, (seen, held_state(vectors), *cache_states(decoder)))
+    states = (seen, held_state(vectors), *cache_states(decoder))
+    return Graphs(lowerings, states, source_vocabulary=instruction_vocabulary)

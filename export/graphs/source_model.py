@@ -14,8 +14,13 @@ from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import load_network
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
-from export.tokenizer.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
-from inference.bundle.manifest import ImageSpec, TokenizerSpec
+from export.tokenizer.tokenizer import (
+    TokenizerFiles,
+    fast_tokenizer,
+    instruction_file,
+    sentencepiece_pair,
+)
+from inference.bundle.manifest import INSTRUCTION, ImageSpec, TokenizerSpec
 
 _OF_PROMPTS = {"generate", "chat"}
 """Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
@@ -92,6 +97,12 @@ class SourceModel:
         else:
             needs_padding = not set(declared.tasks) <= _OF_PROMPTS
             tokenizer, files = fast_tokenizer(self.checkpoint, needs_padding=needs_padding)
+        if declared.reads_instructions:
+            name, content = instruction_file(self.checkpoint)
+            tokenizer = tokenizer.model_copy(
+                update={"files": {**tokenizer.files, INSTRUCTION: name}}
+            )
+            files = {**files, name: content}
         return Preprocessing(tokenizer, files, self.image)
 
     @cached_property

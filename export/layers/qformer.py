@@ -64,7 +64,10 @@ class QueryBlock(EncoderBlock):
 
     def read(self, x: Tensor, patches: Tensor) -> Tensor:
         """(B, Q, F), (B, N, E) → (B, Q, F)."""
-        x = self.attention_norm(x + self.attention(x))
+        return self.finish_queries(self.attention_norm(x + self.attention(x)), patches)
+
+    def finish_queries(self, x: Tensor, patches: Tensor) -> Tensor:
+        """What follows self-attention, the same shapes."""
         if self.reads_image:
             x = self.cross_norm(x + self.cross(x, self.cross.project_kv(patches)))
         return self.mlp_norm(x + self.mlp(x))

@@ -73,8 +73,13 @@ class Config:
         return self.text.limits
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(
+    values: Mapping[str, Any], languages: Mapping[str, Architecture] = LANGUAGE_MODELS
+) -> Config:
     """The configuration; defaults are `transformers`' own.
+
+    Args:
+        languages: As `LANGUAGE_MODELS`.
 
     Raises:
         CheckpointError: a model for retrieval, another language model, or a token that it lacks.
@@ -82,9 +87,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
     section = reader.section("text_config")
-    language = LANGUAGE_MODELS[section.choice("model_type", LANGUAGE_MODELS, "opt")]
+    language = languages[section.choice("model_type", languages, "opt")]
     given = {name: value for name, value in section.values.items() if value is not None}
-    section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
+    if "word_embed_proj_dim" in section.values:
+        section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
     text = language.read_config(given)
     token = reader.index(_IMAGE_TOKEN, text.vocabulary_size)
     if token >= text.vocabulary_size:
@@ -106,7 +112,9 @@ def read_image(reader: ConfigReader) -> vit.Config:
     )
 
 
-def generation(checkpoint: Checkpoint) -> dict[str, Any]:
+def generation(
+    checkpoint: Checkpoint, defaults: Mapping[str, Mapping[str, int]] = _ENDS
+) -> dict[str, Any]:
     """The generation defaults of the language model, which its section of `config.json` gives.
 
     `transformers` generates with the inner model, so the folder's `generation_config.json` is not
@@ -114,7 +122,7 @@ def generation(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     text = checkpoint.config.get("text_config") or {}
     given = {name: value for name, value in text.items() if value is not None}
-    ends = _ENDS[given.get("model_type", "opt")]
+    ends = defaults[given.get("model_type", "opt")]
     return {**ends, **given, "max_new_tokens": _NEW_TOKENS}
 
 

@@ -70,6 +70,10 @@ class Probe:
             drawn[self.random.random(drawn.shape) < _IMAGE_TOKENS] = self.images.token_id
         return drawn
 
+    def words(self, rows: int, columns: int) -> NDArray[np.int64]:
+        """(rows, columns) of any token of the source's table."""
+        return self.random.integers(0, self.source_vocabulary, (rows, columns))
+
     def image_counts(self, count: int) -> NDArray[np.int32]:
         """(count,) of images in a prompt; with several prompts, one of them has none."""
         drawn = self.random.integers(1, _MOST_IMAGES + 1, count)
@@ -157,9 +161,17 @@ class Admitted:
         graph = manifest.graphs.get("admit")
         if graph is not None and manifest.images is not None:
             counts = probe.image_counts(count)
-            (port,) = graph.inputs
-            shape = (int(counts.max()), *(int(size) for size in port.shape[2:]))
-            outputs = run("admit", {port.name: probe.pixels(count, shape)})
+            lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
+            feeds: Feeds = {}
+            for port in graph.inputs:
+                if port.role is Role.PIXELS:
+                    shape = (int(counts.max()), *(int(size) for size in port.shape[2:]))
+                    feeds[port.name] = probe.pixels(count, shape)
+                elif port.role is Role.LENGTHS:
+                    feeds[port.name] = lengths
+                else:
+                    feeds[port.name] = probe.words(count, int(lengths.max()))
+            outputs = run("admit", feeds)
             return cls(outputs, counts * np.int32(manifest.images.positions), manifest.states)
         source = probe.lengths(longest, count)
         if graph is None:

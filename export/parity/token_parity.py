@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +160,11 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     random = np.random.default_rng(length)
     admit = manifest.graphs.get("admit")
     if manifest.images is not None and manifest.image is not None:
-        return interleaved_request(manifest, manifest.images, rules, length)
+        request = interleaved_request(manifest, manifest.images, rules, length)
+        if admit is None or admit.input(Role.SOURCE_TOKENS) is None:
+            return request
+        instruction = random.integers(0, graphs.source_vocabulary or 1, length)
+        return replace(request, source_ids=instruction)
     port = admit and admit.input(Role.PIXELS)
     pixels = None
     if port:

@@ -262,7 +262,8 @@ class TorchGroup:
             held: dict[str | None, Tensor] = {}
             if prompt.pixels is not None:
                 names = [port.name for port in self._admit.graph.outputs]
-                outputs = self._admit.module(torch.from_numpy(prompt.pixels)[None])
+                feeds = [source_input(port.role, [prompt]) for port in self._admit.graph.inputs]
+                outputs = self._admit.module(*feeds)
                 held |= zip(names, outputs, strict=True)
             for state in self._states:
                 if state.growth is Growth.HOLD:
@@ -327,7 +328,7 @@ def source_input(role: Role | None, prompts: Sequence[Prompt]) -> Tensor:
         role: SOURCE (lengths, 0 without a text), SOURCE_TOKENS or PIXELS.
     """
     texts = [np.zeros(0, np.int64) if p.source_ids is None else p.source_ids for p in prompts]
-    if role is Role.SOURCE:
+    if role in (Role.SOURCE, Role.LENGTHS):
         return torch.tensor([len(text) for text in texts], dtype=torch.int32)
     if role is Role.PIXELS:
         images = [prompt.pixels for prompt in prompts if prompt.pixels is not None]

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from export.checkpoint.checkpoint import Checkpoint, read_json
+from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint, read_json
 from export.tokenizer.byte_tokenizer import byte_tokenizer, is_of_bytes, with_special_tokens
 from export.tokenizer.siglip_tokenizer import PIECES_FILE as SIGLIP_PIECES
 from export.tokenizer.siglip_tokenizer import is_siglip, tokenizer_json
@@ -133,6 +133,16 @@ def fast_tokenizer(
         clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
     )
     return spec, {FAST_FILE: fast.content}
+
+
+def instruction_file(checkpoint: Checkpoint) -> tuple[str, bytes]:
+    """Name in a bundle, and content, of the tokenizer of what an image encoder reads.
+
+    Raises:
+        CheckpointError: there is no such file.
+    """
+    file = f"{INSTRUCTION_TOKENIZER}/{FAST_FILE}"
+    return f"{INSTRUCTION_TOKENIZER}.json", _read(checkpoint, file)
 
 
 def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:

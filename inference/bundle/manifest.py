@@ -26,6 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from inference.generation import Generation
 
 MANIFEST = "bundle.json"
+INSTRUCTION = "instruction"
+"""Among the files of a tokenizer."""
 Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 
 
@@ -152,7 +154,7 @@ class TokenizerSpec(_Frozen):
     unk_token_id: int | None = None
     files: dict[str, str]
     """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
-    tokenizer."""
+    tokenizer, and `INSTRUCTION`, a second one, where an image encoder reads a prompt's words."""
     special_tokens: dict[str, int] = {}
     """sentencepiece: further special tokens → ids, which `vocab` lacks."""
     target_prefixes: tuple[str, ...] = ()

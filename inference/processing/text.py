@@ -14,7 +14,7 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as RustTokenizer
 
-from inference.bundle.manifest import Bundle, TokenizerSpec
+from inference.bundle.manifest import INSTRUCTION, Bundle, TokenizerSpec
 from inference.errors import BundleError
 from inference.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
 from inference.processing.tokenizer import EncodedText, Tokenizer
@@ -255,8 +255,23 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
         BundleError: a file is damaged or the vocabulary lacks a token that the manifest names.
     """
     spec = bundle.manifest.tokenizer
-    if spec is None:
+    return None if spec is None else _loaded(bundle, spec)
+
+
+def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
+    """The tokenizer of what an image encoder reads; None where it reads no text.
+
+    Raises:
+        BundleError: a file is damaged.
+    """
+    spec = bundle.manifest.tokenizer
+    if spec is None or INSTRUCTION not in spec.files:
         return None
+    files = {"tokenizer": spec.files[INSTRUCTION]}
+    return _loaded(bundle, TokenizerSpec(kind="tokenizers", pad_token_id=0, files=files))
+
+
+def _loaded(bundle: Bundle, spec: TokenizerSpec) -> Tokenizer:
     kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
     try:
         return kind(spec, bundle.folder)

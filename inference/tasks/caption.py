@@ -156,6 +156,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         prompt_ids = _prompt_ids(request.prompt, section, model, limits)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         prompt = {name: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        if section.images is not None:
+            text, _ = section.written(section.images, request.prompt)
+            prompt |= section.images.instruction(text, "prompt", model, limits)
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 

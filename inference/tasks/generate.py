@@ -91,6 +91,8 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             stacked = None if pixels is None else pixels.stacked(index, limits, field)
             held = image_inputs(stacked, field, model)
+            if places is not None:
+                held = {**held, **places.instruction(text, field, model, limits)}
             ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             reader = read if may_end_early else None

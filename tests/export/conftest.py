@@ -91,16 +91,18 @@ SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
-    *("transformer", "rnn-seq2seq"),
+    *("transformer", "rnn-seq2seq", "blip-2", "instructblip"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
-TRACED = SIBLINGS - {"mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq"}
+TRACED = SIBLINGS - {
+    *("mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq", "blip-2", "instructblip")
+}
 """Siblings whose networks are traced in `make test`, which takes a third of an export. A trace of
 a decoder with a source refuses other sizes, for example as many positions as the source has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
-    *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma"),
+    *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
     *("swin", "xlnet", "perceiver"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph

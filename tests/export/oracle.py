@@ -55,11 +55,16 @@ class Inputs:
     by_role: Mapping[Role, Tensor]
     target: Tensor
     """(3, T) decoder input tokens."""
+    reads_instructions: bool = False
+    """Whether the source is what images are read for; SOURCE has the images' positions."""
 
     def row(self, index: int) -> dict[Role, Tensor]:
         """One row's inputs, without padding."""
         row = {role: value[index : index + 1] for role, value in self.by_role.items()}
-        for tokens, lengths in _LENGTHS.items():
+        read = dict(_LENGTHS)
+        if self.reads_instructions:
+            read[Role.SOURCE_TOKENS] = Role.LENGTHS
+        for tokens, lengths in read.items():
             if tokens in row:
                 row[tokens] = row[tokens][:, : int(row[lengths])]
         return row
@@ -131,7 +136,7 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
     if held is not None:  # the first row's behind a token, the last row's first token alone
         tokens[tokens == held.token_id] = 3
         tokens[:, 1 : 1 + held.tokens] = tokens[-1, 0] = held.token_id
-    return Inputs(by_role, target)
+    return Inputs(by_role, target, pair.architecture.reads_instructions)
 
 
 def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
@@ -200,6 +205,9 @@ def _reference(
             assert image is not None
             pixels = source[Role.PIXELS][0]
             named = prompt_inputs(pair, pixels, target, image, images)
+            if Role.SOURCE_TOKENS in source:
+                count = len(named["pixel_values"])
+                named["qformer_input_ids"] = source[Role.SOURCE_TOKENS].expand(count, -1)
             if pair.graphs().lowerings["step"].graph.whole_prompts:
                 named["token_type_ids"] = (torch.arange(len(target)) >= prompt).long()[None]
         tokens = {target_name(pair.reference): target[None]}

@@ -44,4 +44,7 @@ def interleaved(bundle: Bundle, random: np.random.Generator, length: int) -> dic
         ids, count = random.integers(3, 40, length), length // 3
         ids[random.permutation(length)[:count]] = images.token_id
     pixels = random.integers(0, 256, (count, *image.shape), dtype=np.uint8)
-    return {"prompt_ids": tuple(ids.tolist()), "pixels": pixels if count else None}
+    fields = {"prompt_ids": tuple(ids.tolist()), "pixels": pixels if count else None}
+    if bundle.manifest.graphs["admit"].input(Role.SOURCE_TOKENS) is not None:
+        fields["source_ids"] = random.integers(1, 40, 2 + length % 5)
+    return fields

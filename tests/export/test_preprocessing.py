@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint
 from export.checkpoint.image_recipe import image_spec
 from export.graphs.source_model import SourceModel
 from export.registry import architecture, families
@@ -168,6 +168,9 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
             "tokenizer__json": {"model": {"vocab": vocabulary}},
             "tokenizer_config__json": settings,
         }
+    if declared.reads_instructions:
+        (tmp_path / INSTRUCTION_TOKENIZER).mkdir()
+        (tmp_path / INSTRUCTION_TOKENIZER / "tokenizer.json").write_text("{}")
     image = declared.size_of(config)
     if image is not None:
         height, width = image

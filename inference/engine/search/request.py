@@ -55,11 +55,14 @@ class EngineRequest:
 
     @cached_property
     def prefix_ids(self) -> tuple[int, ...]:
-        """`decoder_ids` as the prefix cache compares them: an image's tokens name its content."""
+        """`decoder_ids` as the prefix cache compares them: an image's tokens name its content.
+
+        And what it is read for, where the model reads instructions.
+        """
         if self.images is None or not images_of(self.pixels):
             return self.decoder_ids
         assert self.pixels is not None
-        names = (_content_name(image) for image in self.pixels)
+        names = (_content_name(image, self.source_ids) for image in self.pixels)
         images = iter([name for name in names for _ in range(self.images.tokens)])
         token_id = self.images.token_id
         ids = self.decoder_ids
@@ -72,14 +75,20 @@ class EngineRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the user's source and prompt, without the model's start tokens."""
-        return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
+        """Tokens of the user's source and prompt, without the model's start tokens.
+
+        The source that images are read for is the prompt's words again.
+        """
+        if self.images is not None or self.source_ids is None:
+            return len(self.prompt_ids)
+        return len(self.prompt_ids) + len(self.source_ids)
 
     @property
     def source_length(self) -> int:
         """Positions of the source: its tokens, or those of the prompt's images; 0 without one."""
-        tokens = 0 if self.source_ids is None else len(self.source_ids)
-        return tokens + (self.images.positions * images_of(self.pixels) if self.images else 0)
+        if self.images is not None:
+            return self.images.positions * images_of(self.pixels)
+        return 0 if self.source_ids is None else len(self.source_ids)
 
     @property
     def final_length(self) -> int:
@@ -98,10 +107,12 @@ class EngineRequest:
         return tokens + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
 
 
-def _content_name(pixels: NDArray[np.uint8]) -> int:
-    """A negative number that is another one for other pixels; no token has it."""
-    digest = blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()
-    return -1 - int.from_bytes(digest, "big")
+def _content_name(pixels: NDArray[np.uint8], source_ids: NDArray[np.int64] | None) -> int:
+    """A negative number that is another one for other pixels or another text; no token has it."""
+    digest = blake2b(np.ascontiguousarray(pixels).data, digest_size=16)
+    if source_ids is not None:
+        digest.update(np.ascontiguousarray(source_ids).data)
+    return -1 - int.from_bytes(digest.digest(), "big")
 
 
 @dataclass(frozen=True)

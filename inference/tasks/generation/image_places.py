@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.bundle.manifest import Manifest
-from inference.engine.codec import PIXELS
-from inference.errors import InvalidRequest, ServingError
+from inference.engine.codec import PIXELS, SOURCE_IDS
+from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.image import Pixels
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
@@ -94,6 +94,28 @@ class ImagePlaces(TaskConfig):
         special = self.around is None and not is_complete
         ids = model.encode(self.laid_out(text), field, limits, special=special)
         return ids if images is None else images.expanded(ids)
+
+    def instruction(
+        self, text: str, field: str, model: LoadedModel, limits: TaskLimits
+    ) -> dict[str, Array]:
+        """What the image encoder reads of a text, as an input of its call; {} where it reads none.
+
+        Raises:
+            TooLong: more than it takes.
+        """
+        if model.instruction_tokenizer is None:
+            return {}
+        words = self._behind_images(text, field)
+        model.check_characters(len(words), field, limits)
+        ids = model.instruction_tokenizer.encode(words)
+        longest = model.manifest.limits.max_input_tokens
+        if longest is not None and len(ids) > longest:
+            raise TooLong(
+                f"{field} has {len(ids)} tokens, {model.name} reads {longest} beside an image: "
+                "shorten it",
+                field=field,
+            )
+        return {SOURCE_IDS: np.array(ids, dtype=np.int64)}
 
     def _behind_images(self, text: str, field: str) -> str:
         """The words of a text that begins with its images."""

@@ -23,6 +23,8 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
             PIXELS: np.zeros((1, *model.image.shape), np.uint8),
             PROMPT_IDS: np.array(images.expanded([images.token_id]), dtype=np.int64),
         }
+        if model.reads_instructions:
+            inputs[SOURCE_IDS] = np.zeros(1, np.int64)
     elif model.manifest.image is not None:
         inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
         source = model.manifest.source_image

@@ -30,6 +30,8 @@ class LoadedModel:
     sections: Mapping[str, BaseModel]
     """Task → its section of the manifest; the keys are the tasks that the bundle serves."""
     optional_tokenizer: Tokenizer | None
+    instruction_tokenizer: Tokenizer | None = None
+    """Of the image encoder, where it reads instructions."""
     embeddings: EmbeddingCache = field(default_factory=EmbeddingCache)
     """Embeddings of texts of earlier requests."""
 
@@ -70,6 +72,15 @@ class LoadedModel:
     @property
     def reads_source(self) -> bool:
         """Whether texts are an encoder's source; otherwise they are the decoder's prompt."""
+        return self.manifest.images is None and self._takes_source
+
+    @property
+    def reads_instructions(self) -> bool:
+        """Whether a prompt's words are the source, too: they decide what is read of its images."""
+        return self.manifest.images is not None and self._takes_source
+
+    @property
+    def _takes_source(self) -> bool:
         admit = self.manifest.graphs.get("admit")
         return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
 

@@ -153,7 +153,12 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
     if images is not None and bundle.manifest.image is not None:
         shape = (1, *bundle.manifest.image.shape)
         prompt_ids = tuple(images.expanded([images.token_id]))
-        return EngineRequest(rules, pixels=np.zeros(shape, np.uint8), prompt_ids=prompt_ids)
+        return EngineRequest(
+            rules,
+            source_ids=np.zeros(1, np.int64) if has_source else None,
+            pixels=np.zeros(shape, np.uint8),
+            prompt_ids=prompt_ids,
+        )
     held = bundle.manifest.source_image
     source = np.array(held.expanded([held.token_id]) if held else [0], np.int64)
     return EngineRequest(

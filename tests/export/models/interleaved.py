@@ -104,6 +104,7 @@ def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int)
 
 def of_request(
     pair: TwinPair,
+    source_ids: np.ndarray[Any, Any] | None,
     pixels: np.ndarray[Any, Any] | None,
     ids: Sequence[int],
     image: ImageSpec,
@@ -120,6 +121,8 @@ def of_request(
             given["token_type_ids"] = torch.zeros_like(tokens)[None]
         if pixels is None:
             return given
+        if source_ids is not None:
+            given["qformer_input_ids"] = torch.from_numpy(source_ids)[None].expand(len(pixels), -1)
         return given | {"pixel_values": normalised(torch.from_numpy(pixels), image)}
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)

@@ -38,9 +38,12 @@ PROMPTS = (
     (*[IMAGE] * 4, 6),
 )
 """With two images, none and one."""
+INSTRUCTIONS = ((9, 4, 5, 6), (1,), (7, 7))
+"""Of each, where images are read for one."""
 
 
 def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
+    name = twin.architecture.name
     manifest, random = unexported(twin).manifest, np.random.default_rng(4)
     assert manifest.generation is not None
     assert manifest.image is not None
@@ -51,7 +54,8 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
     for prompt in PROMPTS:
         shape = (prompt.count(IMAGE) // 4, *manifest.image.shape)
         pixels = random.integers(0, 256, shape, dtype=np.uint8) if shape[0] else None
-        requests.append(EngineRequest(rules, prompt_ids=prompt, pixels=pixels))
+        asked = np.array(INSTRUCTIONS[len(requests)]) if name == "instructblip" else None
+        requests.append(EngineRequest(rules, asked, pixels, prompt))
     return requests
 
 
@@ -62,6 +66,7 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
         ("llava", "odd"),
         ("llava", "mistral"),
         ("blip-2", "odd"),
+        ("instructblip", "odd"),
         ("paligemma", "odd"),
         ("paligemma", "gemma2"),
     ],
@@ -84,6 +89,7 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in missing]),
         pixel_values=torch.cat(given),
         **prefix,
+        **_instructed(requests),
         max_new_tokens=NEW_TOKENS,
         num_beams=beams,
         do_sample=False,
@@ -94,6 +100,19 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         tokens = list(found.hypotheses[0].token_ids)
         assert tokens
         assert tokens == sequence[longest:][: len(tokens)]
+
+
+def _instructed(requests: list[EngineRequest]) -> dict[str, torch.Tensor]:
+    """The instruction of each image, as `transformers` takes them; {} where images have none."""
+    of_images = [r.source_ids for r in requests if r.pixels is not None for _ in r.pixels]
+    rows = [torch.from_numpy(ids) for ids in of_images if ids is not None]
+    if not rows:
+        return {}
+    masks = [torch.ones_like(row) for row in rows]
+    padded, mask = (
+        torch.nn.utils.rnn.pad_sequence(each, batch_first=True) for each in (rows, masks)
+    )
+    return {"qformer_input_ids": padded, "qformer_attention_mask": mask}
 
 
 def _run(bundle: Bundle) -> Run:

@@ -114,7 +114,8 @@ def _transformers(
         assert twin.prepared.image is not None
         end = rules.eos_token_ids[0]
         image = twin.prepared.image
-        inputs = of_request(twin, request.pixels, request.prompt_ids, image, images, end)
+        source, prompt = request.source_ids, request.prompt_ids
+        inputs = of_request(twin, source, request.pixels, prompt, image, images, end)
     elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
     elif request.pixels is None:

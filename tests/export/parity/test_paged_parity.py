@@ -36,6 +36,7 @@ REFUSED = {
     "idefics": "its prompts hold images",
     "llava": "its prompts hold images",
     "blip-2": "its prompts hold images",
+    "instructblip": "its prompts hold images",
     "paligemma": "its prompts hold images",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""

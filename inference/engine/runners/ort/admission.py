@@ -55,8 +55,15 @@ def _write_images(
     What is kept is a copy of what was written.
     """
     images = [[] if prompt.pixels is None else list(prompt.pixels) for prompt in prompts]
-    keys = [[ImageStates.key(image) for image in each] for each in images]
-    pixels = dict(zip(chain(*keys), chain(*images), strict=True))
+    keys = [
+        [ImageStates.key(image, prompt.source_ids) for image in each]
+        for prompt, each in zip(prompts, images, strict=True)
+    ]
+    alone = [
+        [Prompt(_NO_TOKENS, prompt.source_ids, image[None]) for image in each]
+        for prompt, each in zip(prompts, images, strict=True)
+    ]
+    pixels = dict(zip(chain(*keys), chain(*alone), strict=True))
     kept = {key: sessions.images.get(key) for key in pixels}
     missing = [key for key, found in kept.items() if found is None]
     encoded = _encode_images(sessions, state, [pixels[key] for key in missing])
@@ -78,12 +85,16 @@ def _write_images(
 
 
 def _encode_images(
-    sessions: OrtSessions, state: GroupState, images: Sequence[NDArray[np.uint8]]
+    sessions: OrtSessions, state: GroupState, images: Sequence[Prompt]
 ) -> Iterator[Sequence[DeviceTensor]]:
-    """The states of each image, (1, …), in the order of the arenas."""
+    """The states of each image, (1, …), in the order of the arenas.
+
+    Args:
+        images: Prompts of one image.
+    """
     for start in range(0, len(images), _IMAGES):
         batch = images[start : start + _IMAGES]
-        values = _encode(sessions, [Prompt(_NO_TOKENS, pixels=image[None]) for image in batch])
+        values = _encode(sessions, batch)
         named = [values[arena.state.admit_output or ""] for arena in state.of(Growth.HOLD)]
         for place in range(len(batch)):
             yield [sessions.device.entries(value, place, place + 1) for value in named]
@@ -94,7 +105,7 @@ def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
     if tensor.role is Role.PIXELS:
         return np.stack([prompt.pixels for prompt in prompts if prompt.pixels is not None])
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
-    if tensor.role is Role.SOURCE:
+    if tensor.role in (Role.SOURCE, Role.LENGTHS):
         return np.array([len(ids) for ids in sources], np.int32)
     return right_padded(sources)
 

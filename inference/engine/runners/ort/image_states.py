@@ -32,9 +32,12 @@ class ImageStates:
         self.nbytes = 0
 
     @staticmethod
-    def key(pixels: NDArray[np.uint8]) -> Key:
-        """Of one image, (height, width, 3)."""
-        return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=32).digest()
+    def key(pixels: NDArray[np.uint8], source_ids: NDArray[np.int64] | None = None) -> Key:
+        """Of one image, (height, width, 3), and of the text that is read with it."""
+        digest = hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=32)
+        if source_ids is not None:
+            digest.update(np.ascontiguousarray(source_ids).data)
+        return digest.digest()
 
     def get(self, key: Key) -> Sequence[DeviceTensor] | None:
         """One tensor (1, …) for each HOLD state, in the manifest's order; None if not kept."""

@@ -1,0 +1,93 @@
+"""Small random models that read images first: their folders, and their answers."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    Blip2Processor,
+    BlipImageProcessorPil,
+    InstructBlipProcessor,
+    PaliGemmaProcessor,
+    PreTrainedTokenizerFast,
+    SiglipImageProcessorPil,
+)
+
+from tests.export.twins import make_twin
+
+NEW_TOKENS = 8
+WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, 61)), "<image>", "w62", "\n"]
+PROMPTS = ("w9 w12", "")
+KINDS = {
+    "paligemma": ("paligemma", "odd", "$A"),
+    "instructblip": ("instructblip", "odd", "<s> $A"),
+    "blip-2 over opt": ("blip-2", "odd", "</s> $A"),
+    "blip-2 over t5": ("blip-2", "flan-t5", "$A </s>"),
+}
+"""Architecture, configuration, and the special tokens that the tokenizer adds."""
+
+
+CONTINUES = {"instructblip", "blip-2 over opt"}
+"""Those whose caption begins with its prompt."""
+
+
+def _tokenizer(layout: str, words: list[str] = WORDS) -> PreTrainedTokenizerFast:
+    """One of words."""
+    ids = {word: place for place, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    special = ["<pad>", "<s>", "</s>", "<image>"]
+    backend.add_special_tokens([AddedToken(text) for text in special])
+    used = [(word, ids[word]) for word in special if word in layout]
+    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="w3",
+    )
+
+
+def write(kind: str, folder: Path) -> tuple[Any, Any]:
+    """A checkpoint with all files of such a folder: processor and model."""
+    name, config, layout = KINDS[kind]
+    model, tokenizer = make_twin(name, config, folder), _tokenizer(layout)
+    tokenizer.save_pretrained(folder)
+    size = {"height": 16, "width": 16}
+    processor: Any
+    if name == "paligemma":
+        recipe = SiglipImageProcessorPil(size=size)
+        recipe.image_seq_length = 4
+        processor = PaliGemmaProcessor(recipe, tokenizer)
+    else:
+        recipe, queries = BlipImageProcessorPil(size=size), model.config.num_query_tokens
+        if name == "instructblip":  # its second tokenizer has the same words with other ids
+            second = _tokenizer("<s> $A </s>", [*WORDS[:3], *WORDS[:2:-1]])
+            second.save_pretrained(folder / "qformer_tokenizer")
+            processor = InstructBlipProcessor(recipe, tokenizer, second, queries)
+        else:
+            processor = Blip2Processor(recipe, tokenizer, queries)
+    recipe.save_pretrained(folder)
+    return processor, model
+
+
+def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: int) -> str:
+    """The answer without the prompt."""
+    is_prefix = isinstance(processor, PaliGemmaProcessor)
+    opened, text = Image.open(io.BytesIO(picture)), f"<image>{prompt}" if is_prefix else prompt
+    inputs = processor(images=opened, text=text, return_tensors="pt")
+    inputs.pop("labels", None)
+    with torch.no_grad():
+        (found,) = model.generate(
+            **inputs, num_beams=num_beams, max_new_tokens=NEW_TOKENS, do_sample=False
+        )
+    is_encoder_decoder = getattr(model.config, "is_encoder_decoder", False)
+    behind = found[1:] if is_encoder_decoder else found[inputs["input_ids"].shape[1] :]
+    answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
+    return answer
