@@ -31,8 +31,8 @@ _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 # grpc.aio: a request was written to a connection that had just broken; its status is INTERNAL.
 _CONNECTION_LOST = re.compile(r"Internal error from Core")
 _NO_CONNECTION = re.compile(r"failed to connect to", re.IGNORECASE)
-# core/src/server.cc: of new requests, and of the health endpoint.
-_SHUTTING_DOWN = re.compile(r"\bserver (?:not ready|exiting)", re.IGNORECASE)
+# core/src (server.cc, dynamic_batch_scheduler.cc): of new requests, and of the health endpoint.
+_SHUTTING_DOWN = re.compile(r"\bserver (?:not ready|exiting|is stopping)", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -51,9 +51,8 @@ def from_triton(error: Exception, model: str) -> ServingError:
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
-    is_restarting = any(
-        pattern.search(text) for pattern in (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST)
-    )
+    expected = (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST, _SHUTTING_DOWN)
+    is_restarting = any(pattern.search(text) for pattern in expected)
     level = (
         logging.DEBUG if is_restarting else logging.WARNING
     )  # expected during a restart, for many requests

@@ -378,6 +378,10 @@ def test_only_names_are_looked_up() -> None:
     assert name.at("fd00::7").grpc == "[fd00::7]:8001"
 
 
+async def test_each_server_of_a_name_has_one_address() -> None:
+    assert await addresses.look_up("localhost") == ["127.0.0.1"], "of IPv4, where it has both"
+
+
 async def test_absence_ends_so_that_no_version_is_watched_for_ever() -> None:
     server, clock = FakeServer(), Clock()
     one = Endpoint(addresses.Address("a:1"), server, FakeStats(), clock=clock)
