@@ -34,7 +34,8 @@ class AddressSource:
     def is_name(self) -> bool:
         """Whether it has to be looked up; gRPC resolves localhost and its own URIs itself."""
         host, _ = split(self.grpc)
-        return not (":" in host or "/" in host or host == "localhost" or _is_literal(host))
+        is_uri = "/" in self.grpc or self.grpc.startswith("unix:")
+        return not (is_uri or host == "localhost" or _is_literal(host))
 
     def at(self, host: str) -> Address:
         """The Triton at one address of the name; metrics under the same name are there too."""

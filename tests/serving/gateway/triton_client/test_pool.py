@@ -370,6 +370,7 @@ async def test_calls_of_a_version_go_where_it_is_loaded(make: Make) -> None:
 
 def test_only_names_are_looked_up() -> None:
     fixed = ("127.0.0.1:8001", "[::1]:8001", "localhost:8001", "dns://10.0.0.2/triton:8001")
+    fixed += ("dns:///triton:8001", "unix:/run/triton", "unix:triton")
     assert not any(AddressSource(each).is_name for each in fixed)
     name = AddressSource("triton-headless:8001", "triton-headless:8002")
     assert name.is_name
