@@ -170,11 +170,13 @@ class Unavailable(ServingError):
         is_not_loaded: Triton refused the call because it has not loaded that version of the model.
         is_loss: The call may have been running when the process of its model ended.
         is_unnoticed: Triton still reports the model as ready.
+        is_moved: The gateway has ended the sequence, which is to go on at another server.
     """
 
     is_not_loaded = False
     is_loss = False
     is_unnoticed = False
+    is_moved = False
 
     wire, http_status, grpc_status = "unavailable", 503, "UNAVAILABLE"
 

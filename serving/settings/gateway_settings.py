@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
+from pydantic import (
+    Field,
+    HttpUrl,
+    IPvAnyNetwork,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import NoDecode
 
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
@@ -16,16 +24,24 @@ from serving.settings.image_origins import ImageOrigin
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
 DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate"]
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+"""HOST:PORT; gRPC's own URIs (`dns://…`, `unix:…`) are taken too."""
 DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
 
 
 class GatewaySettings(FrontSettings):
     """What `triptych gateway` is started with; names follow text-generation-inference."""
 
-    triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
-    triton_metrics: str | None = Field(
-        default=None,
-        description="Triton's metrics address; its heartbeats show which models are alive.",
+    triton: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("127.0.0.1:8001",),
+        min_length=1,
+        description="Triton's gRPC address; of several, comma-separated: HOST:PORT. A name with "
+        "several addresses is several Tritons; it is looked up again every second.",
+    )
+    triton_metrics: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Triton's metrics address; its heartbeats show which models are alive. Of "
+        "several, one for each of --triton, in the same order.",
     )
     api_key: SecretStr | None = Field(
         default=None,
@@ -191,11 +207,30 @@ class GatewaySettings(FrontSettings):
         return tuple(map(ImageOrigin.parse, _parts(value))) if isinstance(value, str) else value
 
     @field_validator(
-        "allowed_hosts", "cors_allow_origin", "dialects", "image_url_networks", mode="before"
+        *("allowed_hosts", "cors_allow_origin", "dialects", "image_url_networks"),
+        *("triton", "triton_metrics"),
+        mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:
         return _parts(value) if isinstance(value, str) else value
+
+    @field_validator("triton", "triton_metrics")
+    @classmethod
+    def _have_ports(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            if "://" not in each and not each.startswith("unix:") and not _ADDRESS.fullmatch(each):
+                raise ValueError(f"{each!r} is no address: give HOST:PORT, comma-separated")
+        if len(set(value)) < len(value):
+            raise ValueError("an address is given twice")
+        return value
+
+    @field_validator("triton_metrics")
+    @classmethod
+    def _one_for_each(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and len(value) != len(info.data.get("triton", value)):
+            raise ValueError("give one address for each of --triton, in the same order")
+        return value
 
     @property
     def own_processes(self) -> int:

@@ -19,7 +19,8 @@ from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.inference import TritonInference
+from serving.gateway.triton_client.addresses import AddressSource
+from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton import TritonServer
 from tests.serving.triton.tiny import http, settings
@@ -48,9 +49,10 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 async def gateway(server: TritonServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a new gateway, which has no cached embeddings."""
     catalog = load_catalog(Repository(server.settings.repository))
-    inference = TritonInference(server.grpc_address)
-    service = Service(catalog, inference, GatewaySettings(), Metrics())
-    app = create_app(service, Readiness(service))
+    metrics = Metrics()
+    pool = TritonPool([AddressSource(server.grpc_address)], metrics)
+    service = Service(catalog, pool, GatewaySettings(), metrics)
+    app = create_app(service, Readiness(service, lambda: pool.endpoints))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:

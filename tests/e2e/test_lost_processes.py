@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import math
 import os
 import random
-import re
 import shutil
 import signal
 import statistics
@@ -16,11 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
-from examples.history.task_requests import as_png
-from examples.scenes.scores import heldout_pictures
 from serving.triton.supervisor import MAX_DEAD_STUBS
 from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, running, stop_stack
 from tests.e2e.introspection import (
@@ -31,12 +24,11 @@ from tests.e2e.introspection import (
     stub_of,
     triton_of,
 )
-from tests.e2e.workload import is_ready, paragraph, until
+from tests.e2e.mixed_load import MODELS, Load, counted, same
+from tests.e2e.workload import is_ready, until
 
 pytestmark = pytest.mark.integration
 
-GENERATOR, CAPTIONER = "example-gpt", "example-captioner"
-MODELS = (MODEL, GENERATOR, CAPTIONER, ENCODERS[0])
 SERVER = "tritonserver"
 VICTIMS = (*MODELS, SERVER, *MODELS, MODEL)
 """In this order: each model's process and the server first."""
@@ -49,88 +41,6 @@ def several(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in (*MODELS, ENCODERS[1]):
         shutil.copytree(repository / part, folder / part)
     return folder
-
-
-class Load:
-    """32 requests, each different, and what they answer."""
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-        pictures = [picture for _, picture in heldout_pictures(8, seed=7)]
-        images = [base64.b64encode(as_png(one)).decode() for one in pictures]
-        self._image = images[:1]
-        continued = {"model": GENERATOR, "max_new_tokens": 200, "top_k": 40}
-        continued |= {"logit_bias": {"0": -100}}  # no end, so that they run when they are killed
-        self.requests: list[tuple[str, dict[str, object]]] = []
-        for number in range(4):
-            texts = {"texts": paragraph(number)}
-            prompt = {"prompts": [f"{number} + {number} ="], "seed": number, **continued}
-            image = {"images": images[2 * number : 2 * number + 2]}
-            self.requests += [
-                ("/v1/translate", {**texts, "num_beams": 1, "stream": True}),
-                ("/v1/caption", {**image, "num_beams": 1, "stream": True}),
-                ("/v1/generate", {**prompt, "stream": True, "logprobs": 2}),
-                ("/v1/generate", {**prompt, "stream": True, "repetition_penalty": 1.2}),
-                ("/v1/generate", {**prompt, "n": 2, "stop": ["zz"]}),
-                ("/v1/translate", {**texts, "num_beams": 4, "n": 2}),
-                ("/v1/caption", {**image, "num_beams": 3}),
-                ("/v1/zero-shot", {**image, "labels": ["a circle", "a square", "red"]}),
-            ]
-
-    async def answers(self, begun: asyncio.Event) -> list[object]:
-        """The answers of all, sent together."""
-        return await asyncio.gather(*(self._answer(*one, begun) for one in self.requests))
-
-    async def answer_of(self, model: str) -> object:
-        """A short answer of one model."""
-        small: dict[str, tuple[str, dict[str, object]]] = {
-            MODEL: ("/v1/translate", {"texts": ["el mundo"], "num_beams": 1}),
-            GENERATOR: ("/v1/generate", {"prompts": ["1 + 1 ="], "max_new_tokens": 2}),
-            CAPTIONER: ("/v1/caption", {"images": self._image, "num_beams": 1}),
-            ENCODERS[0]: ("/v1/zero-shot", {"images": self._image, "labels": ["a", "b"]}),
-        }
-        return await self._answer(*small[model], asyncio.Event())
-
-    async def _answer(self, path: str, body: dict[str, object], begun: asyncio.Event) -> object:
-        if not body.get("stream"):
-            response = await self._client.post(path, json=body)
-            assert response.status_code == 200, response.text
-            return response.json()["data"]
-        received, texts, reasons = b"", dict[int, str](), dict[int, str]()
-        async with self._client.stream("POST", path, json=body) as response:
-            async for chunk in response.aiter_bytes():
-                received += chunk
-                if path == "/v1/generate":
-                    begun.set()
-        assert response.status_code == 200, received
-        assert received.endswith(b"data: [DONE]\n\n"), received[-300:]
-        records: dict[int, list[object]] = {}
-        for line in re.findall(rb"^data: (\{.*\})$", received, re.M):
-            found = json.loads(line)
-            assert "error" not in found, found
-            index = found["index"]
-            texts[index] = texts.get(index, "") + found.get("text", "")
-            records.setdefault(index, []).extend(found.get("logprobs") or [])
-            if found.get("finish_reason"):
-                reasons[index] = found["finish_reason"]
-        return texts, reasons, records
-
-
-def same(one: object, other: object) -> bool:
-    """Whether two answers are equal; numbers up to rounding, which differs between batches."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, abs_tol=1e-4)
-    return one == other
-
-
-async def counted(client: httpx.AsyncClient, name: str) -> float:
-    """The sum of a counter of the gateway over all models."""
-    text = (await client.get("/metrics")).text
-    return sum(map(float, re.findall(rf"^triptych_{name}_total\{{.*\}} (\S+)$", text, re.M)))
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.full)])

@@ -52,17 +52,19 @@ class Site:
         self.triton: subprocess.Popen[bytes] | None = None
         self.gateway: subprocess.Popen[bytes] | None = None
 
-    def start_triton(self) -> None:
-        flags = [f"--{name}-port={self._ports[name]}" for name in ("http", "grpc", "metrics")]
-        self.triton = self._start("triton", f"--state={self._folder / 'served.json'}", *flags)
+    def start_triton(self, *flags: str) -> None:
+        ports = [f"--{name}-port={self._ports[name]}" for name in ("http", "grpc", "metrics")]
+        state = f"--state={self._folder / 'served.json'}"
+        self.triton = self._start("triton", state, *ports, *flags)
 
-    def start_gateway(self) -> None:
+    def start_gateway(self, *flags: str) -> None:
         ports = self._ports
         self.gateway = self._start(
             "gateway",
             *(f"--http-port={ports['front']}", f"--grpc-port={ports['front grpc']}"),
             *("--triton", f"127.0.0.1:{ports['grpc']}"),
             *("--triton-metrics", f"127.0.0.1:{ports['metrics']}"),
+            *flags,
         )
 
     def _start(self, command: str, *flags: str) -> subprocess.Popen[bytes]:
@@ -193,12 +195,19 @@ async def _streamed(http: httpx.AsyncClient, url: str, body: dict) -> tuple[int,
                 continue
             data = line.removeprefix("data: ")
             if data == "[DONE]":
+                assert all(len(set(text.split())) == 1 for text in texts.values())
                 return 200, " ".join(texts.values())
             chunk = json.loads(data)
             if chunk.get("error"):
                 return 503, data
             texts[chunk["index"]] = texts.get(chunk["index"], "") + chunk["text"]
     return 503, "the stream broke off"
+
+
+async def generate_many(http: httpx.AsyncClient, url: str, number: int) -> tuple[int, str]:
+    """Streams of more calls than there are turns at Triton."""
+    body = {"prompts": ["a"] * 6, "max_new_tokens": 300, "stream": True}
+    return await _streamed(http, f"{url}/v1/generate", body)
 
 
 async def classify(http: httpx.AsyncClient, url: str, number: int) -> tuple[int, str]:
@@ -304,7 +313,7 @@ async def test_rollback_under_load_loses_nothing_and_survives_crashes(site: Site
     assert site.triton is not None
     site.triton.kill()
     site.triton.wait()
-    site.start_triton()
+    site.start_triton("--retire-after=0")
     wait_until(lambda: site.serves(1) and site.is_ready())
     too_far = site.run("rollback", NAME)
     assert (too_far.returncode, too_far.stdout) == (1, "")
@@ -329,6 +338,27 @@ async def test_versions_published_under_load_change_nothing_until_a_crash_is_ove
     assert {word for text in answers for word in text.split()} == {"v2"}
     assert site.run("reload", NAME).returncode == 0
     wait_until(lambda: site.serves(4) and site.is_ready())
+
+
+async def test_reload_loses_nothing_though_the_old_version_is_unloaded_at_once(
+    site: Site,
+) -> None:
+    """Most calls wait for their turn, and their streams have begun."""
+    assert site.gateway is not None
+    site.gateway.terminate()
+    site.gateway.wait(LIMIT_S)
+    site.start_gateway("--max-concurrent-sequences=4")
+    wait_until(site.is_live)
+    wait_until(site.is_ready)
+    before, after = site.version(), site.publish()
+    async with Load(site.url, generate_many) as load:
+        reloaded = await asyncio.to_thread(site.run, "reload", NAME)
+        assert reloaded.returncode == 0, reloaded.stderr
+    failures = [(status, text) for _, _, status, text in load.records if status != 200]
+    assert not failures, f"{len(failures)} of {len(load.records)} lost: {failures[:3]}"
+    versions = [set(text.split()) for _, _, _, text in load.records]
+    assert {f"v{before}", f"v{after}"} in versions, "no stream met the switch"
+    assert site.version() == after
 
 
 def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> None:

@@ -76,6 +76,9 @@ class Streaming:
         calls: Of all items.
         render_logprobs: Log-probabilities of tokens.
         is_greedy: The stream takes the place of a beam search that is the model's default.
+
+    Attributes:
+        calls: Those whose tokens or outcomes it takes.
     """
 
     def __init__(
@@ -86,9 +89,9 @@ class Streaming:
         *,
         is_greedy: bool = False,
     ) -> None:
-        self._calls = calls
+        self.calls = list(calls)
         self._is_greedy = is_greedy or None
-        self._render_logprobs = render_logprobs
+        self._render_logprobs = [render_logprobs] * len(self.calls)
         self._live = {
             index: _LiveItem(index, item)
             for index, item in enumerate(items)
@@ -124,6 +127,30 @@ class Streaming:
         live = item.texts[position]
         return not (item.is_failed or (live is not None and live.is_stopped))
 
+    def adopt(self, call: int, other: Streaming) -> bool:
+        """Take a segment from the stream of another plan of the same request.
+
+        Returns:
+            Whether it was taken: the plans have the same segments, and nothing of this one is
+            there yet. Its calls are the other plan's then, and begin anew.
+        """
+        item, position = self._position[call]
+        theirs = other._position.get(call)
+        if theirs is None:
+            return False
+        live, segment = theirs[0], theirs[0].segments[theirs[1]]
+        places = item.index, position, len(item.segments), _calls(item.segments[position])
+        if places != (live.index, theirs[1], len(live.segments), _calls(segment)):
+            return False
+        text = item.texts[position]
+        if (text and text.length) or any(one in self._outcomes for one in _calls(segment)):
+            return False
+        item.replace(position, segment)
+        for one in _calls(segment):
+            self.calls[one] = other.calls[one]
+            self._render_logprobs[one] = other._render_logprobs[one]
+        return True
+
     def add(self, call: int, tokens: TokenChunk) -> list[Chunk]:
         """The chunks that newly arrived tokens make certain."""
         item, position = self._position[call]
@@ -133,7 +160,7 @@ class Streaming:
         assert live is not None
         before = live.length
         text = item.add(position, live.add(tokens))
-        logprobs = self._render_logprobs(tokens[: live.length - before])
+        logprobs = self._render_logprobs[call](tokens[: live.length - before])
         if not (text or logprobs):
             return []
         return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
@@ -148,7 +175,7 @@ class Streaming:
         rest = live.finish()
         is_own = finished is not None and not live.is_stopped
         reason = finished.best.finish_reason if finished and is_own else FinishReason.STOP
-        self._count(self._calls[call].prompt_tokens, live.length)
+        self._count(self.calls[call].prompt_tokens, live.length)
         return self._ended(item, position, rest, reason)
 
     def settle(self, call: int, outcome: Outcome) -> list[Chunk]:
@@ -232,8 +259,8 @@ class _LiveItem:
 
     def __init__(self, index: int, item: StreamedItem) -> None:
         self.index = index
-        self.segments = item.segments
-        self.texts = [one.read() if isinstance(one, Segment) else None for one in item.segments]
+        self.segments = list(item.segments)
+        self.texts = [_reader(one) for one in item.segments]
         self.is_failed = False
         self._held = [segment.before for segment in item.segments]
         self._reasons: list[str | None] = [None for _ in item.segments]
@@ -253,6 +280,11 @@ class _LiveItem:
             FinishReason.STOP,
         )
 
+    def replace(self, position: int, segment: AnySegment) -> None:
+        """Have another segment of which nothing is there yet; the text before it stays."""
+        self.segments[position] = segment
+        self.texts[position] = _reader(segment)
+
     def add(self, position: int, text: str, reason: str | None = None) -> str:
         """The item's next text, given more of one segment and, at its end, the reason."""
         self._held[position] += text
@@ -265,6 +297,10 @@ class _LiveItem:
                 return ready
             self._current += 1
         return ready + self._after
+
+
+def _reader(segment: AnySegment) -> IncrementalText | None:
+    return segment.read() if isinstance(segment, Segment) else None
 
 
 def _calls(segment: AnySegment) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -126,6 +127,19 @@ class Metrics:
             ("model",),
             registry=self.registry,
         )
+        self.endpoint_ejections = Counter(
+            "triptych_endpoint_ejections",
+            "Times at which a Triton stopped to respond, or shut down.",
+            ("endpoint",),
+            registry=self.registry,
+        )
+        self._endpoint_calls = self._endpoint_gauge("calls", "Calls in flight at a Triton.", "sum")
+        self._endpoint_tokens = self._endpoint_gauge(
+            "tokens", "Outstanding tokens of a Triton, an estimate.", "sum"
+        )
+        self._endpoint_up = self._endpoint_gauge(
+            "up", "Whether a Triton takes new calls; of several workers, for all of them.", "min"
+        )
         self.joined_calls = Counter(
             "triptych_joined_calls",
             "Calls that shared one with others.",
@@ -149,6 +163,26 @@ class Metrics:
             self.successes(route).inc()
         else:
             self.failures(route, failure).inc()
+
+    def observe_endpoint(self, name: str, calls: int, tokens: int, *, is_up: bool) -> None:
+        """Publish the state of a Triton.
+
+        Args:
+            name: HOST:PORT.
+            calls: In flight.
+            tokens: Outstanding.
+            is_up: Whether it takes new calls.
+        """
+        self._endpoint_calls.labels(name).set(calls)
+        self._endpoint_tokens.labels(name).set(tokens)
+        self._endpoint_up.labels(name).set(is_up)
+
+    def forget_endpoint(self, name: str) -> None:
+        """Drop the state of a Triton that has left; workers share files, in which it stays as 0."""
+        self.observe_endpoint(name, 0, 0, is_up=False)
+        if self._exposed is self.registry:
+            for gauge in (self._endpoint_calls, self._endpoint_tokens, self._endpoint_up):
+                gauge.remove(name)
 
     def observe_timings(self, route: str, timings: Timings) -> None:
         """Record where one request's time went."""
@@ -175,6 +209,16 @@ class Metrics:
         """Values of labels → their counter, which is found once: `labels` takes a lock."""
         metric = Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
         return cache(metric.labels)
+
+    def _endpoint_gauge(self, name: str, text: str, mode: Literal["sum", "min"]) -> Gauge:
+        """State of each Triton; `mode` joins the values of several workers."""
+        return Gauge(
+            f"triptych_endpoint_{name}",
+            text,
+            ("endpoint",),
+            registry=self.registry,
+            multiprocess_mode=mode,
+        )
 
     def _seconds(self, name: str, text: str) -> Callable[[str], Histogram]:
         """Route → its histogram."""

@@ -22,6 +22,10 @@ from serving.gateway.triton_client.triton_errors import is_not_loaded
 from triptych.messages import Chunk, Response
 
 InPool: TypeAlias = Callable[..., Awaitable[Response[Any]]]
+PlanAgain: TypeAlias = Callable[[Call], Awaitable[Plan | None]]
+"""Plans a request for the version that has replaced that of a call; None: there is none."""
+MAX_SWITCHES = 3
+"""Of its version, that one call of a stream survives."""
 STREAM_PRIORITY = 10
 """Priority of streams in the engine; of other requests 0."""
 
@@ -122,6 +126,7 @@ class StreamAttempt(Attempt):
         runner: Runs its calls.
         admission: Gives their turns.
         stream: Takes the chunks.
+        plan_again: Plans what has not begun when the version is replaced: other chunks are sent.
     """
 
     def __init__(
@@ -131,8 +136,12 @@ class StreamAttempt(Attempt):
         admission: Admission,
         times: RequestTimes,
         stream: ChunkStream,
+        plan_again: PlanAgain,
     ) -> None:
         super().__init__(plan, runner, admission, times)
+        self._plan_again = plan_again
+        self._plans: dict[int, asyncio.Future[Plan | None]] = {}
+        """Version that was replaced → the plan for another."""
         self._streaming = plan.streaming()
         self._stream = stream
         self._refusal: ServingError | None = None
@@ -144,6 +153,9 @@ class StreamAttempt(Attempt):
         except* _Refused:
             if self._stream.has_sent:  # by another call, before it was ended
                 self.refused = None
+        finally:
+            for planning in self._plans.values():
+                planning.cancel()
 
     async def finish(self, in_pool: InPool) -> None:
         """None: all chunks have been sent.
@@ -160,37 +172,72 @@ class StreamAttempt(Attempt):
     async def _generate(
         self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
     ) -> None:
+        switches = 0
+        while self._streaming.needs(number):
+            call = self._streaming.calls[number]
+            try:
+                chunks = await self._chunks(number, call, span, sent_s)
+            except ServingError as error:
+                if is_not_loaded(error) and not self._stream.has_sent:
+                    self.refused, self._refusal = call, error
+                    raise _Refused from error
+                switches += 1
+                if switches <= MAX_SWITCHES and await self._is_replaced(number, call, error):
+                    continue
+                chunks = self._streaming.fail(number, error)
+            if chunks is not None:
+                await self._send(chunks, span, sent_s)
+                return
+
+    async def _chunks(
+        self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
+    ) -> list[Chunk] | None:
+        """The last chunks of a call; None if another call has taken its place meanwhile.
+
+        Raises:
+            ServingError: the call failed.
+        """
         streaming = self._streaming
         options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
-        call = replace(call, options=options)
-
-        async def send(chunks: list[Chunk]) -> None:
-            if chunks:
-                span.chunk()
-                self._stream.timings = self._stream.timings or self._times.until_now([sent_s])
-            await self._stream.send(chunks)
+        sent = replace(call, options=options)
+        if streaming.is_whole(number):
+            outcome = await super()._generate(number, sent, span, sent_s)
+            if streaming.calls[number] is not call:
+                return None
+            if isinstance(outcome, ServingError):
+                raise outcome
+            assert outcome is not None
+            return streaming.settle(number, outcome)
 
         async def take(tokens: TokenChunk) -> bool:
-            await send(streaming.add(number, tokens))
+            await self._send(streaming.add(number, tokens), span, sent_s)
             return streaming.needs(number)
 
-        if not streaming.needs(number):
-            return
+        return streaming.end(number, await self._runner.read(sent, self._times, take))
+
+    async def _send(self, chunks: list[Chunk], span: CallSpan, sent_s: float) -> None:
+        if chunks:
+            span.chunk()
+            self._stream.timings = self._stream.timings or self._times.until_now([sent_s])
+        await self._stream.send(chunks)
+
+    async def _is_replaced(self, number: int, call: GenerateCall, error: ServingError) -> bool:
+        """Whether a call that failed has another in its place, of the version that is served now.
+
+        A sequence that has begun has none: the rest of another model would make an answer that is
+        neither's.
+        """
+        if not is_not_loaded(error):
+            return False
+        if (planning := self._plans.get(call.version)) is None:
+            planning = self._plans[call.version] = asyncio.ensure_future(self._plan_again(call))
         try:
-            if streaming.is_whole(number):
-                outcome = await super()._generate(number, call, span, sent_s)
-                if isinstance(outcome, ServingError):
-                    raise outcome
-                assert outcome is not None
-                await send(streaming.settle(number, outcome))
-            else:
-                found = await self._runner.read(call, self._times, take)
-                await send(streaming.end(number, found))
-        except ServingError as error:
-            if is_not_loaded(error) and not self._stream.has_sent:
-                self.refused, self._refusal = call, error
-                raise _Refused from error
-            await send(streaming.fail(number, error))
+            plan = await asyncio.shield(planning)
+        except ServingError:
+            return False
+        if self._streaming.calls[number] is not call:  # by another call of its segment
+            return True
+        return plan is not None and self._streaming.adopt(number, plan.streaming())
 
 
 class _Refused(Exception):

@@ -1,4 +1,4 @@
-"""Single calls to Triton, for requests and for canaries."""
+"""Single calls to Triton for requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from inference.errors import InternalError, ServingError
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import (
-    Call,
     GenerateCall,
     InferCall,
     Outcome,
     Outputs,
-    Result,
     ended_early,
 )
 from serving.gateway.admission.counts import Counts
@@ -46,8 +44,6 @@ class CallRunner:
         self, inference: Inference, settings: GatewaySettings, metrics: Metrics, counts: Counts
     ) -> None:
         self.inference = inference
-        self.last_result_s: dict[str, float] = {}
-        """Model (of Triton) → monotonic time of its last result, or of its last tokens."""
         self._metrics = metrics
         self._recovery = Recovery(
             inference, settings.recovery_timeout, metrics, counts.requests_elsewhere
@@ -58,6 +54,7 @@ class CallRunner:
             max_calls=settings.max_calls_per_model,
             max_tokens=settings.max_batch_tokens,
             infer_joined=self._infer_joined if settings.recovery_timeout else None,
+            replicas=inference.replicas,
         )
 
     @property
@@ -65,30 +62,13 @@ class CallRunner:
         """Stateless calls that wait to be sent."""
         return self._batcher.waiting
 
-    async def perform(self, call: Call, timeout_s: float) -> Result:
-        """The result of a canary: it is neither joined with other calls nor sent again.
-
-        Raises:
-            ServingError: the call failed.
-        """
-        result: Result
-        if isinstance(call, InferCall):
-            result = await self.inference.infer(call, timeout_s)
-        else:
-            result = await self.inference.generate(call, timeout_s)
-        self.last_result_s[call.model] = time.monotonic()
-        return result
-
     async def joined(self, call: InferCall, timeout_s: float) -> tuple[Outcome, float]:
         """The outcome of a call that may be joined with others, and the time it was sent."""
         try:
             self._recovery.quarantine.check(call)
         except ServingError as error:
             return error, time.monotonic()
-        outcome, sent_s = await self._batcher.outcome(call, timeout_s)
-        if not isinstance(outcome, ServingError):
-            self.last_result_s[call.model] = time.monotonic()
-        return outcome, sent_s
+        return await self._batcher.outcome(call, timeout_s)
 
     async def whole(self, call: GenerateCall, times: RequestTimes) -> Finished:
         """The result of a sequence, which a stop string may end; a lost one begins anew.
@@ -109,9 +89,7 @@ class CallRunner:
 
             return await self._read(call, left_s, latency, take) or ended_early(call, text)
 
-        result = await self._recovery.run(call, times.left_s, attempt)
-        self.last_result_s[call.model] = time.monotonic()
-        return result
+        return await self._recovery.run(call, times.left_s, attempt)
 
     async def read(self, call: GenerateCall, times: RequestTimes, take: Take) -> Finished | None:
         """Read a sequence while it is generated; the call is ended when no more is needed.
@@ -153,7 +131,6 @@ class CallRunner:
     ) -> Finished | None:
         async with aclosing(self.inference.stream(call, timeout_s)) as stream:
             async for tokens in stream:
-                self.last_result_s[call.model] = time.monotonic()
                 if isinstance(tokens, Finished):
                     return tokens
                 latency.observe(len(tokens.token_ids))

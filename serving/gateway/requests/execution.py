@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from inference.errors import DeadlineExceeded, Unavailable
@@ -202,7 +203,8 @@ class Execution:
         async def attempted(plan: Plan) -> Attempt:
             made = Attempt(plan, self.calls, self._admission, times)
             if stream is not None:
-                made = StreamAttempt(plan, self.calls, self._admission, times, stream)
+                again = partial(preparation.plan_again, reserve)
+                made = StreamAttempt(plan, self.calls, self._admission, times, stream, again)
             await made.run()
             return made
 
@@ -212,8 +214,8 @@ class Execution:
                 times.planned()
                 attempt = await attempted(plan)
                 if attempt.refused is not None:
-                    again = await preparation.plan_again(reserve, attempt.refused)
-                    attempt = await attempted(again) if again else attempt
+                    replanned = await preparation.plan_again(reserve, attempt.refused)
+                    attempt = await attempted(replanned) if replanned else attempt
                 timings = times.until_now(attempt.sent_s)
                 response = await attempt.finish(self.in_pool)
         except TimeoutError:

@@ -1,7 +1,8 @@
 """Readiness: every model is loaded and responsive, and the gateway is not draining.
 
-A model with a moving heartbeat (`serving.liveness.heartbeat`) is responsive, however busy it is. A
-canary is sent only to an idle model that has answered no request lately.
+Of several Tritons one is enough for each model; calls avoid the others until they are well. A model
+with a moving heartbeat (`serving.liveness.heartbeat`) is responsive, however busy it is. A canary
+is sent only to an idle model that has answered no request lately.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 from inference.errors import Overloaded, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from serving.gateway.requests.service import Service
+from serving.gateway.triton_client.endpoint import Endpoint, Version
 from serving.liveness.engine_stats import EngineStats
 from serving.liveness.stall_detector import StallDetector
 
@@ -26,15 +29,11 @@ FRESH_S = 10.0
 KEEP_S = 1.0
 
 
-async def _no_stats() -> dict[str, EngineStats]:
-    return {}
-
-
 class Readiness:
     """The check behind `/ready` and gRPC health; all callers of a second share one.
 
     Args:
-        read_stats: Reads the engines' statistics, by model (of Triton).
+        endpoints: Reads the servers that have the models.
         clock: Seconds.
         keep_s: Time for which the result of a check is returned to further callers.
         explain: Why there may be no models: what in the repository was skipped.
@@ -43,16 +42,16 @@ class Readiness:
     def __init__(
         self,
         service: Service,
-        read_stats: Callable[[], Awaitable[dict[str, EngineStats]]] = _no_stats,
+        endpoints: Callable[[], Sequence[Endpoint]],
         clock: Callable[[], float] = time.monotonic,
         keep_s: float = KEEP_S,
         explain: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._service = service
+        self._endpoints = endpoints
         self._explain = explain
-        self._read_stats = read_stats
         self._clock = clock
-        self._stalls = StallDetector(clock)
+        self._stalls = WeakKeyDictionary[Endpoint, StallDetector]()
         self._keep_s = keep_s
         self._checking: asyncio.Task[str | None] | None = None
         """The last check."""
@@ -72,27 +71,54 @@ class Readiness:
 
     async def _check(self) -> str | None:
         calls = [call for model in self._service.catalog.models for call in canaries(model)]
+        endpoints = list(self._endpoints())
+        endpoints = [one for one in endpoints if one.is_up] or endpoints
+        if not endpoints:
+            return "no Triton is found"
         try:
-            engines = await self._read_stats()
-            self._stalls.update(engines)
-            problems = await asyncio.gather(*(self._problem(call, engines) for call in calls))
-            return next((problem for problem in problems if problem), None)
+            found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
         finally:
             self._checked_s = self._clock()
+        for problems in zip(*found, strict=True):
+            if all(problems):
+                place = f"{endpoints[0].name}: " if len(endpoints) > 1 else ""
+                return f"{place}{problems[0]}"
+        return None
 
-    async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
-        if not await self._service.execution.calls.inference.is_ready(canary.model, canary.version):
-            return f"{canary.model} version {canary.version} is not loaded"
-        engine = engines.get(canary.model, EngineStats(0, {})).of_version(canary.version)
-        by_process = self._stalls.stalled_s.get(canary.model, {})
+    async def _problems(self, endpoint: Endpoint, calls: Sequence[Call]) -> list[str | None]:
+        """The problem of each canary's model on one server; calls avoid what does not respond."""
+        engines = await endpoint.stats.read()
+        stalls = self._stalls.setdefault(endpoint, StallDetector(self._clock))
+        stalls.update(engines)
+        unresponsive = set[Version]()
+
+        async def problem(canary: Call) -> str | None:
+            key = canary.model, canary.version
+            if not await endpoint.is_ready(*key):
+                return f"{canary.model} version {canary.version} is not loaded"
+            engine = engines.get(canary.model, EngineStats(0, {})).of_version(canary.version)
+            found = await self._unresponsive(endpoint, canary, engine, stalls)
+            if found is not None:
+                unresponsive.add(key)
+            return found
+
+        problems = await asyncio.gather(*map(problem, calls))
+        endpoint.unresponsive = frozenset(unresponsive)
+        return problems
+
+    async def _unresponsive(
+        self, endpoint: Endpoint, canary: Call, engine: EngineStats, stalls: StallDetector
+    ) -> str | None:
+        """How a loaded model does not respond."""
+        by_process = stalls.stalled_s.get(canary.model, {})
         stalled_s = max((by_process.get(pid, 0.0) for pid in engine.processes), default=0.0)
         if stalled_s > FRESH_S:
             return f"{canary.model} has had no heartbeat for {stalled_s:.0f} s"
-        last_s = self._service.execution.calls.last_result_s.get(canary.model, float("-inf"))
+        last_s = endpoint.last_result_s.get(canary.model, float("-inf"))
         if engine.is_busy or self._clock() - last_s < FRESH_S:
             return None  # a busy model is not a dead one
         try:
-            await self._service.execution.calls.perform(canary, CANARY_TIMEOUT_S)
+            await endpoint.perform(canary, CANARY_TIMEOUT_S)
         except Overloaded:
             return None
         except ServingError as error:

@@ -11,7 +11,6 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 
 import grpc
 import uvloop
@@ -31,8 +30,9 @@ from serving.gateway.requests.service import Service
 from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
-from serving.gateway.triton_client.inference import Inference, TritonInference
-from serving.gateway.triton_client.stats_client import StatsClient
+from serving.gateway.triton_client.addresses import paired
+from serving.gateway.triton_client.inference import Server, TritonInference
+from serving.gateway.triton_client.pool import TritonPool
 from serving.logs import configure_logs
 from serving.ports import listening
 from serving.processes.supervision import STOP_SIGNALS, handle_signals
@@ -65,8 +65,7 @@ def run(settings: GatewaySettings, share: Share | None = None) -> int:
         share: What this process shares with other workers, if it is one.
     """
     try:
-        connect = partial(TritonInference, settings.triton)
-        uvloop.run(_serve(settings, connect, on_loaded=_exempt_from_collection, share=share))
+        uvloop.run(_serve(settings, on_loaded=_exempt_from_collection, share=share))
     except SetupError as error:
         log.error("cannot start: %s", error.message)
         return 1
@@ -89,7 +88,7 @@ def _exempt_from_collection() -> None:
 
 async def _serve(
     settings: GatewaySettings,
-    connect: Callable[[], Inference],
+    connect: Callable[[str], Server] = TritonInference,
     on_loaded: Callable[[], None] | None = None,
     share: Share | None = None,
 ) -> None:
@@ -97,7 +96,7 @@ async def _serve(
 
     Args:
         settings: Addresses and limits.
-        connect: Makes the connection to the models.
+        connect: Makes the connection to a Triton.
         on_loaded: Called once, when the models are loaded.
         share: What this process shares with other workers, if it is one.
 
@@ -111,15 +110,19 @@ async def _serve(
         # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
         # the polling thread (grpc/grpc#40989): with this reference it never runs.
         grpc.aio.init_grpc_aio()
-        inference = connect()
         metrics = share.metrics if share else Metrics()
-        service = Service(catalog, inference, settings, metrics, share.counts if share else None)
-        follower = VersionFollower(repository, catalog, inference.served_version)
+        sources = paired(settings.triton, settings.triton_metrics)
+        moves = settings.recovery_timeout > 0
+        pool = TritonPool(sources, metrics, moves=moves, connect=connect)
+        pool.start()
+        service = Service(catalog, pool, settings, metrics, share.counts if share else None)
+        follower = VersionFollower(repository, catalog, pool.served_version)
         beside = [asyncio.create_task(follower.run())]
         beside.append(asyncio.create_task(count_stalls(metrics)))
-        stats = StatsClient(settings.triton_metrics)
         try:
-            readiness = Readiness(service, stats.read, explain=lambda: repository.problem)
+            readiness = Readiness(
+                service, lambda: pool.endpoints, explain=lambda: repository.problem
+            )
             grpc_server, grpc_port = create_grpc_server(
                 service, readiness, descriptors.grpc_connections, share.grpc_port if share else None
             )
@@ -139,7 +142,6 @@ async def _serve(
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)
-            await stats.close()
             await service.close()
     log.info("stopped")
 

@@ -44,6 +44,7 @@ class DynamicBatcher:
         metrics: Rows and joined calls are counted there.
         max_calls: In flight, of each version of a model; None: one more than it has instances.
         max_tokens: Of a joined call, padding included; a call that has more is sent alone.
+        replicas: Servers that have a version of a model; each has its instances.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class DynamicBatcher:
         max_calls: int | None,
         max_tokens: int,
         infer_joined: Infer | None = None,
+        replicas: Callable[[str, int], int] = lambda model, version: 1,
     ) -> None:
         self._infer = infer
         self._infer_joined = infer_joined
         self._metrics = metrics
         self._max_calls = max_calls
         self._max_tokens = max_tokens
+        self._replicas = replicas
         self._queues: dict[tuple[str, int], _ModelQueue] = {}
 
     @property
@@ -79,8 +82,9 @@ class DynamicBatcher:
         key = call.model, call.version
         if (queue := self._queues.get(key)) is None:
             forget = partial(self._queues.pop, key, None)
-            max_calls = self._max_calls or call.instances + READY_CALLS
-            queue = self._queues[key] = _ModelQueue(self._run, forget, max_calls, self._max_tokens)
+            queue = self._queues[key] = _ModelQueue(
+                self._run, forget, partial(self._most_calls, call), self._max_tokens
+            )
         queue.add(queued)
         try:
             async with asyncio.timeout(timeout_s):
@@ -96,6 +100,11 @@ class DynamicBatcher:
         for queue in list(self._queues.values()):
             await queue.close()
         self._queues.clear()
+
+    def _most_calls(self, call: InferCall) -> int:
+        """In flight now, of the version of a call."""
+        instances = call.instances * self._replicas(call.model, call.version)
+        return self._max_calls or instances + READY_CALLS
 
     async def _run(self, calls: Sequence[QueuedCall], sent_s: float | None = None) -> None:
         """Run calls as one; if that fails by an error of a row, its halves, down to single calls.
@@ -142,7 +151,7 @@ class _ModelQueue:
     Args:
         run: Sends calls of one bucket and settles their results.
         on_idle: Called when nothing waits and nothing is in flight any more.
-        max_calls: In flight.
+        max_calls: Reads how many may be in flight.
         max_tokens: Of a joined call.
     """
 
@@ -150,7 +159,7 @@ class _ModelQueue:
         self,
         run: Callable[[Sequence[QueuedCall]], Awaitable[None]],
         on_idle: Callable[[], object],
-        max_calls: int,
+        max_calls: Callable[[], int],
         max_tokens: int,
     ) -> None:
         self.waiting = CallQueue()
@@ -190,7 +199,7 @@ class _ModelQueue:
 
     def _start(self) -> None:
         """Start the next call; it also takes what is added in this turn of the event loop."""
-        if self.waiting and not self._is_starting and len(self._in_flight) < self._max_calls:
+        if self.waiting and not self._is_starting and len(self._in_flight) < self._max_calls():
             self._is_starting = True
             task = asyncio.get_running_loop().create_task(self._send())
             self._in_flight[task] = []

@@ -7,35 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from enum import Enum, auto
 from typing import Protocol
 
 import grpc
-import numpy as np
-from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
+from tritonclient.grpc import InferRequestedOutput
 from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
+from tritonclient.grpc.service_pb2 import ModelInferResponse
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
-from tritonclient.utils import (
-    InferenceServerException,
-    deserialize_bytes_tensor,
-    np_to_triton_dtype,
-    serialize_byte_tensor,
-    triton_to_np_dtype,
-)
+from tritonclient.utils import InferenceServerException
 
 from inference.engine.codec import decode_chunk, decode_finished, encode_request
-from inference.errors import DeadlineExceeded, InternalError, Unavailable
+from inference.errors import DeadlineExceeded, Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.trace_context import metadata
 from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
 from serving.gateway.triton_client.stream_pool import StreamPool
-from serving.gateway.triton_client.triton_errors import from_triton
+from serving.gateway.triton_client.tensors import (
+    arrays_of,
+    infer_input,
+    output_of,
+    stream_request,
+)
+from serving.gateway.triton_client.triton_errors import from_triton, is_shutting_down
 
 _INCARNATION = "incarnation"
 _CLOSE_TIMEOUT_S = 0.5
+_READ_S = 5.0
+_LIVENESS_S = 2.0
 _CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -88,12 +90,37 @@ class Inference(Protocol):
         """The version that new requests go to; None if none is loaded, or if that is unknown."""
         ...
 
-    async def incarnation(self, model: str) -> str | None:
-        """How often the model was healed, GONE if it is not loaded; None if that is unknown."""
+    def replicas(self, model: str, version: int) -> int:
+        """Servers that calls of that version go to, at least 1."""
         ...
 
     async def close(self) -> None:
         """Close the connection."""
+        ...
+
+
+class Liveness(Enum):
+    """What a server's health endpoint returned."""
+
+    LIVE = auto()
+    STOPPING = auto()
+    """It finishes what it has accepted and refuses new calls."""
+    UNREACHABLE = auto()
+
+
+class Server(Inference, Protocol):
+    """One server of several."""
+
+    async def incarnation(self, model: str) -> str | None:
+        """How often the model was healed, GONE if it is not loaded; None if that is unknown."""
+        ...
+
+    async def liveness(self) -> Liveness:
+        """Whether the server responds."""
+        ...
+
+    def end_calls(self) -> None:
+        """End all calls as lost: the server does not respond any more."""
         ...
 
 
@@ -144,7 +171,7 @@ class TritonInference:
     async def is_ready(self, model: str, version: int) -> bool:
         """Triton's readiness of the model; False if Triton is unreachable."""
         try:
-            ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
+            ready = await self._client.is_model_ready(model, str(version), client_timeout=_READ_S)
         except InferenceServerException:
             return False
         return bool(ready)
@@ -155,7 +182,7 @@ class TritonInference:
         Several are ready for a while after a switch; without a supervisor the newest is served.
         """
         try:
-            metadata = await self._client.get_model_metadata(model, client_timeout=5.0)
+            metadata = await self._client.get_model_metadata(model, client_timeout=_READ_S)
             ready = [int(version) for version in metadata.versions]
             if len(ready) < 2:
                 return ready[0] if ready else None
@@ -165,7 +192,7 @@ class TritonInference:
         return max(ready, key=lambda version: (lengths[version], version))
 
     async def _policy_length(self, model: str, version: int) -> int:
-        response = await self._client.get_model_config(model, str(version), client_timeout=5.0)
+        response = await self._client.get_model_config(model, str(version), client_timeout=_READ_S)
         return len(response.config.version_policy.specific.versions)
 
     async def close(self) -> None:
@@ -186,7 +213,7 @@ class TritonInference:
         inputs = encode_request(call.inputs, options)
         self._count += 1
         request_id = f"{self._prefix}{self._count}"
-        request = _request(call.model, call.version, request_id, inputs)
+        request = stream_request(call.model, call.version, request_id, inputs)
         sequence = self._streams.begin(request, metadata())
         try:
             async with asyncio.timeout(timeout_s):
@@ -199,7 +226,7 @@ class TritonInference:
             sequence.abort()
 
     async def _infer(self, call: InferCall, timeout_s: float) -> Outputs:
-        inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
+        inputs = [infer_input(name, array) for name, array in call.inputs.items()]
         try:
             result = await self._client.infer(
                 call.model,
@@ -211,22 +238,32 @@ class TritonInference:
             )
         except InferenceServerException as error:
             raise from_triton(error, call.model) from error
-        return {role: _output(result, name, call.model) for name, role in call.outputs.items()}
+        return {role: output_of(result, name, call.model) for name, role in call.outputs.items()}
 
-    async def _is_live(self) -> bool:
-        """Not so while it stops: it then finishes what it has accepted, from unloaded models."""
+    async def liveness(self) -> Liveness:
+        """Triton's liveness; while it stops its models are unloaded, and finish what they have."""
         try:
-            return bool(await self._client.is_server_live(client_timeout=5.0))
-        except InferenceServerException:
-            return False
+            is_live = await self._client.is_server_live(client_timeout=_LIVENESS_S)
+        except InferenceServerException as error:
+            return Liveness.STOPPING if is_shutting_down(error) else Liveness.UNREACHABLE
+        return Liveness.LIVE if is_live else Liveness.STOPPING
+
+    def replicas(self, model: str, version: int) -> int:
+        """One."""
+        return 1
+
+    def end_calls(self) -> None:
+        """End all calls as lost."""
+        self._restarts.end_all()
 
     async def incarnation(self, model: str) -> str | None:
         """How often the model was healed, as `triptych triton` writes it."""
         try:
-            answer = await self._client.get_model_config(model, client_timeout=5.0)
+            answer = await self._client.get_model_config(model, client_timeout=_READ_S)
         except InferenceServerException as error:
-            is_unloaded = error.status() == "StatusCode.NOT_FOUND" and await self._is_live()
-            return GONE if is_unloaded else None
+            is_unloaded = error.status() == "StatusCode.NOT_FOUND"
+            is_live = is_unloaded and await self.liveness() is Liveness.LIVE
+            return GONE if is_live else None
         parameters = answer.config.parameters
         if _INCARNATION not in parameters:
             return None
@@ -243,7 +280,7 @@ async def _collected(
     """The response that holds the hypotheses; it is the last."""
     last: dict[str, Array] | None = None
     async for response in responses:
-        last = _arrays(response)
+        last = arrays_of(response)
         chunk = decode_chunk(last)
         if chunk.token_ids:
             on_tokens(chunk)
@@ -253,49 +290,3 @@ async def _collected(
         lost.is_loss = True
         raise lost
     return decode_finished(last)
-
-
-def _arrays(response: ModelInferResponse) -> dict[str, Array]:
-    """The outputs of a generator: numbers and short strings, always as raw bytes."""
-    outputs = zip(response.outputs, response.raw_output_contents, strict=True)
-    return {output.name: _array(output.datatype, output.shape, raw) for output, raw in outputs}
-
-
-def _array(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
-    if datatype == "BYTES":
-        found: Array = deserialize_bytes_tensor(raw)
-    else:
-        found = np.frombuffer(raw, triton_to_np_dtype(datatype))
-    return found.reshape(shape)
-
-
-def _request(
-    model: str, version: int, request_id: str, inputs: Mapping[str, Array]
-) -> ModelInferRequest:
-    """A sequence's; Triton says that it has ended even where it has nothing else to say."""
-    request = ModelInferRequest(model_name=model, model_version=str(version), id=request_id)
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    for name, array in inputs.items():
-        datatype = np_to_triton_dtype(array.dtype)
-        request.inputs.add(name=name, datatype=datatype, shape=array.shape)
-        raw = serialize_byte_tensor(array).item() if datatype == "BYTES" else array.tobytes()
-        request.raw_input_contents.append(raw)
-    return request
-
-
-def _input(name: str, array: Array) -> InferInput:
-    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
-    tensor.set_data_from_numpy(np.ascontiguousarray(array))
-    return tensor
-
-
-def _columns(array: Array) -> Array:
-    """(B,) as (B, 1): Triton requires a dimension beside the batch."""
-    return array[:, None] if array.ndim == 1 else array
-
-
-def _output(result: InferResult, name: str, model: str) -> Array:
-    array: Array | None = result.as_numpy(name)
-    if array is None:
-        raise InternalError(f"{model} answered without {name}: export it again")
-    return array

@@ -1,9 +1,9 @@
 """Sends calls again whose model's process ended while they were in flight (D102).
 
-A call waits until its model is up again and is sent once more, at most twice. The second time it is
-sent alone, for a second at least: if the process ends once more, it is the only suspect. Then, or
-if it was alone at one of two ends by chance, it is put in quarantine. A call that was in flight
-together with others is never blamed for that alone.
+A call waits until its model is up, on any server, and is sent once more, at most twice. The second
+time it is sent alone, for a second at least: if the process ends once more, it is the only suspect.
+Then, or if it was alone at one of two ends by chance, it is put in quarantine. A call that was in
+flight together with others is never blamed for that alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from inference.tasks.shared.model_calls import Call
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client.inference import Inference
 from serving.gateway.triton_client.quarantine import Quarantine
-from serving.gateway.triton_client.restart_watcher import GONE
 
 MAX_RESENDS = 2
 ALONE_S = 1.0
@@ -100,7 +99,9 @@ class Recovery:
                         failure = error
             if not self._timeout_s:
                 raise failure
-            if not failure.is_loss:
+            if failure.is_moved:
+                wait_until_s = math.inf
+            elif not failure.is_loss:
                 wait_until_s = min(wait_until_s, time.monotonic() + self._timeout_s)
                 if time.monotonic() >= wait_until_s:
                     raise failure
@@ -150,7 +151,7 @@ class Recovery:
         """
         key = call.model, call.version
         if (poll := self._polls.get(key)) is None:
-            poll = self._polls[key] = asyncio.create_task(self._poll(*key, failure))
+            poll = self._polls[key] = asyncio.create_task(self._poll(*key))
             poll.add_done_callback(lambda _: self._polls.pop(key, None))
         try:
             async with asyncio.timeout(max(0.001, until_s - time.monotonic())):
@@ -161,27 +162,19 @@ class Recovery:
             failure.is_not_loaded = served is not None
             raise failure
 
-    async def _poll(self, model: str, version: int, failure: Unavailable) -> int | None:
+    async def _poll(self, model: str, version: int) -> int | None:
         """This version once it is up again, or the one in its place; None: none in time.
 
-        Shared by all calls that wait. Triton reports a dead process as ready until the supervisor
-        unloads it, which may take seconds where it heals other models first.
+        Shared by all calls that wait.
         """
-        began_s = time.monotonic()
-        dead = await self._inference.incarnation(model) if failure.is_unnoticed else None
-        is_noticed = not failure.is_unnoticed or dead == GONE
-        while time.monotonic() < began_s + self._timeout_s:
-            await asyncio.sleep(POLL_S)
-            if not await self._inference.is_ready(model, version):
-                is_noticed = True
-                served = await self._inference.served_version(model)
-                if served not in (None, version):
-                    return served
-                continue
-            # Read in any case: calls that are sent from now on are not taken for older ones.
-            now = await self._inference.incarnation(model)
-            if is_noticed or now not in (None, GONE, dead):
+        until_s = time.monotonic() + self._timeout_s
+        while time.monotonic() < until_s:
+            if await self._inference.is_ready(model, version):
                 return version
+            served = await self._inference.served_version(model)
+            if served not in (None, version):
+                return served
+            await asyncio.sleep(POLL_S)
         return None
 
 

@@ -77,6 +77,11 @@ class RestartWatcher:
             if not running and (watcher := self._watchers.pop(model, None)):
                 watcher.cancel()
 
+    def end_all(self) -> None:
+        """End the calls of all models: their server does not respond."""
+        for model in list(self._running):
+            self._abort(model)
+
     async def _watch(self, model: str) -> None:
         await asyncio.sleep(min(UNWATCHED_S, self._poll_s))
         before = await self._read(model)

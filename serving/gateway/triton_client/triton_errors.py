@@ -31,6 +31,8 @@ _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 # grpc.aio: a request was written to a connection that had just broken; its status is INTERNAL.
 _CONNECTION_LOST = re.compile(r"Internal error from Core")
 _NO_CONNECTION = re.compile(r"failed to connect to", re.IGNORECASE)
+# core/src (server.cc, dynamic_batch_scheduler.cc): of new requests, and of the health endpoint.
+_SHUTTING_DOWN = re.compile(r"\bserver (?:not ready|exiting|is stopping)", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -49,9 +51,8 @@ def from_triton(error: Exception, model: str) -> ServingError:
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
-    is_restarting = any(
-        pattern.search(text) for pattern in (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST)
-    )
+    expected = (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST, _SHUTTING_DOWN)
+    is_restarting = any(pattern.search(text) for pattern in expected)
     level = (
         logging.DEBUG if is_restarting else logging.WARNING
     )  # expected during a restart, for many requests
@@ -60,8 +61,8 @@ def from_triton(error: Exception, model: str) -> ServingError:
         unavailable = Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
         unavailable.is_not_loaded = bool(_NOT_LOADED.search(text))
         unavailable.is_unnoticed = bool(_DEAD_STUB.search(text))
-        is_refused = unavailable.is_not_loaded or bool(_NO_CONNECTION.search(text))
-        unavailable.is_loss = not is_refused
+        refusals = (_NOT_LOADED, _NO_CONNECTION, _SHUTTING_DOWN)
+        unavailable.is_loss = not any(pattern.search(text) for pattern in refusals)
         return unavailable
     return InternalError(f"{model} failed: the gateway's log has the cause")
 
@@ -77,6 +78,11 @@ def _status(error: Exception) -> str:
     if isinstance(error, InferenceServerException):
         return (error.status() or "").removeprefix("StatusCode.")
     return str(error.code().name) if isinstance(error, grpc.aio.AioRpcError) else ""
+
+
+def is_shutting_down(error: Exception) -> bool:
+    """Whether Triton has refused a call because it shuts down."""
+    return bool(_SHUTTING_DOWN.search(_text(error)))
 
 
 def is_not_loaded(outcome: object) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache
@@ -25,7 +25,11 @@ from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
+from serving.gateway.triton_client.addresses import AddressSource
+from serving.gateway.triton_client.inference import Liveness
+from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.restart_watcher import GONE
+from serving.liveness.engine_stats import EngineStats
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.results import finished
@@ -130,6 +134,15 @@ class FakeInference:
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
 
+    def replicas(self, model: str, version: int) -> int:
+        return 1
+
+    async def liveness(self) -> Liveness:
+        return Liveness.LIVE
+
+    def end_calls(self) -> None:
+        raise AssertionError("no server is lost here")
+
     async def incarnation(self, model: str) -> str | None:
         return GONE if model in self.unloaded else "0"
 
@@ -200,16 +213,40 @@ def http_client(app: FastAPI) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
 
+ReadStats = Callable[[], Awaitable[dict[str, EngineStats]]]
+
+
+class FakeStats:
+    """The statistics of a server's engines; there are none unless a test gives some."""
+
+    def __init__(self, read: ReadStats | None = None) -> None:
+        self._read = read
+
+    async def read(self) -> dict[str, EngineStats]:
+        return await self._read() if self._read else {}
+
+    async def close(self) -> None:
+        pass
+
+
 class Gateway:
     """A service over the fake, and an HTTP client."""
 
     def __init__(self, models: list[LoadedModel], **settings: object) -> None:
         self.inference = FakeInference()
         self.settings = GatewaySettings(**{"recovery_timeout": 0, **settings})
-        self.service = Service(Catalog(models), self.inference, self.settings, Metrics())
-        self.readiness = Readiness(self.service, keep_s=0)
+        metrics = Metrics()
+        source = AddressSource("127.0.0.1:1")
+        self.pool = TritonPool([source], metrics, connect=lambda address: self.inference)
+        self.service = Service(Catalog(models), self.pool, self.settings, metrics)
+        self.readiness = self.checked(keep_s=0)
         self.app = create_app(self.service, self.readiness)
         self.http = http_client(self.app)
+
+    def checked(self, read_stats: ReadStats | None = None, *args: Any, **kwargs: Any) -> Readiness:
+        """The check of its readiness, with the statistics of Triton's engines."""
+        self.pool.endpoints[0].stats = FakeStats(read_stats)
+        return Readiness(self.service, lambda: self.pool.endpoints, *args, **kwargs)
 
     def word(self, number: int) -> str:
         """A token of the tiny generator."""

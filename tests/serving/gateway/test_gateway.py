@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway.requests import health
 from serving.gateway.requests.execution import INLINE_LIMIT
-from serving.gateway.requests.health import Readiness
 from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.waiting import until
@@ -113,7 +112,7 @@ async def test_canary_passes_the_queue(make_gateway: MakeGateway) -> None:
     await until(lambda: gateway.inference.running == 1)
     waiting = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "b"}))
     canary = gateway.inference.calls[0]
-    direct = asyncio.ensure_future(gateway.service.execution.calls.perform(canary, 9.0))
+    direct = asyncio.ensure_future(gateway.pool.endpoints[0].perform(canary, 9.0))
     await until(lambda: gateway.inference.running == 2)
     gateway.inference.hold.set()
     await asyncio.gather(running, waiting, direct)
@@ -220,7 +219,7 @@ class TestReady:
 
     async def test_not_while_a_heartbeat_stalls(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": stats_of(1)}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
         assert await readiness.problem() is None
         clock.now_s += health.FRESH_S + 1
         assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
@@ -229,7 +228,7 @@ class TestReady:
 
     async def test_busy_engine_with_a_heartbeat_needs_no_canary(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
         gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
         for beats in range(5):
             engines["tiny-caption"] = stats_of(beats, rows=64)
@@ -241,7 +240,7 @@ class TestReady:
 
     async def test_not_when_one_of_two_processes_hangs(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
         for beats in (1, 2):
             engines["tiny-caption"] = EngineStats(0, {7: {"beats": beats}, 8: {"beats": 1}})
             problem = await readiness.problem()
@@ -252,7 +251,7 @@ class TestReady:
         self, gateway: Gateway
     ) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
         versions = {7: 2, 8: 3}
         for beats in (1, 2):
             figures = {7: {"beats": 1, "rows_in_use": 4}, 8: {"beats": beats}}
@@ -266,7 +265,7 @@ class TestReady:
 
     async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": stats_of(7)}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
+        readiness = gateway.checked(lambda: reading(engines), clock, keep_s=0)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
         engines["tiny-caption"] = EngineStats(1, stats_of(7).processes)

@@ -40,12 +40,23 @@ def test_flags_are_text() -> None:
         {"max_stop_sequences": 0},
         {"max_image_pixels": 10**9},
         {"api_key": ""},
+        {"triton": "10.0.0.1"},
+        {"triton": "a:1,b:2,a:1"},
+        {"triton": ""},
+        {"triton": "a:1,b:2", "triton_metrics": "a:3"},
         {"unknown": 1},
     ],
 )
 def test_values_that_cannot_be_honoured_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         GatewaySettings(**wrong)
+
+
+def test_servers_are_addresses_with_one_for_metrics_each() -> None:
+    settings = GatewaySettings(triton="triton:8001, [::1]:1", triton_metrics="triton:8002,[::1]:2")
+    assert settings.triton == ("triton:8001", "[::1]:1")
+    assert settings.triton_metrics == ("triton:8002", "[::1]:2")
+    assert GatewaySettings().triton == ("127.0.0.1:8001",)
 
 
 def test_settings_are_frozen() -> None:

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from serving.gateway.requests.health import Readiness
 from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway
 from tests.serving.waiting import Clock
@@ -26,7 +25,7 @@ class Stats:
 
 async def test_callers_at_one_moment_share_a_check(gateway: Gateway) -> None:
     stats, clock = Stats(), Clock()
-    readiness = Readiness(gateway.service, stats, clock)
+    readiness = gateway.checked(stats, clock)
     stats.hold.clear()
     callers = [asyncio.create_task(readiness.problem()) for _ in range(50)]
     await asyncio.sleep(0)
@@ -39,7 +38,7 @@ async def test_callers_at_one_moment_share_a_check(gateway: Gateway) -> None:
 
 async def test_result_is_kept_for_a_second(gateway: Gateway) -> None:
     stats, clock = Stats(), Clock()
-    readiness = Readiness(gateway.service, stats, clock)
+    readiness = gateway.checked(stats, clock)
     gateway.inference.unloaded.add("tiny-caption")
     for now_s, readings in ((0.0, 1), (0.9, 1), (1.0, 2), (1.5, 2), (2.0, 3)):
         clock.now_s = now_s
@@ -53,7 +52,7 @@ async def test_failed_check_is_made_again(gateway: Gateway) -> None:
     async def broken() -> dict[str, EngineStats]:
         raise RuntimeError("broken")
 
-    readiness = Readiness(gateway.service, broken, keep_s=0)
+    readiness = gateway.checked(broken, keep_s=0)
     for _ in range(2):
         with pytest.raises(RuntimeError):
             await readiness.problem()
@@ -62,7 +61,7 @@ async def test_failed_check_is_made_again(gateway: Gateway) -> None:
 async def test_reason_for_having_no_model_is_given() -> None:
     gateway = Gateway([])
     reasons: list[str | None] = [None, "user 10001 cannot read /models"]
-    readiness = Readiness(gateway.service, explain=lambda: reasons[0])
+    readiness = gateway.checked(explain=lambda: reasons[0])
     assert await readiness.problem() == "no model is served: run `triptych export`"
     reasons.pop(0)
     assert await readiness.problem() == "no model is served: user 10001 cannot read /models"

@@ -18,6 +18,8 @@ from tests.inference.tiny_models import WordTokenizer, served, two_towers
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
 from tests.serving.gateway.http.test_streams import events, pieces
 from tests.serving.versioned_bundles import publish_version
+from tests.serving.waiting import until
+from triptych.messages import Chunk
 
 NAME = "tiny-generate"
 BODY = {"prompts": ["one two", "three"]}
@@ -95,6 +97,32 @@ async def test_stream_that_has_begun_is_not_prepared_again(gateway: Gateway) -> 
     assert response.status_code == 200
     assert "unavailable" in events(response.text)[-1]
     assert len(gateway.inference.calls) == 1
+
+
+async def test_calls_of_a_stream_that_have_not_begun_go_on_with_the_version_that_is_served(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway(max_concurrent_sequences=1)
+    gateway.inference.steps = asyncio.Semaphore(1)
+    body = {"prompts": ["one two", "three four", "five"], "logprobs": 1, "stream": True}
+    running = asyncio.ensure_future(gateway.http.post("/v1/generate", json=body))
+    await until(lambda: gateway.inference.steps.locked())
+    gateway.inference.retired.add((NAME, 3))
+    gateway.inference.served[NAME] = 4
+    asyncio.get_running_loop().call_later(0.2, follow, gateway)
+    for _ in range(9):
+        gateway.inference.steps.release()
+    found = pieces((await running).text)
+    assert not any(chunk.error for chunk in found)
+    texts = [text_of(found, index) for index in range(3)]
+    assert [len(text.split()) for text in texts] == [2, 2, 1]
+    assert all(chunk.logprobs for chunk in found if chunk.text)
+    assert [call.version for call in gateway.inference.calls] == [3, 3, 4, 3, 4], "each in turn"
+    assert found[-1].usage.completion_tokens == found[-1].usage.prompt_tokens, "it repeats them"
+
+
+def text_of(chunks: list[Chunk], index: int) -> str:
+    return "".join(chunk.text for chunk in chunks if chunk.index == index)
 
 
 async def test_joined_calls_of_a_retired_version_are_prepared_again(

@@ -73,7 +73,7 @@ class Running:
         self._settings = settings
 
     async def __aenter__(self) -> "Running":
-        self.task = asyncio.create_task(_serve(self._settings, lambda: self.inference))
+        self.task = asyncio.create_task(_serve(self._settings, lambda address: self.inference))
         async with httpx.AsyncClient() as http, asyncio.timeout(10):
             while True:
                 try:
@@ -359,7 +359,11 @@ async def test_loaded_objects_are_reported_before_the_first_request(
     inference = FakeInference()
     loaded: list[int] = []
     serving = asyncio.create_task(
-        _serve(settings, lambda: inference, on_loaded=lambda: loaded.append(len(inference.calls)))
+        _serve(
+            settings,
+            lambda address: inference,
+            on_loaded=lambda: loaded.append(len(inference.calls)),
+        )
     )
     await until(lambda: loaded)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -380,4 +384,4 @@ def test_collector_skips_what_exists_at_the_start() -> None:
 def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
     missing = settings.model_copy(update={"repository": Path("nowhere")})
     with pytest.raises(SetupError):
-        asyncio.run(_serve(missing, FakeInference))
+        asyncio.run(_serve(missing, lambda address: FakeInference()))

@@ -95,29 +95,6 @@ async def test_call_is_sent_again_when_its_model_is_up() -> None:
     assert process.attempts == [3, 3]
 
 
-async def test_dead_process_that_is_still_reported_as_ready_is_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process, incarnations = Process(), ["0"]
-
-    async def incarnation(model: str) -> str:
-        return incarnations[-1]
-
-    monkeypatch.setattr(process.inference, "incarnation", incarnation)
-    failures = [lost(is_unnoticed=True)]
-
-    async def attempt(left_s: float) -> str:
-        if failures:
-            raise failures.pop()
-        return incarnations[-1]
-
-    work = asyncio.create_task(process.recovery.run(call(1), 5.0, attempt))
-    await asyncio.sleep(0.03)
-    assert not work.done()
-    incarnations.append("1")
-    assert await work == "1"
-
-
 async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
     process = Process(deaths=1)
     process.inference.unloaded.add(MODEL)

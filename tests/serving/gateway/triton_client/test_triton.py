@@ -23,7 +23,7 @@ from inference.errors import (
 from inference.generation import Overrides
 from inference.sequences import Hypothesis, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
-from serving.gateway.triton_client.inference import TritonInference
+from serving.gateway.triton_client.inference import Liveness, TritonInference
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
 from serving.gateway.triton_client.triton_errors import from_triton
 from tests.serving.waiting import until
@@ -524,6 +524,7 @@ async def test_no_server_is_unavailable_and_not_ready() -> None:
     await inference.close()
 
 
+STOPPING = "[request id: 4] Server is stopping, scheduler for model has stopped accepting requests"
 SAID = [
     ("overloaded: the queue is full", None, Overloaded),
     (
@@ -540,6 +541,8 @@ SAID = [
     ("Internal error from Core", "StatusCode.INTERNAL", Unavailable),
     ("Stub process 'm_0_0' is not healthy.", None, Unavailable),
     ("Request for unknown model: 'm' version 1 is not at ready state", None, Unavailable),
+    (STOPPING, None, Unavailable),
+    ("Server exiting", "StatusCode.UNAVAILABLE", Unavailable),
     ("onnx runtime error: bad shape", "StatusCode.INTERNAL", InternalError),
     ("bundle: damaged", "StatusCode.INTERNAL", InternalError),
 ]
@@ -551,3 +554,40 @@ def test_tritons_errors_become_ours(text: str, status: str | None, kind: type) -
     assert isinstance(error, kind)
     assert isinstance(error, Overloaded | Unavailable) == (error.retry_after_s is not None)
     assert "onnx" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "is_loss"),
+    [
+        (STOPPING, False),
+        ("failed to connect to all addresses", False),
+        ("Request for unknown model: 'm' is not found", False),
+        ("Socket closed", True),
+        ("Stub process 'm_0_0' is not healthy.", True),
+    ],
+)
+def test_call_that_was_refused_is_not_lost(text: str, is_loss: bool) -> None:
+    error = from_triton(InferenceServerException(text, status="StatusCode.UNAVAILABLE"), "m")
+    assert isinstance(error, Unavailable)
+    assert error.is_loss == is_loss
+
+
+async def test_liveness_tells_a_server_that_stops_from_one_that_is_away(triton) -> None:
+    fake, inference = triton
+    assert await inference.liveness() is Liveness.LIVE
+    fake.is_stopping = True
+    assert await inference.liveness() is Liveness.STOPPING
+    away = TritonInference("127.0.0.1:1")
+    assert await away.liveness() is Liveness.UNREACHABLE
+    await away.close()
+
+
+async def test_calls_of_a_server_that_is_lost_are_ended(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    running = asyncio.create_task(inference.infer(BATCH, 30.0))
+    await until(lambda: fake.requests)
+    inference.end_calls()
+    with pytest.raises(Unavailable) as caught:
+        await running
+    assert caught.value.is_loss

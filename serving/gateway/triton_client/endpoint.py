@@ -1,0 +1,278 @@
+"""One Triton of several: whether calls may go there, and how much it has to do (D105)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from inference.errors import Unavailable
+from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
+from serving.gateway.triton_client.addresses import Address
+from serving.gateway.triton_client.inference import Liveness, Server
+from serving.gateway.triton_client.restart_watcher import GONE
+from serving.liveness.engine_stats import EngineStats
+
+CHECK_S = 1.0
+"""Between two checks of a server; one that has lost a call is checked at once."""
+HOLD_S = 0.1
+"""For which a version of a model is avoided after a failure, at least."""
+ABSENT_S = 60.0
+"""For which it is avoided at most; a call then shows whether it still is not there."""
+LOST_S = 10.0
+"""After so long without a response, calls that run on a server are lost."""
+SLOW_START_S = 10.0
+"""In which a server that returns, or is new, takes its share of calls little by little."""
+LEAST_WEIGHT = 0.1
+"""Of a server that has just returned; others have 1."""
+NEW_TOKENS = 128
+"""Assumed of a sequence whose request does not bound them."""
+
+log = logging.getLogger(__name__)
+
+Version = tuple[str, int]
+"""A model (of Triton) and its version."""
+
+
+@dataclass
+class _Absence:
+    """Why a version of a model is avoided.
+
+    Attributes:
+        since_s: The last failure.
+        is_noticed: Whether Triton reports it as not ready, or has.
+        dead: The incarnation of a process that has ended, while Triton does not report that.
+    """
+
+    since_s: float
+    is_noticed: bool
+    dead: str | None = None
+
+
+class Stats(Protocol):
+    """Reads the engines' statistics of one server."""
+
+    async def read(self) -> Mapping[str, EngineStats]:
+        """Statistics by model; empty if the server does not respond."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(eq=False)
+class Share:
+    """One call's share of the work that a server has to do.
+
+    Attributes:
+        tokens: Those left, an estimate.
+    """
+
+    endpoint: Endpoint
+    model: str
+    tokens: int
+
+    def take(self, tokens: int) -> None:
+        """Note tokens that have been generated."""
+        self.endpoint.last_result_s[self.model] = time.monotonic()
+        self._drop(min(tokens, self.tokens))
+
+    def close(self) -> None:
+        """Drop what is left: the call has ended."""
+        self._drop(self.tokens)
+
+    def _drop(self, tokens: int) -> None:
+        self.tokens -= tokens
+        self.endpoint.tokens -= tokens
+
+
+class Endpoint:
+    """A server, and what its calls have shown. Used on one event loop.
+
+    Args:
+        address: Where it is.
+        server: The connection.
+        stats: Reads its engines' statistics.
+        is_new: Whether it joins others, which have work already.
+        clock: Seconds.
+
+    Attributes:
+        in_flight: Calls.
+        tokens: Outstanding ones, an estimate: of prompts, and of what is generated.
+        is_listed: Whether its address is still among those that the names have.
+        unresponsive: Versions of models that have no heartbeat, or answer no canary.
+        last_result_s: Model → monotonic time of its last result, or of its last tokens.
+        last_choice: Number of the call that was last sent to it.
+        wake: Set when it has lost a call: it is to be checked at once.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        server: Server,
+        stats: Stats,
+        *,
+        is_new: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = address
+        self.server = server
+        self.stats = stats
+        self.in_flight = 0
+        self.tokens = 0
+        self.is_listed = True
+        self.unresponsive: frozenset[Version] = frozenset()
+        self.last_result_s: dict[str, float] = {}
+        self.last_choice = 0
+        self.wake = asyncio.Event()
+        self.liveness = Liveness.LIVE
+        self.ejections = 0
+        self._clock = clock
+        self._returned_s = clock() if is_new else -math.inf
+        self._unreachable_s: float | None = None
+        self._absent: dict[Version, _Absence] = {}
+
+    @property
+    def name(self) -> str:
+        """Its address, for logs and metrics."""
+        return self.address.grpc
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it takes new calls."""
+        return self.is_listed and self.liveness is Liveness.LIVE
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it finishes what it has, and takes no new calls."""
+        return not self.is_listed or self.liveness is Liveness.STOPPING
+
+    def takes(self, version: Version) -> bool:
+        """Whether calls of a version may go there, as far as is known."""
+        return self.is_up and version not in self._absent and version not in self.unresponsive
+
+    def lacks(self, version: Version) -> bool:
+        """Whether calls of a version have failed there lately."""
+        return version in self._absent
+
+    def load(self, work: int) -> float:
+        """Outstanding tokens if it took so many more; of one that has just returned, more."""
+        passed = (self._clock() - self._returned_s) / SLOW_START_S
+        return (self.tokens + work) / min(1.0, max(LEAST_WEIGHT, passed))
+
+    @contextmanager
+    def serving(self, call: Call) -> Iterator[Share]:
+        """Count a call as in flight."""
+        share = Share(self, call.model, work_of(call))
+        self.in_flight += 1
+        self.tokens += share.tokens
+        try:
+            yield share
+        finally:
+            self.in_flight -= 1
+            share.close()
+
+    async def perform(self, call: Call, timeout_s: float) -> None:
+        """Run a canary.
+
+        Raises:
+            ServingError: it failed.
+        """
+        if isinstance(call, InferCall):
+            await self.server.infer(call, timeout_s)
+        else:
+            await self.server.generate(call, timeout_s)
+        self.last_result_s[call.model] = time.monotonic()
+
+    async def note(self, call: Call, failure: Unavailable) -> None:
+        """Avoid the version of a failed call until it is up again."""
+        key = call.model, call.version
+        now_s = self._clock()
+        if (absence := self._absent.get(key)) is not None:
+            absence.since_s = now_s
+            return
+        absence = self._absent[key] = _Absence(now_s, not failure.is_unnoticed)
+        self.wake.set()
+        if failure.is_unnoticed:
+            absence.dead = await self.server.incarnation(call.model)
+            absence.is_noticed = absence.dead == GONE
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Whether a version is loaded, and its process is another one than that which has ended.
+
+        Triton reports a dead process as ready until the supervisor unloads it, which may take
+        seconds where it heals other models first.
+        """
+        absence = self._absent.get((model, version))
+        if absence is None:
+            return await self.server.is_ready(model, version)
+        if self._clock() < absence.since_s + HOLD_S:
+            return False
+        if not await self.server.is_ready(model, version):
+            absence.is_noticed = True
+            return False
+        # Read in any case: calls that are sent from now on are not taken for older ones.
+        now = await self.server.incarnation(model)
+        if not absence.is_noticed and now in (None, GONE, absence.dead):
+            return False
+        if self._absent.get((model, version)) is absence:
+            del self._absent[model, version]
+        return True
+
+    async def check(self) -> None:
+        """Read whether the server responds, then whether what it lacked has returned."""
+        began_s = self._clock()
+        self._note_liveness(await self.server.liveness(), began_s)
+        for key, absence in list(self._absent.items()):
+            if self._clock() > absence.since_s + ABSENT_S:
+                self._absent.pop(key, None)
+            elif self.liveness is Liveness.LIVE:
+                await self.is_ready(*key)
+
+    def list_again(self) -> None:
+        """Take calls again: the address has returned."""
+        self.is_listed = True
+        self._returned_s = self._clock()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.stats.close()
+        await self.server.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has not responded for so long that its calls are lost."""
+        since_s = self._unreachable_s
+        return since_s is not None and self._clock() > since_s + LOST_S
+
+    def _note_liveness(self, found: Liveness, began_s: float) -> None:
+        before, self.liveness = self.liveness, found
+        if found is Liveness.UNREACHABLE:
+            self._unreachable_s = began_s if self._unreachable_s is None else self._unreachable_s
+        else:
+            self._unreachable_s = None
+        if found is before:
+            return
+        if found is Liveness.LIVE:
+            self._returned_s = self._clock()
+            log.info("Triton is up again", extra={"endpoint": self.name})
+            return
+        self.ejections += 1
+        what = "stops" if found is Liveness.STOPPING else "does not respond"
+        log.warning("Triton %s: new calls avoid it", what, extra={"endpoint": self.name})
+
+
+def work_of(call: Call) -> int:
+    """Tokens that a call costs, an estimate: those of its inputs, and those it may generate."""
+    if not isinstance(call, GenerateCall):
+        return call.tokens
+    options = call.options
+    rows = max(options.num_beams or 1, options.best_of or 1, options.num_return_sequences or 1)
+    new = max(1, (options.max_new_tokens or NEW_TOKENS) - len(options.generated_ids or ()))
+    return call.tokens + rows * new

@@ -1,0 +1,393 @@
+"""Several servers behind one gateway: where calls go, and where they go on when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from inference.bundle.manifest import Role
+from inference.errors import Unavailable
+from inference.generation import Overrides
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.triton_client import addresses, endpoint, pool, recovery
+from serving.gateway.triton_client.addresses import AddressSource
+from serving.gateway.triton_client.endpoint import Endpoint
+from serving.gateway.triton_client.inference import Liveness
+from serving.gateway.triton_client.placement import PREFIX_TOKENS, choose
+from serving.gateway.triton_client.pool import TritonPool
+from serving.gateway.triton_client.recovery import Recovery
+from tests.serving.gateway.conftest import FakeInference, FakeStats
+from tests.serving.waiting import Clock, until
+
+MODEL = "tiny"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "POLL_S", 0.001)
+    monkeypatch.setattr(endpoint, "HOLD_S", 0.002)
+    monkeypatch.setattr(pool, "CHECK_S", 0.005)
+    monkeypatch.setattr(pool, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(addresses, "RESOLVE_S", 0.005)
+
+
+def call(*ids: int, **options: object) -> GenerateCall:
+    return GenerateCall(MODEL, 1, {"prompt_ids": np.array(ids or (1, 2, 3))}, Overrides(**options))
+
+
+def infer_call(version: int = 1) -> InferCall:
+    inputs = {"token_ids": np.ones((1, 4), np.int64)}
+    return InferCall(MODEL, version, inputs, {"embedding": Role.EMBEDDING})
+
+
+def refused(**attributes: bool) -> Unavailable:
+    failure = Unavailable("down", retry_after_s=1)
+    for name, value in attributes.items():
+        setattr(failure, name, value)
+    return failure
+
+
+class FakeServer(FakeInference):
+    """A server that can stop to respond; its streams then are lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = Liveness.LIVE
+        self.incarnations = "0"
+        self.ended = 0
+
+    async def liveness(self) -> Liveness:
+        return self.state
+
+    async def incarnation(self, model: str) -> str | None:
+        return self.incarnations
+
+    def end_calls(self) -> None:
+        self.ended += 1
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        return self.state is Liveness.LIVE and await super().is_ready(model, version)
+
+    async def served_version(self, model: str) -> int | None:
+        return self.served.get(model) if self.state is Liveness.LIVE else None
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        if self.state is Liveness.UNREACHABLE:
+            raise refused()
+        return await super().infer(call, timeout_s)
+
+    async def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
+        async with aclosing(super().stream(call, timeout_s)) as items:
+            behind = len(call.options.generated_ids or ())
+            async for item in items:
+                if self.state is Liveness.UNREACHABLE:
+                    raise refused(is_loss=True)
+                if isinstance(item, Finished) or behind <= 0:
+                    yield item
+                else:
+                    behind -= 1
+
+    @property
+    def streamed(self) -> list[tuple[int, ...] | None]:
+        """Tokens behind which each of its sequences began."""
+        return [one.options.generated_ids for one in self.calls if isinstance(one, GenerateCall)]
+
+
+class Servers:
+    """A pool over servers that a test makes."""
+
+    def __init__(self, *names: str, lookup: addresses.Lookup = addresses.look_up) -> None:
+        self.metrics = Metrics()
+        self.by_name: dict[str, FakeServer] = {}
+        sources = [AddressSource(f"{name}:1") for name in names]
+        self.pool = TritonPool(sources, self.metrics, connect=self._connect, lookup=lookup)
+        self.pool.start()
+        self.recovery = Recovery(self.pool, 5.0, self.metrics)
+
+    def _connect(self, address: str) -> FakeServer:
+        return self.by_name.setdefault(address.removesuffix(":1"), FakeServer())
+
+    def __getitem__(self, number: int) -> FakeServer:
+        return list(self.by_name.values())[number]
+
+    async def tokens(self, made: GenerateCall) -> list[int]:
+        """The tokens of a stream that goes on after losses, as `CallRunner.read` has it."""
+        taken: list[int] = []
+
+        async def attempt(left_s: float) -> list[int]:
+            options = made.options.model_copy(update={"generated_ids": tuple(taken) or None})
+            going_on = GenerateCall(made.model, made.version, made.inputs, options)
+            async with aclosing(self.pool.stream(going_on, left_s)) as items:
+                async for item in items:
+                    if not isinstance(item, Finished):
+                        taken.extend(item.token_ids)
+            return taken
+
+        return await self.recovery.run(made, 5.0, attempt)
+
+    def value(self, name: str, host: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            f"triptych_endpoint_{name}", {"endpoint": f"{host}:1"}
+        )
+
+
+@pytest.fixture
+async def make() -> AsyncGenerator[Callable[..., Servers], None]:
+    made: list[Servers] = []
+
+    def make(*names: str, **options: addresses.Lookup) -> Servers:
+        made.append(Servers(*names, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.pool.close()
+
+
+Make = Callable[..., Servers]
+TWO = ("127.0.0.1", "127.0.0.2")
+
+
+async def test_calls_go_to_the_server_with_the_least_outstanding_tokens(make: Make) -> None:
+    servers = make(*TWO)
+    for one in servers.by_name.values():
+        one.hold = asyncio.Event()
+    work = [asyncio.create_task(servers.pool.generate(call(1, max_new_tokens=1000), 5.0))]
+    await until(lambda: servers[0].running == 1)
+    for number in range(1, 4):  # together less than the first
+        made = call(*range(3), max_new_tokens=100)
+        work.append(asyncio.create_task(servers.pool.generate(made, 5.0)))
+        await until(lambda number=number: servers[1].running == number)
+    assert [one.tokens for one in servers.pool.endpoints] == [1001, 309]
+    for one in servers.by_name.values():
+        one.hold.set()
+    await asyncio.gather(*work)
+    assert [(one.tokens, one.in_flight) for one in servers.pool.endpoints] == [(0, 0)] * 2
+
+
+async def test_servers_without_work_take_turns(make: Make) -> None:
+    servers = make(*TWO)
+    for _ in range(6):
+        await servers.pool.infer(infer_call(), 5.0)
+    assert [len(one.calls) for one in servers.by_name.values()] == [3, 3]
+
+
+async def test_prompts_with_one_beginning_go_to_one_server_until_it_has_too_much(
+    make: Make,
+) -> None:
+    servers = make(*TWO, "127.0.0.3")
+    start = tuple(range(PREFIX_TOKENS))
+    for number in range(9):
+        await servers.pool.generate(call(*start, number), 5.0)
+    counts = [len(one.calls) for one in servers.by_name.values()]
+    assert sorted(counts) == [0, 0, 9]
+    loaded = servers.pool.endpoints[counts.index(9)]
+    loaded.tokens = 10_000
+    others = [one for one in servers.pool.endpoints if one is not loaded]
+    assert choose(servers.pool.endpoints, call(*start, 1)) in others
+    places = {choose(others, call(number, *start)).name for number in range(20)}
+    assert places == {one.name for one in others}, "other prefixes go elsewhere"
+
+
+async def test_server_that_goes_moves_its_own_prefixes_alone(make: Make) -> None:
+    servers = make(*TWO, "127.0.0.3").pool.endpoints
+    calls = [call(number, *range(PREFIX_TOKENS)) for number in range(40)]
+    before = [choose(servers, each) for each in calls]
+    after = [choose(servers[:2], each) for each in calls]
+    assert servers[2] in before
+    pairs = zip(before, after, strict=True)
+    assert all(old is new for old, new in pairs if old is not servers[2])
+
+
+async def test_stream_goes_on_at_the_next_token_on_another_server(make: Make) -> None:
+    servers = make(*TWO)
+    servers[0].steps = asyncio.Semaphore(2)
+    work = asyncio.create_task(servers.tokens(call(*range(9))))
+    await until(lambda: servers[0].steps.locked())
+    await until(lambda: servers.pool.endpoints[0].in_flight == 1)
+    servers[0].state = Liveness.UNREACHABLE
+    servers[0].steps.release()
+    assert await work == list(range(9))
+    assert servers[1].streamed == [(0, 1)]
+
+
+async def test_refused_call_goes_to_another_server_at_once(make: Make) -> None:
+    servers = make(*TWO)
+    servers[0].failures[MODEL] = refused(is_not_loaded=True)
+    servers[0].unloaded.add(MODEL)
+    for _ in range(4):
+        await servers.pool.infer(infer_call(), 5.0)
+    assert [len(one.calls) for one in servers.by_name.values()] == [1, 4], "then it is avoided"
+    servers[0].failures.clear()
+    servers[0].unloaded.clear()
+    await until(lambda: servers.pool.endpoints[0].takes((MODEL, 1)))
+
+
+async def test_model_that_no_server_has_is_refused_as_by_one(make: Make) -> None:
+    servers = make(*TWO)
+    for one in servers.by_name.values():
+        one.failures[MODEL] = refused(is_not_loaded=True)
+    with pytest.raises(Unavailable) as caught:
+        await servers.pool.infer(infer_call(), 5.0)
+    assert caught.value.is_not_loaded
+    assert [len(one.calls) for one in servers.by_name.values()] == [1, 1]
+
+
+async def test_dead_process_that_is_still_reported_as_ready_is_awaited(make: Make) -> None:
+    servers = make("127.0.0.1")
+    servers[0].failures[MODEL] = refused(is_loss=True, is_unnoticed=True)
+
+    async def attempt(left_s: float) -> Outputs:
+        return await servers.pool.infer(infer_call(), left_s)
+
+    work = asyncio.create_task(servers.recovery.run(infer_call(), 5.0, attempt))
+    await until(lambda: servers[0].calls)
+    servers[0].failures.clear()
+    await asyncio.sleep(0.03)
+    assert len(servers[0].calls) == 1, "the dead process is reported as ready"
+    servers[0].incarnations = "1"
+    await work
+    assert len(servers[0].calls) == 2
+
+
+async def test_server_that_does_not_respond_is_avoided_and_returns_slowly(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "LOST_S", 0.01)
+    servers = make(*TWO)
+    first, second = servers.pool.endpoints
+    servers[0].state = Liveness.UNREACHABLE
+    await until(lambda: not first.is_up)
+    for _ in range(4):
+        await servers.pool.infer(infer_call(), 5.0)
+    assert [len(one.calls) for one in servers.by_name.values()] == [0, 4]
+    await until(lambda: servers.value("up", "127.0.0.1") == 0)
+    assert servers.value("ejections_total", "127.0.0.1") == 1
+    await until(lambda: servers[0].ended)  # calls that run there are lost after a while
+    servers[0].state = Liveness.LIVE
+    await until(lambda: first.is_up)
+    second.tokens = 300
+    assert choose(servers.pool.endpoints, call(max_new_tokens=97)) is second, "100 / 0.1 > 400"
+    monkeypatch.setattr(endpoint, "SLOW_START_S", 1e-6)
+    assert choose(servers.pool.endpoints, call(max_new_tokens=97)) is first
+    assert servers[1].ended == 0
+
+
+async def test_only_server_is_used_though_it_does_not_respond(make: Make) -> None:
+    servers = make("127.0.0.1")
+    (only,) = servers.pool.endpoints
+    servers[0].state = Liveness.STOPPING
+    await until(lambda: not only.is_up)
+    await servers.pool.infer(infer_call(), 5.0)
+    assert await servers.tokens(call(*range(4))) == [0, 1, 2, 3], "it finishes what it takes"
+    assert servers[0].streamed == [None]
+    assert not servers[0].ended
+
+
+async def test_streams_leave_a_server_that_shuts_down(make: Make) -> None:
+    servers = make(*TWO)
+    servers[0].steps = asyncio.Semaphore(3)
+    work = asyncio.create_task(servers.tokens(call(*range(9))))
+    await until(lambda: servers[0].steps.locked())
+    servers[0].state = Liveness.STOPPING
+    await until(lambda: not servers.pool.endpoints[0].is_up)
+    servers[0].steps.release()
+    assert await work == list(range(9))
+    assert servers[1].streamed == [(0, 1, 2, 3)]
+    assert servers[0].cancelled == 1, "its sequence is ended"
+
+
+async def test_names_are_looked_up_again(make: Make) -> None:
+    hosts = ["127.0.0.1", "127.0.0.2"]
+
+    async def lookup(name: str) -> list[str]:
+        assert name == "triton"
+        if not hosts:
+            raise OSError("no resolver")
+        return hosts
+
+    servers = make("triton", lookup=lookup)
+    with pytest.raises(Unavailable, match="no Triton is found at triton:1"):
+        await servers.pool.infer(infer_call(), 5.0)
+    await until(lambda: len(servers.pool.endpoints) == 2)
+    first = servers.pool.endpoints[0]
+    servers[0].hold = asyncio.Event()
+    running = asyncio.create_task(servers.pool.infer(infer_call(), 5.0))
+    await until(lambda: first.in_flight)
+    hosts[:] = ["127.0.0.2", "127.0.0.3"]
+    await until(lambda: len(servers.pool.endpoints) == 3)
+    assert not first.is_up, "it finishes what it has"
+    assert not servers[0].is_closed
+    servers[0].hold.set()
+    await running
+    await until(lambda: first not in servers.pool.endpoints)
+    assert servers[0].is_closed
+    assert servers.value("up", "127.0.0.1") is None
+    hosts.clear()
+    await asyncio.sleep(0.02)
+    names = [one.name for one in servers.pool.endpoints]
+    assert names == ["127.0.0.2:1", "127.0.0.3:1"], "a resolver that fails removes none"
+
+
+@pytest.mark.parametrize(
+    ("served", "version"),
+    [
+        (({1}, {1}, {1}), 1),
+        (({2, 1}, {1}, {1}), 1),
+        (({2, 1}, {2, 1}, {2, 1}), 2),
+        (({2}, {1}), 2),
+        (({2}, {1}, {1}), 1),
+        (({2}, {2}, {1}), 2),
+    ],
+)
+async def test_version_that_most_servers_have_is_served(
+    make: Make, served: tuple[set[int], ...], version: int
+) -> None:
+    servers = make(*(f"127.0.0.{number}" for number in range(1, len(served) + 1)))
+    for number, versions in enumerate(served):
+        servers[number].served[MODEL] = max(versions)
+        servers[number].retired = {(MODEL, one) for one in {1, 2} - versions}
+    assert await servers.pool.served_version(MODEL) == version
+
+
+async def test_calls_of_a_version_go_where_it_is_loaded(make: Make) -> None:
+    servers = make(*TWO)
+    servers[0].retired.add((MODEL, 2))
+    for _ in range(3):
+        await servers.pool.infer(infer_call(version=2), 5.0)
+    assert len(servers[1].calls) == 3
+    assert servers.pool.replicas(MODEL, 2) == 1
+    assert servers.pool.replicas(MODEL, 1) == 2
+
+
+def test_only_names_are_looked_up() -> None:
+    fixed = ("127.0.0.1:8001", "[::1]:8001", "localhost:8001", "dns://10.0.0.2/triton:8001")
+    fixed += ("dns:///triton:8001", "unix:/run/triton", "unix:triton")
+    assert not any(AddressSource(each).is_name for each in fixed)
+    name = AddressSource("triton-headless:8001", "triton-headless:8002")
+    assert name.is_name
+    assert name.at("10.0.0.7").grpc == "10.0.0.7:8001"
+    assert name.at("10.0.0.7").metrics == "10.0.0.7:8002"
+    assert name.at("fd00::7").grpc == "[fd00::7]:8001"
+
+
+async def test_each_server_of_a_name_has_one_address() -> None:
+    assert await addresses.look_up("localhost") == ["127.0.0.1"], "of IPv4, where it has both"
+
+
+async def test_absence_ends_so_that_no_version_is_watched_for_ever() -> None:
+    server, clock = FakeServer(), Clock()
+    one = Endpoint(addresses.Address("a:1"), server, FakeStats(), clock=clock)
+    server.unloaded.add(MODEL)
+    await one.note(infer_call(), refused(is_not_loaded=True))
+    clock.now_s = endpoint.ABSENT_S + 1
+    await one.check()
+    assert one.takes((MODEL, 1)), "the next call shows whether it is there"
