@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from serving.batch.settings import BatchSettings
 from serving.commands.flags import default_of, variable_of
 from serving.settings.command_settings import CommandSettings, flag_of
 from serving.settings.gateway_settings import GatewaySettings
@@ -14,6 +15,7 @@ COMMANDS: dict[str, type[CommandSettings]] = {
     "serve": ServeSettings,
     "gateway": GatewaySettings,
     "triton": TritonSettings,
+    "batch": BatchSettings,
 }
 _BLOCK = re.compile(
     r"(<!-- settings: made by `make proto` -->\n).*?(<!-- end of settings -->)", re.DOTALL

@@ -9,38 +9,20 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb
 
 from inference.errors import DeviceError
-from inference.stateless.parameters import text_parameters
+from inference.stateless.parameters import graph_file, text_parameters
+from inference.stateless.sessions import Sessions
 from serving.backends.instance import TritonMetrics, assert_interpreter
 from serving.liveness.model_heartbeat import Heartbeat
 from serving.liveness.session_stats import REPORTED, SessionStats
 
 Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-class Sessions(Protocol):
-    """A graph that computes the outputs it is asked for. Used by one thread."""
-
-    def run(
-        self, outputs: Collection[str], feed: Mapping[str, np.ndarray[Any, Any]]
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """The named outputs."""
-        ...
-
-    def warm_up(self) -> None:
-        """Run once on zeros, so that the first request finds memory and threads."""
-        ...
-
-    def error_text(self, error: Exception) -> str:
-        """An error of `run` on one line."""
-        ...
 
 
 class StatelessModel(ABC):
@@ -71,9 +53,7 @@ class StatelessModel(ABC):
         config = json.loads(args["model_config"])
         self._is_batched = int(config["max_batch_size"]) > 0
         folder = Path(args["model_repository"]) / args["model_version"]
-        file = folder / (config.get("default_model_filename") or "model.onnx")
-        file = file / "model.onnx" if file.is_dir() else file
-        self._sessions = self.open_sessions(file, config, card)
+        self._sessions = self.open_sessions(graph_file(folder, config), config, card)
         try:
             self._sessions.warm_up()
         except DeviceError:

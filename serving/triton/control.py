@@ -17,14 +17,14 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from google.protobuf import json_format, text_format
+from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2
 
-from inference.errors import BundleError, SetupError
+from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.model_config import read_config
 from serving.unix_http import Response, request
 
-CONFIG = "config.pbtxt"
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
 _UNSENDABLE_BYTES = 16384
 """Of random data, as twice as many digits: gRPC refuses metadata of more than 16 KiB."""
@@ -222,16 +222,7 @@ def model_config(
     Raises:
         BundleError: the file is missing or is not a model configuration.
     """
-    path = model_folder / str(policy.version) / CONFIG
-    if not path.exists():
-        path = model_folder / CONFIG
-    config = model_config_pb2.ModelConfig()
-    try:
-        text_format.Parse(path.read_text(encoding="utf-8"), config)
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from error
-    except text_format.ParseError as error:
-        raise BundleError(f"{path} is not a model configuration: {error}") from error
+    config = read_config(model_folder, policy.version)
     config.version_policy.specific.versions[:] = policy.versions
     overrides = generator_parameters if config.backend == _GENERATOR else {}
     for name, value in {**overrides, "incarnation": str(incarnation)}.items():

@@ -248,7 +248,7 @@ def test_help_groups_the_commands(triptych) -> None:
     ]
     assert {"translate", "models", "glossary"} <= found["Use a gateway:"]
     assert found["Serve models:"] == {
-        *("serve", "triton", "gateway", "plan", "reload", "rollback", "key")
+        *("serve", "triton", "gateway", "batch", "plan", "reload", "rollback", "key")
     }
     assert {"export", "verify", "catalog"} <= found["Export checkpoints:"]
     assert found["Learn: train and compare:"] >= {"train", "compare"}

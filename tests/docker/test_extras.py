@@ -28,6 +28,10 @@ HALVES = {
         "triptych.cli",
     ),
     "gateway,otlp": ("serving.gateway.observability.otlp",),
+    "batch": (
+        "serving.batch.command", "inference.engine.runner_factory",
+        "inference.stateless.graph_sessions", "triptych.cli",
+    ),
     "triton-cpu,openvino-runtime": ("inference.stateless.compiled_graphs",),
 }  # fmt: skip
 """Extras of an image → what its processes import."""

@@ -64,6 +64,8 @@ LAZY_COMMANDS = {
         "Start and supervise NVIDIA Triton on a model repository; SIGTERM stops it."),
     "gateway": LazyCommand(SERVE, "serving.commands.gateway:gateway", "serve-cpu",
         "Serve HTTP and gRPC in front of a running Triton; SIGTERM stops it."),
+    "batch": LazyCommand(SERVE, "serving.batch.command:app", "batch",
+        "Run a task over the rows of files, without a server, on all cores or a Ray cluster."),
     "plan": LazyCommand(SERVE, "serving.tensorrt.command:plan", "triton-gpu",
         "Build the TensorRT plans of newest versions, where they will be served."),
     "reload": LazyCommand(SERVE, "serving.commands.versions:reload", "serve-cpu",

@@ -16,17 +16,14 @@ import triton_python_backend_utils as pb
 from inference.bundle.manifest import Bundle, Role
 from inference.bundle.reader import open_bundle
 from inference.engine import codec
+from inference.engine.bundle_validator import bundle_validator
 from inference.engine.codec import Arrays, decode_request
 from inference.engine.engine import Engine
 from inference.engine.memory import check_memory
 from inference.engine.runner_factory import SPARE_BYTES, make_runner
 from inference.engine.search.request import Cancelled, EngineRequest, Failed
-from inference.engine.validation import RequestValidator
-from inference.errors import BundleError, InvalidRequest
+from inference.errors import BundleError
 from inference.generation import Generation
-from inference.processing.grammars import GrammarCompiler
-from inference.processing.text import load_tokenizer
-from inference.processing.words import WordEdges
 from inference.stateless.parameters import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
@@ -60,13 +57,8 @@ class TritonPythonModel:
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
         runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
-        validator = RequestValidator(
-            bundle.manifest,
-            lambda: _word_edges(bundle),
-            GrammarCompiler(bundle).compile_rules,
-        )
         check_memory(runner, bundle.manifest, capacity)
-        self._engine = Engine(runner, validator, capacity)
+        self._engine = Engine(runner, bundle_validator(bundle), capacity)
         self._sender = ResponseSender()
         self._queue = PendingQueue(self._engine, self._sender)
         for beams in sorted({1, self._defaults.num_beams}):
@@ -131,14 +123,6 @@ def _device(args: dict[str, str]) -> str:
     if args["model_instance_kind"] == "GPU":
         return f"cuda:{args['model_instance_device_id']}"
     return "cpu"
-
-
-def _word_edges(bundle: Bundle) -> WordEdges:
-    """Edges of words in the bundle's vocabulary."""
-    tokenizer, size = load_tokenizer(bundle), bundle.manifest.vocabulary_size
-    if tokenizer is None or size is None:
-        raise InvalidRequest(f"{bundle.manifest.name} has no tokenizer: it takes no phrases")
-    return WordEdges.of(tokenizer, size)
 
 
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> EngineRequest:

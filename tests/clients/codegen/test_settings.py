@@ -18,7 +18,7 @@ def test_table_replaces_what_stood_in_the_block() -> None:
 def test_settings_that_several_commands_have_alike_are_one_row() -> None:
     rows = with_settings(PAGE).splitlines()
     (rows_flag,) = (row for row in rows if row.startswith("| `--max-rows` |"))
-    assert rows_flag.startswith("| `--max-rows` | serve, triton | `TRIPTYCH_MAX_ROWS` |  | ")
+    assert rows_flag.startswith("| `--max-rows` | serve, triton, batch | `TRIPTYCH_MAX_ROWS` |  | ")
     assert len([row for row in rows if row.startswith("| `--glossaries` |")]) == 2
     assert any(row.startswith("| `--host` | triton |  | `127.0.0.1` |") for row in rows)
     assert any(row.startswith("| `--page` | gateway | `TRIPTYCH_PAGE` | `on` |") for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,8 @@ from export.pipeline.cli import export
 from export.precision import Precision, Runtime
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
+from inference.tasks.shared.model_calls import Array
+from serving.local_model import Infer
 
 COUNT = 400
 POINTS = 0.5
@@ -106,4 +108,8 @@ def _compiled(bundle: Bundle) -> LocalModel:
     """The bundle in the runtime that serves it."""
     run = open_graphs(bundle)
     parts = bundle.manifest.parts
-    return LocalModel(bundle, None, {parts[key]: partial(run, key) for key in parts})
+    return LocalModel(bundle, None, {parts[key]: _all_outputs(partial(run, key)) for key in parts})
+
+
+def _all_outputs(run: Callable[[Mapping[str, Array]], Mapping[str, Array]]) -> Infer:
+    return lambda outputs, inputs: run(inputs)

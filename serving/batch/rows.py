@@ -1,0 +1,215 @@
+"""The rows of a shard: what each holds for the task, or why it holds nothing."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inference.errors import InvalidRequest, ServingError, UnsupportedImage
+from serving.batch.places import Place
+from serving.batch.shards import Input, InputFile, Shard
+from triptych import images
+
+ROW_GROUPS = 2
+"""Kept decoded: consecutive shards are of the same row group, which is decoded as a whole."""
+_SHORTEST_BASE64 = 36
+"""Shorter text is a path, as is text with a dot, which base64 never has."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the input.
+
+    Attributes:
+        file: Below the input's folder.
+        number: In the file, from 0.
+        value: A text, or the bytes of an image file; or why there is none.
+        kept: Columns that are copied to the output.
+    """
+
+    file: str
+    number: int
+    value: str | bytes | ServingError
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def content_hash(self) -> str | None:
+        """Of the value, in 16 hexadecimal digits; None where there is no value."""
+        if isinstance(self.value, ServingError):
+            return None
+        content = self.value.encode() if isinstance(self.value, str) else self.value
+        return hashlib.sha256(content).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads shards of an input.
+
+    Attributes:
+        source: The input.
+        column: Of Parquet and JSON lines, the one with the texts or images.
+        keep: Columns that are copied to the output.
+        is_image: Whether the column holds images.
+    """
+
+    source: Input
+    column: str
+    keep: tuple[str, ...]
+    is_image: bool
+
+    def rows(self, shard: Shard) -> list[Row]:
+        """The rows of a shard, in order.
+
+        Raises:
+            OSError: a file of rows cannot be read. An image file that cannot is its row's error.
+        """
+        files = self.source.files[shard.first_file : shard.last_file + 1]
+        if self.source.format == "images":
+            return [Row(file.path, 0, self._image_file(file)) for file in files]
+        (file,) = files
+        read = {"parquet": self._table_rows, "jsonl": self._object_rows, "text": self._line_rows}
+        return [
+            Row(file.path, shard.first_row + place, value, kept)
+            for place, (value, kept) in enumerate(read[self.source.format](file, shard))
+        ]
+
+    def _image_file(self, file: InputFile) -> bytes | ServingError:
+        content: bytes | ServingError = _attempt(self.source.place(file).read)
+        return content
+
+    def _line_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
+        for line in self._lines(file, shard):
+            yield _attempt(self._line, line, file), {}
+
+    def _object_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
+        for line in self._lines(file, shard):
+            entry = _attempt(_object, line)
+            if isinstance(entry, ServingError):
+                yield entry, dict.fromkeys(self.keep)
+            else:
+                kept = {name: entry.get(name) for name in self.keep}
+                yield _attempt(self._entry, entry, file), kept
+
+    def _table_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
+        columns = tuple(dict.fromkeys((self.column, *self.keep)))
+        path = self.source.place(file).path
+        for entry in _table(self.source.uri, path, columns, shard).to_pylist():
+            kept = {name: entry[name] for name in self.keep}
+            yield _attempt(self._entry, entry, file), kept
+
+    def _lines(self, file: InputFile, shard: Shard) -> Sequence[bytes]:
+        place = self.source.place(file)
+        with place.filesystem.open_input_file(place.path) as opened:
+            opened.seek(shard.offset)
+            block: bytes = opened.read(shard.size)
+        lines = block.split(b"\n")
+        return lines[:-1] if block.endswith(b"\n") else lines
+
+    def _line(self, line: bytes, file: InputFile) -> str | bytes:
+        return self._value(_text(line), file)
+
+    def _entry(self, entry: Mapping[str, Any], file: InputFile) -> str | bytes:
+        if entry.get(self.column) is None:
+            raise InvalidRequest(f"the row has no {self.column}")
+        return self._value(entry[self.column], file)
+
+    def _value(self, found: Any, file: InputFile) -> str | bytes:
+        """A text, or an image's bytes: given as they are, in base64, or as a path.
+
+        Raises:
+            InvalidRequest: neither.
+            UnsupportedImage: base64 that is none.
+            OSError: there is no such file.
+        """
+        if not self.is_image:
+            return _checked(found, self.column)
+        if isinstance(found, Mapping):  # as Hugging Face's datasets store images
+            found = found.get("bytes") or found.get("path")
+        if isinstance(found, bytes):
+            return found
+        text = _checked(found, self.column)
+        if text.startswith(("http://", "https://")):
+            raise InvalidRequest("images are not fetched from a URL: store them, and give paths")
+        if text.startswith("data:") or (len(text) >= _SHORTEST_BASE64 and "." not in text):
+            try:
+                return images.decode(text)
+            except ValueError as error:
+                raise UnsupportedImage(f"not base64 or a data URI ({error})") from None
+        if "://" in text or text.startswith("/"):
+            return Place.of(text).read()
+        place = self.source.place(file)
+        return (place.parent / text).read()
+
+
+def _attempt(read: Callable[..., Any], *arguments: Any) -> Any:
+    """What a row holds, or its error."""
+    try:
+        return read(*arguments)
+    except ServingError as error:
+        return error
+    except (OSError, ValueError) as error:  # pyarrow's errors of a path are both
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else type(error).__name__
+        return UnsupportedImage(f"the image cannot be read: {reason}")
+
+
+def _checked(found: Any, column: str) -> str:
+    if not isinstance(found, str):
+        raise InvalidRequest(f"{column} is {type(found).__name__}, not text")
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{column} is not valid Unicode text") from None
+    return found
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise InvalidRequest("the line is not UTF-8 text") from None
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(_text(line))
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise InvalidRequest("the line is not a JSON object")
+    return entry
+
+
+def _table(uri: str, path: str, columns: tuple[str, ...], shard: Shard) -> pa.Table:
+    """Columns of the rows of a shard in a Parquet file."""
+    parts, start, end = [], 0, shard.first_row + shard.rows
+    for number, count in enumerate(_row_counts(uri, path)):
+        first, last = max(start, shard.first_row), min(start + count, end)
+        if first < last:
+            group = _row_group(uri, path, columns, number)
+            parts.append(group.slice(first - start, last - first))
+        start += count
+    return pa.concat_tables(parts)
+
+
+@functools.lru_cache(maxsize=ROW_GROUPS)
+def _row_counts(uri: str, path: str) -> tuple[int, ...]:
+    """Rows of each row group of a file."""
+    with Place.of(uri).filesystem.open_input_file(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+        groups = range(metadata.num_row_groups)
+        return tuple(metadata.row_group(number).num_rows for number in groups)
+
+
+@functools.lru_cache(maxsize=ROW_GROUPS)
+def _row_group(uri: str, path: str, columns: tuple[str, ...], number: int) -> pa.Table:
+    with Place.of(uri).filesystem.open_input_file(path) as file:
+        return pq.ParquetFile(file).read_row_group(number, columns=list(columns))
