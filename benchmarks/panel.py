@@ -17,7 +17,7 @@ from examples.bert.facts import Roles
 from examples.chat.dialogues import Message
 from examples.gpt import scores as score_gpt
 from examples.gpt.episodes import Question
-from examples.history.task_requests import BATCH, as_pngs
+from examples.history.task_requests import BATCH, as_pngs, question_about
 from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
 from triptych import Client
@@ -94,6 +94,13 @@ class Panel:
         return [
             str(self._respond("example-chat", "chat", {"messages": list(one)}).data[0].text)
             for one in conversations
+        ]
+
+    def answer_about(self, asked: list[tuple[Image.Image, str]]) -> list[str]:
+        """Answers to questions, each about a picture."""
+        return [
+            str(self._respond("example-vqa", "chat", question_about(*one)).data[0].text)
+            for one in asked
         ]
 
     def fill(self, texts: list[str], choices: list[str]) -> list[str]:

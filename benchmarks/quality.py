@@ -33,6 +33,7 @@ from examples.gpt.episodes import FRESH
 from examples.scenes import scores as score_scenes
 from examples.texts.splits import Split
 from examples.vit import scores as score_vit
+from examples.vqa import scores as score_vqa
 from export.precision import Precision
 from inference.bundle.reader import newest_bundle
 from triptych import Client
@@ -50,6 +51,7 @@ BUNDLES = {
     "rerank": "example-bert-rerank",
     "paraphrases": "example-bert-embed",
     "image classes": "example-vit",
+    "questions about pictures": "example-vqa",
 }
 """How a measure's name begins → what it measures."""
 COLUMNS = ("PyTorch", "ONNX", "int8", "served")
@@ -201,6 +203,16 @@ MEASURES = (
                 "attention on the largest thing"
             ]
         ),
+    ),
+    Measure(
+        "questions about pictures, right %, withheld combinations",
+        lambda panel, count: (
+            100 * score_vqa.accuracy(panel.answer_about, count, score_vqa.TEST_SEED)["all"]
+        ),
+    ),
+    Measure(
+        "questions about pictures, control: swapped pictures",
+        percent(score_vqa.swapped_accuracy, Panel.answer_about, score_vqa.TEST_SEED),
     ),
 )
 

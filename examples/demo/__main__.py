@@ -23,6 +23,7 @@ from examples.demo.inputs import (
     CONVERSATIONS,
     LABELS,
     PICTURES,
+    QUESTIONS,
 )
 from examples.demo.output import console, shades, timed
 from examples.demo.server import serving
@@ -45,6 +46,7 @@ def main() -> int:
         show_encoders(client, PICTURES / "scene-3.png")
         show_examples(client)
         show_chat(client)
+        show_questions(client, PICTURES / "scene-1.png")
         show_stream(client)
     console.print("stopped; `make serve` stays up")
     return 0
@@ -164,6 +166,19 @@ def show_chat(client: Client) -> None:
             messages.append({"role": "assistant", "content": text})
             console.print(f"{said}\n[cyan]{text}[/cyan]")
         console.print()
+
+
+def show_questions(client: Client, picture: Path) -> None:
+    """Prints a conversation about a picture."""
+    messages: list[dict[str, str]] = []
+    for question in QUESTIONS:
+        content = question if messages else f"<image>{question}"
+        messages.append({"role": "user", "content": content})
+        ask = partial(client.chat, messages, images=[picture], model="example-vqa")
+        text = str(timed(f"POST /v1/chat  {picture.name}", ask).data[0].text)
+        messages.append({"role": "assistant", "content": text})
+        console.print(f"{question}\n[cyan]{text}[/cyan]")
+    console.print()
 
 
 if __name__ == "__main__":

@@ -45,6 +45,12 @@ def image_classes(ask: Ask, images: list[Image.Image]) -> list[str]:
     return [one.labels[0].label for one in items(ask, "classify", "images", pngs, top_k=1)]
 
 
+def question_about(picture: Image.Image, question: str) -> dict[str, Any]:
+    """Fields of `chat` for a question about a picture."""
+    message = {"role": "user", "content": f"<image>{question}"}
+    return {"messages": [message], "images": as_pngs([picture])}
+
+
 def as_pngs(images: Sequence[Image.Image]) -> list[bytes]:
     """Images as lossless files."""
     return [as_png(image) for image in images]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from examples.scenes.scene import Scene, Thing
 
-_RELATION_WORDS = {
+RELATION_WORDS = {
     "left": "to the left of",
     "right": "to the right of",
     "above": "above",
@@ -37,7 +37,7 @@ def label(scene: Scene, detail: Detail = FULL) -> str:
     words = _thing_words(scene.first, detail)
     if scene.second is not None and scene.relation is not None:
         second = _thing_words(scene.second, detail)
-        words += f" {_RELATION_WORDS[scene.relation]} {_article(second)} {second}"
+        words += f" {RELATION_WORDS[scene.relation]} {article(second)} {second}"
     return words + (f" on a {scene.background} background" if detail.has_background else "")
 
 
@@ -51,5 +51,6 @@ def _thing_words(thing: Thing, detail: Detail) -> str:
     return " ".join(word for word in words if word)
 
 
-def _article(words: str) -> str:
+def article(words: str) -> str:
+    """The indefinite article of these words."""
     return "an" if words[0] in "aeiou" else "a"

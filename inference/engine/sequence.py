@@ -75,7 +75,8 @@ class SequenceState:
     def prefix_ids(self) -> tuple[int, ...]:
         """`decoder_ids` as the prefix cache compares them."""
         request = self.request
-        return (*request.prefix_ids, *self.decoder_ids[len(request.decoder_ids) :])
+        behind = self.decoder_ids[len(request.decoder_ids) :]
+        return (*request.prefix_ids, *behind) if request.prefix_ids else ()
 
     @property
     def is_resumed(self) -> bool:

@@ -17,6 +17,7 @@ from examples.history.recurrent import card as recurrent_card
 from examples.training import card as model_card
 from examples.training import checkpoint_folder
 from examples.vit import card as vit_card
+from examples.vqa import card as vqa_card
 
 
 def _of_texts(measured: str) -> Template:
@@ -32,6 +33,7 @@ CARDS = {
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
     "example-vit": vit_card._CARD,
+    "example-vqa": _of_texts(vqa_card._MEASURED),
     "history-flamingo": flamingo_card._CARD,
     "history-perceiver": perceiver_card._CARD,
     "history-perceiver-text": perceiver_text_card._CARD,

@@ -25,7 +25,7 @@ STATELESS = (
 )
 GENERATORS = (
     *("example-captioner", "example-chat", "example-en-fr", "example-es-en", "example-gpt"),
-    "example-show-attend-tell",
+    *("example-show-attend-tell", "example-vqa"),
 )
 RECURRENT = ("history-rnn-tagger", "history-rnn-sentiment")
 PRECISIONS = ("fp32", "fp16", "bf16")

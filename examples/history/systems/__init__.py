@@ -13,6 +13,7 @@ from examples.history.systems import (
     language_identification,
     language_models,
     masked_bytes,
+    picture_questions,
     picture_words,
     pictures,
     retrieval,
@@ -43,5 +44,6 @@ GROUPS: dict[str, Group] = {
         few_shot.GROUP,
         few_shot_pictures.GROUP,
         picture_words.GROUP,
+        picture_questions.GROUP,
     )
 }

@@ -57,11 +57,13 @@ class EngineRequest:
     def prefix_ids(self) -> tuple[int, ...]:
         """`decoder_ids` as the prefix cache compares them: an image's tokens name its content.
 
-        And what it is read for, where the model reads instructions.
+        And what it is read for, where the model reads instructions. Empty where it is not known
+        which tokens are an image's: nothing is shared.
         """
-        if self.images is None or not images_of(self.pixels):
+        if self.pixels is None:
             return self.decoder_ids
-        assert self.pixels is not None
+        if self.images is None:
+            return ()
         names = (_content_name(image, self.source_ids) for image in self.pixels)
         images = iter([name for name in names for _ in range(self.images.tokens)])
         token_id = self.images.token_id

@@ -63,6 +63,8 @@ class Catalog:
     def resolve(self, task: AnyTask, request: Request) -> LoadedModel:
         """The model that serves a request: the one it names, the only one that fits, the default.
 
+        Without a default, a request without images goes to the only model that reads none.
+
         Raises:
             UnknownModel: no model of that name, or none for the task.
             InvalidRequest: the model does not accept the request, or several do.
@@ -75,9 +77,14 @@ class Catalog:
         fitting = [model for model in able if task.accepts(request, model)]
         if not fitting:
             raise task.refusal(request, able)
+        readers = [model for model in fitting if "images" in task.inputs(model)]
+        if getattr(request, "images", None):
+            fitting = readers or fitting
         defaults = [model for model in fitting if model.manifest.default]
-        if len(fitting) == 1 or len(defaults) == 1:
-            return fitting[0] if len(fitting) == 1 else defaults[0]
+        others = [model for model in fitting if model not in readers]
+        for found in (fitting, defaults, others):
+            if len(found) == 1:
+                return found[0]
         names = ", ".join(model.name for model in fitting)
         raise InvalidRequest(f"several models fit, give model: one of {names}", field="model")
 

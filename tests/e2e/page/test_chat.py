@@ -48,3 +48,22 @@ def test_examples_continue_a_conversation(
     assert screen.answer.locator(".turn.user p").count() == 2
     assert answer in screen.answer.inner_text()
     assert "client.chat_stream(" in screen.code("Python")
+
+
+def test_a_picture_stays_in_the_conversation(open_page: OpenPage) -> None:
+    screen = open_page("chat")
+    screen.example("A question about a picture")
+    assert screen.answer.locator("img.inline-picture").count() == 1
+    assert "circle" in screen.answer.inner_text()
+    assert 'images="scene-1.png"' in screen.code("Python")
+    screen.field("Message").fill("What colour is the cross?")
+    screen.run()
+    assert screen.answer.locator("img.inline-picture").count() == 1
+    assert "white" in screen.answer.locator(".streamed").inner_text()
+    screen.field("Message").fill("<image>")
+    screen.press("Send")
+    assert "The message has 1 <image> place and no pictures" in screen.problem()
+    screen.press("Start over")
+    screen.field("Message").fill("Hello")
+    screen.run()
+    assert screen.answer.locator("img.inline-picture").count() == 0

@@ -8,17 +8,24 @@ import { pictureSource } from "./picture_source.js";
 import { countPlaces, difference, withoutPlace } from "./places.js";
 import { sentence } from "./problem.js";
 
+/** What stands for a picture in a model's prompts; null where the task takes none with it. */
+export function imagePlaceOf(shell, model) {
+  return shell.fieldsOf(model).includes("images") ? model.image_place : null;
+}
+
 /**
  * Pictures are in the order of their places: one that is added at the caret stands between those
  * of the places around it.
  *
  * @param {{input: HTMLTextAreaElement}} text The prompt's field.
+ * @param {string} what It is called.
  * @returns {{element: HTMLElement, value: object[], problem: string, place: string|null,
  *   follow: (place: string|null, most: number) => void,
+ *   load: (...indexes: number[]) => Promise<object[]>,
  *   choose: (...indexes: number[]) => Promise<void>}} `follow` takes what stands for a picture in
  *   the model's prompts, and how many it takes; without a place the field is hidden, its value empty.
  */
-export function promptPictures(text) {
+export function promptPictures(text, what = "prompt") {
   const { input } = text;
   let chosen = [];
   let place = null;
@@ -31,7 +38,7 @@ export function promptPictures(text) {
   }, { class: "quiet", hidden: true });
   const element = el(
     "fieldset", { class: "field", dataset: { field: "images" }, hidden: true },
-    el("legend", {}, "Pictures of the prompt"), list, words, insert,
+    el("legend", {}, `Pictures of the ${what}`), list, words, insert,
   );
   const source = pictureSource(element, { onFiles: addAll, onExample: addExample });
   element.append(...source.parts);
@@ -40,7 +47,7 @@ export function promptPictures(text) {
   function addAll(pictures) {
     const room = Math.max(0, most - chosen.length);
     for (const picture of pictures.slice(0, room)) add(withUrl(picture));
-    if (pictures.length > room) source.say(`A prompt holds at most ${most} pictures.`);
+    if (pictures.length > room) source.say(`The ${what} holds at most ${most} pictures.`);
     if (pictures.length) changed();
   }
 
@@ -52,6 +59,10 @@ export function promptPictures(text) {
 
   async function addExample(entry) {
     addAll(await loaded([entry]));
+  }
+
+  async function load(...indexes) {
+    return (await loaded(indexes.map((index) => EXAMPLE_PICTURES[index]))).map(withUrl);
   }
 
   async function loaded(entries) {
@@ -85,12 +96,12 @@ export function promptPictures(text) {
   }
 
   function problem() {
-    return place === null ? "" : difference("the prompt", input.value, place, chosen.length);
+    return place === null ? "" : difference(`the ${what}`, input.value, place, chosen.length);
   }
 
   function showWords() {
     const differs = problem();
-    const text = differs ? sentence(differs) : `Each ${place} in the prompt is a picture, in this order.`;
+    const text = differs ? sentence(differs) : `Each ${place} in the ${what} is a picture, in this order.`;
     words.className = differs ? "field-problem" : "hint";
     if (words.textContent !== text) words.textContent = text; // or screen readers would repeat it
     insert.hidden = place === null || countPlaces(input.value, place) >= chosen.length;
@@ -122,9 +133,11 @@ export function promptPictures(text) {
       element.hidden = place === null;
       showWords();
     },
+    /** Example pictures. */
+    load,
     /** Example pictures for the places that the text has. */
     async choose(...indexes) {
-      chosen = (await loaded(indexes.map((index) => EXAMPLE_PICTURES[index]))).map(withUrl);
+      chosen = await load(...indexes);
       changed();
     },
   };

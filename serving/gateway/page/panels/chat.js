@@ -2,14 +2,19 @@
 
 import { textArea } from "../components/fields.js";
 import { generationFields } from "../components/generation_fields.js";
+import { pictured } from "../components/places.js";
 import { InputError } from "../components/problem.js";
+import { imagePlaceOf, promptPictures } from "../components/prompt_pictures.js";
 import { streamView } from "../components/stream_view.js";
 import { button, el } from "../dom.js";
 
+const PLACE = "<image>"; // in EXAMPLES; a model may have another
 const TOLD = [
   { role: "user", content: "My name is Torsten. My car is red." },
   { role: "assistant", content: "Nice to meet you, Torsten. I see." },
 ];
+
+/** Those with `pictures` are for models that read them; numbers are example pictures'. */
 const EXAMPLES = [
   { label: "What was told before", turns: TOLD, message: "What color is my car?" },
   {
@@ -22,12 +27,23 @@ const EXAMPLES = [
     message: "Where do I live?",
   },
   { label: "What was not told", turns: TOLD, message: "Where do I live?" },
+  { label: "A question about a picture", turns: [], message: `${PLACE}which shape is the upper thing?`, pictures: [0] },
+  {
+    label: "A further question",
+    turns: [
+      { role: "user", content: `${PLACE}which shape is the upper thing?`, pictures: [0] },
+      { role: "assistant", content: "circle" },
+    ],
+    message: "what colour is the cross?",
+    pictures: [],
+  },
 ];
 
-function create() {
-  const turns = []; // {role, content}: what has been said
+function create(shell) {
+  const turns = []; // {role, content, pictures}: what has been said
   const system = textArea("System message", { field: "messages", rows: 2 });
   const message = textArea("Message", { field: "messages", rows: 3, value: "My name is Torsten. My car is red." });
+  const pictures = promptPictures(message, "message");
   const generation = generationFields({ temperature: 0.7, tokens: 200 });
   const clear = button("Start over", () => {
     continueFrom([]);
@@ -35,42 +51,69 @@ function create() {
   }, { class: "quiet", hidden: true });
   message.element.append(clear);
 
+  const takesPictures = (model) => imagePlaceOf(shell, model) !== null;
+  const earlier = () => turns.flatMap((said) => said.pictures);
+
   function continueFrom(said) {
     turns.splice(0, turns.length, ...said);
     clear.hidden = turns.length === 0;
+    followModel(shell.model);
   }
 
-  function fill(example) {
+  function followModel(model) {
+    pictures.follow(imagePlaceOf(shell, model), model.limits.max_prompt_images - earlier().length);
+  }
+
+  async function fill(example) {
+    const own = (text) => text.replaceAll(PLACE, pictures.place ?? PLACE);
     system.value = example.system ?? "";
-    message.value = example.message;
+    message.value = own(example.message);
     generation.set({ temperature: 0 });
-    continueFrom(example.turns);
+    const shown = await Promise.all(example.turns.map((said) => pictures.load(...(said.pictures ?? []))));
+    continueFrom(example.turns.map((said, at) => ({ ...said, content: own(said.content), pictures: shown[at] })));
+    await pictures.choose(...(example.pictures ?? []));
   }
 
-  const messages = () => {
-    const first = system.value.trim() ? [{ role: "system", content: system.value.trim() }] : [];
-    return [...first, ...turns, { role: "user", content: message.value.trim() }];
-  };
+  /** The conversation with the message that is being written. */
+  function conversation() {
+    const first = system.value.trim() ? [{ role: "system", content: system.value.trim(), pictures: [] }] : [];
+    return [...first, ...turns, { role: "user", content: message.value.trim(), pictures: pictures.value }];
+  }
+
+  const offered = EXAMPLES.filter(({ pictures: shown }) => !shown || shell.models.some(takesPictures));
+  shell.follow(followModel);
 
   return {
-    fields: [message.element, ...generation.fields],
+    fields: [message.element, pictures.element, ...generation.fields],
     options: [system.element, ...generation.options],
-    examples: EXAMPLES.map((example) => ({ label: example.label, apply: () => fill(example) })),
+    examples: offered.map((example) => ({
+      label: example.label,
+      async apply() {
+        shell.choose((model) => takesPictures(model) === Boolean(example.pictures));
+        await fill(example);
+      },
+    })),
     request() {
       if (message.value.trim() === "") throw new InputError("write a message", "messages");
-      return { body: { messages: messages(), ...generation.value } };
+      if (pictures.problem) throw new InputError(pictures.problem, "images");
+      const said = conversation();
+      return {
+        images: takesPictures(shell.model) ? said.flatMap((one) => one.pictures) : [],
+        body: { messages: said.map(({ role, content }) => ({ role, content })), ...generation.value },
+      };
     },
     stream() {
-      const sent = messages();
+      const sent = conversation();
       const view = streamView([]);
-      const log = el("div", { class: "chat" }, ...sent.map(turn), view.element);
+      const log = el("div", { class: "chat" }, ...sent.map((said) => turn(said, pictures.place)), view.element);
       return {
         ...view,
         element: log,
         end(isWhole) {
           view.end(isWhole);
-          continueFrom([...turns, sent.at(-1), { role: "assistant", content: view.summary() }]);
           message.value = "";
+          pictures.choose();
+          continueFrom([...turns, sent.at(-1), { role: "assistant", content: view.summary(), pictures: [] }]);
         },
       };
     },
@@ -79,14 +122,15 @@ function create() {
 
 const SPEAKERS = { system: "System", user: "You", assistant: "Model" };
 
-function turn({ role, content }) {
-  return el("div", { class: `turn ${role}` }, el("h4", {}, SPEAKERS[role]), el("p", {}, content));
+function turn({ role, content, pictures }, place) {
+  const words = pictured(content, place, pictures);
+  return el("div", { class: `turn ${role}` }, el("h4", {}, SPEAKERS[role]), el("p", {}, ...words));
 }
 
 export default {
   task: "chat",
   title: "Chat",
-  lead: "A conversation, laid out by the model's own template.",
+  lead: "A conversation, laid out by the model's own template; some models see pictures.",
   action: "Send",
   code: { input: "messages", result: "item.text" },
   create,

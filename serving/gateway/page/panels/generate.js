@@ -5,7 +5,7 @@ import { fewShot } from "../components/few_shot.js";
 import { generationFields } from "../components/generation_fields.js";
 import { pictured } from "../components/places.js";
 import { InputError } from "../components/problem.js";
-import { promptPictures } from "../components/prompt_pictures.js";
+import { imagePlaceOf, promptPictures } from "../components/prompt_pictures.js";
 import { streamView } from "../components/stream_view.js";
 
 const PLACE = "<image>"; // in EXAMPLES; a model may have another
@@ -35,10 +35,10 @@ function create(shell) {
   const pictures = promptPictures(prompt);
   const shots = fewShot(() => ({ text: prompt.value, pictures: pictures.value }));
   const generation = generationFields({ temperature: 0.7, tokens: 60 });
-  const takesPictures = (model) => shell.fieldsOf(model).includes("images");
+  const takesPictures = (model) => imagePlaceOf(shell, model) !== null;
   prompt.input.addEventListener("input", shots.show);
   shell.follow((model) => {
-    const place = takesPictures(model) ? model.image_place : null;
+    const place = imagePlaceOf(shell, model);
     pictures.follow(place, model.limits.max_prompt_images);
     shots.follow(place);
   });
