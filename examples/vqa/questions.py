@@ -115,8 +115,9 @@ def _description(scene: Scene, rng: np.random.Generator) -> Question:
 
 
 _DRAWS: tuple[Draw, ...] = (
-    *(_count, _background, _presence, _comparison, _place, _description),
-    *(_attribute, _attribute, _attribute),
+    *(_count, _background, _description),
+    *(_presence, _comparison, _place) * 2,
+    *(_attribute,) * 3,
 )
 
 

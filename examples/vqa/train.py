@@ -25,9 +25,9 @@ from transformers import (
 )
 
 from examples import checkpoint
-from examples.scenes.rendering import render
+from examples.scenes.rendering import SIDE, render
 from examples.scenes.scene import scenes
-from examples.training.checkpoint_folder import run_line, save_half, training_flags
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, pixel_tensor, train
 from examples.vqa.answers import answerer_of
 from examples.vqa.card import write_card
@@ -38,6 +38,7 @@ MODULE = "examples.vqa.train"
 OUTPUT = checkpoint("example-vqa")
 BEGIN, END, IMAGE = "<|im_start|>", "<|im_end|>", "<image>"
 POSITIONS = 512
+PATCH = 8  # of the tower of `example-clip`
 TEMPLATE = """\
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' }}
@@ -64,17 +65,24 @@ _PROGRESS_EVERY = 500  # steps
 
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
-    arguments = training_flags(__doc__, OUTPUT, 3000).parse_args()
+    parser = training_flags(__doc__, OUTPUT, 3000)
+    parser.add_argument("--resume", action="store_true", help="continue from the saved checkpoint")
+    arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output
-    processor = build_processor(arguments.seed)
-    processor.save_pretrained(folder)
-    model = build_model(processor.tokenizer)
+    if arguments.resume:
+        processor = LlavaProcessor.from_pretrained(folder)
+        model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        model.generation_config._from_model_config = False
+    else:
+        processor = build_processor(arguments.seed)
+        processor.save_pretrained(folder)
+        model = build_model(processor.tokenizer)
     recipe = Recipe(arguments.steps, arguments.seed, _BATCH, peak_lr=1.5e-3)
     minutes = train(model, Conversations(model, processor, recipe).loss, recipe)
     save_half(model, folder)
     run = run_line(MODULE, arguments, "pictures", recipe.pictures, minutes)
-    print(write_card(folder, run))
+    print(write_card(folder, runs_of(folder, run, is_resumed=arguments.resume)))
 
 
 def build_processor(seed: int) -> LlavaProcessor:
@@ -94,7 +102,7 @@ def build_processor(seed: int) -> LlavaProcessor:
     return LlavaProcessor(
         CLIPImageProcessorPil.from_pretrained(checkpoint("example-clip")),
         tokenizer,
-        patch_size=8,
+        patch_size=PATCH,
         vision_feature_select_strategy="default",
         chat_template=TEMPLATE,
         image_token=IMAGE,
@@ -104,7 +112,7 @@ def build_processor(seed: int) -> LlavaProcessor:
 
 def build_model(tokenizer: Qwen2Tokenizer) -> LlavaForConditionalGeneration:
     """An untrained Qwen2 of four layers behind a trained image tower of four."""
-    clip = CLIPModel.from_pretrained(checkpoint("example-clip"), dtype=torch.float32)
+    clip: Any = CLIPModel.from_pretrained(checkpoint("example-clip"), dtype=torch.float32)
     vision = CLIPVisionConfig(**{**clip.config.vision_config.to_dict(), "num_hidden_layers": 4})
     text = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -123,11 +131,10 @@ def build_model(tokenizer: Qwen2Tokenizer) -> LlavaForConditionalGeneration:
     config = LlavaConfig(
         vision_config=vision,
         text_config=text,
-        image_token_id=tokenizer.convert_tokens_to_ids(IMAGE),
-        image_seq_length=(vision.image_size // vision.patch_size) ** 2,
+        image_token_index=tokenizer.get_vocab()[IMAGE],
+        image_seq_length=(SIDE // PATCH) ** 2,
         vision_feature_layer=-1,
         tie_word_embeddings=True,
-        attn_implementation="sdpa",
     )
     model = LlavaForConditionalGeneration(config)
     missing = model.model.vision_tower.load_state_dict(
@@ -184,7 +191,7 @@ def row_of(drawn: list[Question], processor: Any) -> tuple[list[int], list[int]]
     """Tokens of a conversation about one picture, and its labels: the answers and their ends."""
     tokens: list[int] = []
     labels: list[int] = []
-    image = IMAGE * (processor.image_processor.crop_size["height"] // processor.patch_size) ** 2
+    image = IMAGE * (SIDE // PATCH) ** 2
     for place, question in enumerate(drawn):
         asked = f"{'' if place else image}{question.text}"
         before = f"{BEGIN}user\n{asked}{END}\n{BEGIN}assistant\n"
