@@ -17,6 +17,7 @@ from serving.batch.rows import Row
 from triptych.errors import InvalidArgument
 from triptych.fields import MessageField, fields_of
 from triptych.messages import Item
+from triptych.rendering import item_json
 from triptych.task import Task
 
 ROW_FIELDS = {"file": pa.string(), "row": pa.int64(), "hash": pa.string()}
@@ -50,12 +51,14 @@ class Parts:
         Raises:
             OSError: it cannot be written.
         """
-        entries = [self._entry(row, item) for row, item in zip(rows, items, strict=True)]
+        pairs = zip(rows, items, strict=True)
         with self.folder.replacing(self.name(shard)) as file:
             if self.format == "jsonl":
-                file.write("".join(map(_line, entries)).encode("utf-8", "replace"))
+                lines = [_line(row, item) for row, item in pairs]
+                file.write("".join(lines).encode("utf-8", "replace"))
             else:
-                pq.write_table(pa.Table.from_pylist(entries, self.schema), file, compression="zstd")
+                table = pa.Table.from_pylist([self._entry(*pair) for pair in pairs], self.schema)
+                pq.write_table(table, file, compression="zstd")
 
     def counts(self, shard: int) -> tuple[int, int] | None:
         """Rows of a shard's file, and those with an error; None where there is no whole file."""
@@ -73,13 +76,9 @@ class Parts:
         return pa.schema({**ROW_FIELDS, **self.kept, **item})
 
     def _entry(self, row: Row, item: Item) -> dict[str, Any]:
-        kept: dict[str, Any] = dict(row.kept)
-        if self.format == "parquet":
-            kept = {name: _typed(kept.get(name), kind) for name, kind in self.kept.items()}
-        answer = item.model_dump(mode="json", exclude_none=True, exclude={"index"})
-        return {
-            "file": row.file, "row": row.number, "hash": row.content_hash, **kept, **answer
-        }  # fmt: skip
+        """A row of Parquet."""
+        kept = {name: _typed(row.kept.get(name), kind) for name, kind in self.kept.items()}
+        return {**_identity(row), **kept, **item.model_dump(exclude={"index"})}
 
     def _errors(self, place: Place) -> Iterator[bool]:
         """Of each row, whether it has an error."""
@@ -134,8 +133,16 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _line(entry: Mapping[str, Any]) -> str:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":"), default=_plain) + "\n"
+def _identity(row: Row) -> dict[str, Any]:
+    return dict(zip(ROW_FIELDS, (row.file, row.number, row.content_hash), strict=True))
+
+
+def _line(row: Row, item: Item) -> str:
+    """A row of JSON lines: the item's JSON is the service's, behind what identifies the row."""
+    entry = {**_identity(row), **row.kept}
+    own = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    answer = item_json(item)
+    return f"{own[:-1]}{',' if len(answer) > 2 else ''}{answer[1:]}\n"
 
 
 def _plain(value: Any) -> Any:
