@@ -23,7 +23,7 @@ from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOu
 from serving.settings.image_origins import ImageOrigin
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
-DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate"]
+DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate", "openinference"]
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
 """HOST:PORT; gRPC's own URIs (`dns://…`, `unix:…`) are taken too."""
 DIALECTS: tuple[DialectName, ...] = get_args(DialectName)

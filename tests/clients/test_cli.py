@@ -248,7 +248,16 @@ def test_help_groups_the_commands(triptych) -> None:
     ]
     assert {"translate", "models", "glossary"} <= found["Use a gateway:"]
     assert found["Serve models:"] == {
-        *("serve", "triton", "gateway", "batch", "plan", "reload", "rollback", "key")
+        "serve",
+        "triton",
+        "gateway",
+        "batch",
+        "plan",
+        "reload",
+        "rollback",
+        "key",
+        "push",
+        "pull",
     }
     assert {"export", "verify", "catalog"} <= found["Export checkpoints:"]
     assert found["Learn: train and compare:"] >= {"train", "compare"}

@@ -32,6 +32,9 @@ HALVES = {
         "serving.batch.command", "inference.engine.runner_factory",
         "inference.stateless.graph_sessions", "triptych.cli",
     ),
+    "object-storage": (
+        "serving.object_storage.transfer", "serving.commands.object_storage", "triptych.cli",
+    ),
     "triton-cpu,openvino-runtime": ("inference.stateless.compiled_graphs",),
 }  # fmt: skip
 """Extras of an image → what its processes import."""
@@ -96,6 +99,7 @@ def test_images_install_these_extras() -> None:
     assert "ARG TRITON_EXTRAS=triton-cpu,openvino-runtime" in text
     assert 'requirements/$(echo "${TRITON_EXTRAS}" | tr , +).txt' in text
     assert "-r requirements/gateway+otlp.txt" in text
+    assert "-r requirements/object-storage.txt" in text
     assert not re.search(
         r"pip\b[^&]*? install (?!\\\n\s+--require-hashes|--require-hashes|--no-deps)", text
     )

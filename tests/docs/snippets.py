@@ -189,4 +189,6 @@ def pages(root: Path) -> Iterator[Path]:
     """The pages whose snippets are run."""
     docs = root / "docs"
     yield from sorted([*docs.glob("endpoints/*.md"), *docs.glob("coming-from/*.md")])
-    yield from (docs / f"{name}.md" for name in ("constraints", "huggingface", "openai"))
+    yield from (
+        docs / f"{name}.md" for name in ("constraints", "huggingface", "open-inference", "openai")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -96,3 +97,23 @@ def test_vectors_for_the_client_of_openai(
     found = [[item.embedding for item in response.data] for response in (texts, pictures)]
     np.testing.assert_allclose(found[0], reference["texts"], atol=TOLERANCE)
     np.testing.assert_allclose(found[1], reference["images"], atol=TOLERANCE)
+
+
+def test_tensors_of_the_open_inference_protocol_give_the_same_vectors(
+    stack: Stack, reference: dict[str, np.ndarray]
+) -> None:
+    processor = CLIPProcessor.from_pretrained(CHECKPOINTS / "example-clip", use_fast=False)
+    encoded_texts = processor(text=TEXTS, return_tensors="np", padding=True)
+    ids, lengths = encoded_texts["input_ids"], encoded_texts["attention_mask"].sum(axis=1)
+    inputs = [
+        {"name": name, "shape": list(array.shape), "datatype": kind, "data": array.tolist()}
+        for name, array, kind in (("token_ids", ids, "INT64"), ("lengths", lengths, "INT32"))
+    ]
+    url = f"{stack.url}/v2/models/example-clip-text"
+    assert httpx.get(f"{url}/ready").json()["ready"] is True
+    answer = httpx.post(f"{url}/infer", json={"inputs": inputs})
+    assert answer.status_code == 200, answer.text
+    [output] = answer.json()["outputs"]
+    found = np.reshape(output["data"], output["shape"])
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, reference["texts"], atol=TOLERANCE)

@@ -14,6 +14,14 @@ _EMPTY: dict[str, object] = {
     "description": "Yes.",
     "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
 }
+
+
+def _flag(name: str) -> dict[str, object]:
+    """The response of a probe of the Open Inference Protocol, whose clients read the field."""
+    schema = {"type": "object", "properties": {name: {"type": "boolean"}}, "required": [name]}
+    return {"description": "Yes.", "content": {"application/json": {"schema": schema}}}
+
+
 _METRICS: dict[str, object] = {
     "description": "Prometheus' text format.",
     "content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}},
@@ -39,17 +47,27 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
         """Metrics for Prometheus."""
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    for path in ("/health", "/v2/health/live"):
-        router.add_api_route(
-            path, alive, methods=["GET"], response_class=Response, responses={200: _EMPTY}
-        )
-    for path in ("/ready", "/v2/health/ready"):
+    async def server_live() -> Response:
+        """The process responds."""
+        return Response('{"live":true}', media_type="application/json")
+
+    async def server_ready() -> Response:
+        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
+        await ready()
+        return Response('{"ready":true}', media_type="application/json")
+
+    for path, endpoint, body, statuses in (
+        ("/health", alive, _EMPTY, ()),
+        ("/v2/health/live", server_live, _flag("live"), ()),
+        ("/ready", ready, _EMPTY, (500, 503)),
+        ("/v2/health/ready", server_ready, _flag("ready"), (500, 503)),
+    ):
         router.add_api_route(
             path,
-            ready,
+            endpoint,
             methods=["GET"],
             response_class=Response,
-            responses={200: _EMPTY, **errors(500, 503)},
+            responses={200: body, **errors(*statuses)},
         )
     keyed = service.keys.are_required
     router.add_api_route(

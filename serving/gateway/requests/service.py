@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import TypeVar
 
 from inference.errors import ServingError, SetupError
 from inference.processing.image import read_image
@@ -29,6 +30,8 @@ from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from serving.gateway.triton_client.inference import Inference
 from serving.settings.gateway_settings import GatewaySettings
 from triptych.messages import ModelList
+
+P = TypeVar("P", bound=Plan)
 
 _SWITCH_S = 30.0
 """For the other parts of a bundle to be loaded, and the catalog to follow."""
@@ -162,14 +165,19 @@ class Service:
             work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
-    async def _plan_again(
-        self, request: TaskRequest, before: LoadedModel, reserve: Reserve, call: Call
-    ) -> Plan | None:
+    async def planned_again(
+        self, before: LoadedModel, call: Call, plan: Callable[[bool], Awaitable[P]]
+    ) -> P | None:
         """A request's plan for the version that replaced the one it was planned for.
 
         Two versions whose Triton configurations differ cannot overlap: a call that waited in the
         gateway at the moment of the switch finds its version gone. The catalog follows Triton
         within a second, and the parts of a bundle are replaced one after the other.
+
+        Args:
+            before: The version that it was planned for.
+            call: What Triton has refused.
+            plan: Makes the plan, given whether another version is served.
 
         Returns:
             None if no version of the called model is loaded: it is being restarted.
@@ -178,12 +186,22 @@ class Service:
         until_s = time.monotonic() + _SWITCH_S
         while time.monotonic() < until_s and await inference.served_version(call.model):
             if self.catalog.version(before.name) != before.manifest.version:
-                model = self.catalog.resolve(request.task, request.message)
-                return await self._plan(request, model, reserve)
+                return await plan(True)
             if await inference.is_ready(call.model, call.version):
-                return await self._plan(request, before, reserve)
+                return await plan(False)
             await asyncio.sleep(_SWITCH_POLL_S)
         return None
+
+    async def _plan_again(
+        self, request: TaskRequest, before: LoadedModel, reserve: Reserve, call: Call
+    ) -> Plan | None:
+        """The plan of a task's request for the version that is served by now."""
+
+        async def plan(is_changed: bool) -> Plan:
+            found = self.catalog.resolve(request.task, request.message) if is_changed else before
+            return await self._plan(request, found, reserve)
+
+        return await self.planned_again(before, call, plan)
 
 
 def _tracer(settings: GatewaySettings) -> Tracer:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from inference.tasks import TASKS
-from serving.gateway.dialects import huggingface, libretranslate, openai
+from serving.gateway.dialects import huggingface, libretranslate, open_inference, openai
 from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
@@ -60,6 +60,7 @@ def create_app(
         "tgi": [path(service.keys) for path in TGI_PATHS],
         "tei": [path(service.keys) for path in TEI_PATHS],
         "libretranslate": libretranslate.dialects(service.keys, downloads),
+        "openinference": open_inference.dialects(service.keys),
     }
     dialects: list[Routes] = [
         native,
@@ -82,6 +83,7 @@ def create_app(
         *openai.MESSAGES,
         *huggingface.MESSAGES,
         *libretranslate.MESSAGES,
+        *open_inference.MESSAGES,
     )
     has_keys = service.keys.are_required
     has_origin_gate = is_guarded(settings, has_keys=has_keys)

@@ -22,6 +22,6 @@ def test_settings_that_several_commands_have_alike_are_one_row() -> None:
     assert len([row for row in rows if row.startswith("| `--glossaries` |")]) == 2
     assert any(row.startswith("| `--host` | triton |  | `127.0.0.1` |") for row in rows)
     assert any(row.startswith("| `--page` | gateway | `TRIPTYCH_PAGE` | `on` |") for row in rows)
-    dialects = "`openai,huggingface,tgi,tei,libretranslate`"
+    dialects = "`openai,huggingface,tgi,tei,libretranslate,openinference`"
     assert any(f"| `TRIPTYCH_DIALECTS` | {dialects} |" in row for row in rows)
     assert not any("--program" in row for row in rows)

@@ -169,6 +169,7 @@ PATHS = {
     "tgi": ("/generate", "/generate_stream"),
     "tei": ("/embed", "/rerank", "/similarity"),
     "libretranslate": ("/translate", "/detect", "/translate_file"),
+    "openinference": ("/v2/models/tiny-zero-shot/infer",),
 }
 
 

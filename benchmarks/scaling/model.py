@@ -1,0 +1,231 @@
+"""A queueing model of gateways and Tritons, simulated by events (SimPy).
+
+A request passes a gateway (one event loop: one request at a time), waits for a Triton, is computed
+there, and passes the gateway again. A Triton works in iterations, as the engine does: it advances
+all of its rows by one step, whose time is `base_s + row_s * rows`. An encoder's request has one
+step, a generator's as many as it has tokens. Times are constants that were measured; arrivals are
+random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import simpy
+
+Process: TypeAlias = Generator[simpy.Event, Any, Any]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Service times of one kind of request, in seconds.
+
+    Attributes:
+        gateway_s: Of a gateway's event loop, before and after inference together.
+        base_s: Of a step, whatever its rows.
+        row_s: Of each row of a step.
+        steps: Of a request: tokens generated, or 1.
+        rows: Most rows of a step.
+        client_s: Of the client, where it shares the cores.
+        cores: That a step occupies.
+    """
+
+    gateway_s: float
+    base_s: float
+    row_s: float
+    steps: int = 1
+    rows: int = 64
+    client_s: float = 0.0
+    cores: int = 1
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second of one Triton whose rows are all in use."""
+        return self.rows / (self.steps * (self.base_s + self.row_s * self.rows))
+
+
+@dataclass(eq=False)
+class Request:
+    """One request.
+
+    Attributes:
+        steps: Steps that are left.
+        moves: How often its Triton failed.
+    """
+
+    arrived_s: float
+    steps: int
+    done: simpy.Event
+    moves: int = 0
+
+
+class Triton:
+    """One engine. It may fail, and come back.
+
+    Args:
+        cores: Of its machine, where others compete for them; None: its own.
+    """
+
+    def __init__(self, env: simpy.Environment, costs: Costs, cores: simpy.Container | None) -> None:
+        self.is_up = True
+        self.rows: list[Request] = []
+        self.waiting: list[Request] = []
+        self._env, self._costs, self._cores = env, costs, cores
+        self._work = env.event()
+        self._loop = env.process(self._run())
+
+    @property
+    def load(self) -> int:
+        """Requests in it."""
+        return len(self.rows) + len(self.waiting)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request."""
+        self.waiting.append(request)
+        if not self._work.triggered:
+            self._work.succeed()
+
+    def fail(self) -> list[Request]:
+        """End at once; the requests that were in it, which keep the steps that they have had."""
+        self.is_up = False
+        lost = [*self.rows, *self.waiting]
+        self.rows, self.waiting = [], []
+        self._loop.interrupt()
+        return lost
+
+    def _run(self) -> Process:
+        costs = self._costs
+        try:
+            while True:
+                if not self.load:
+                    self._work = self._env.event()
+                    yield self._work
+                free = costs.rows - len(self.rows)
+                self.rows += self.waiting[:free]
+                del self.waiting[:free]
+                if self._cores is not None:
+                    yield self._cores.get(costs.cores)
+                yield self._env.timeout(costs.base_s + costs.row_s * len(self.rows))
+                if self._cores is not None:
+                    yield self._cores.put(costs.cores)
+                for request in self.rows:
+                    request.steps -= 1
+                    if not request.steps:
+                        request.done.succeed()
+                self.rows = [request for request in self.rows if request.steps]
+        except simpy.Interrupt:
+            return
+
+
+class Gateway:
+    """One event loop."""
+
+    def __init__(self, env: simpy.Environment, costs: Costs, cores: simpy.Container | None) -> None:
+        self._env, self._costs, self._cores = env, costs, cores
+        self._loop = simpy.Resource(env)
+
+    def work(self, seconds: float) -> Process:
+        """A turn of the loop."""
+        with self._loop.request() as turn:
+            yield turn
+            if self._cores is not None:
+                yield self._cores.get(1)
+            yield self._env.timeout(seconds)
+            if self._cores is not None:
+                yield self._cores.put(1)
+
+    @property
+    def waiting(self) -> int:
+        """Turns that wait."""
+        return len(self._loop.queue)
+
+
+@dataclass
+class Answers:
+    """What clients saw: when each request arrived, and how long it took."""
+
+    arrived_s: list[float] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
+    moved: int = 0
+
+
+class Cluster:
+    """Gateways and Tritons; each request goes to the least loaded of both.
+
+    Args:
+        cores: Of one machine that all share; None: everything has its own.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        costs: Costs,
+        gateways: int,
+        tritons: int,
+        cores: int | None = None,
+    ) -> None:
+        self.env, self.costs = env, costs
+        self.answers = Answers()
+        self._cores = simpy.Container(env, cores, init=cores) if cores else None
+        self.gateways = [Gateway(env, costs, self._cores) for _ in range(gateways)]
+        self.tritons = [self._made() for _ in range(tritons)]
+        self._lost: list[Request] = []
+
+    @property
+    def up(self) -> list[Triton]:
+        """Tritons that serve."""
+        return [triton for triton in self.tritons if triton.is_up]
+
+    def arrive(self, gaps: Callable[[], float], until_s: float) -> Process:
+        """Requests, one after each gap."""
+        while self.env.now < until_s:
+            yield self.env.timeout(gaps())
+            self.env.process(self.request())
+
+    def add(self, delay_s: float) -> Process:
+        """A further Triton, after the time that it takes to start."""
+        yield self.env.timeout(delay_s)
+        self.tritons.append(self._made())
+        for request in self._lost:
+            self._place(request)
+        self._lost = []
+
+    def remove(self) -> None:
+        """A Triton drains: it finishes what it has and gets no more."""
+        triton = min(self.up, key=lambda each: each.load)
+        self.tritons.remove(triton)
+
+    def fail(self, count: int) -> None:
+        """Tritons end at once; their requests go on elsewhere, or wait for one."""
+        for triton in self.up[:count]:
+            for request in triton.fail():
+                request.moves += 1
+                self.answers.moved += 1
+                self._place(request)
+
+    def _made(self) -> Triton:
+        return Triton(self.env, self.costs, self._cores)
+
+    def _place(self, request: Request) -> None:
+        if self.up:
+            min(self.up, key=lambda each: each.load).submit(request)
+        else:
+            self._lost.append(request)
+
+    def request(self) -> Process:
+        """One request, from its client and back."""
+        arrived_s, costs = self.env.now, self.costs
+        if costs.client_s and self._cores is not None:
+            yield self._cores.get(1)
+            yield self.env.timeout(costs.client_s)
+            yield self._cores.put(1)
+        gateway = min(self.gateways, key=lambda each: each.waiting)
+        yield from gateway.work(costs.gateway_s / 2)
+        request = Request(arrived_s, costs.steps, self.env.event())
+        self._place(request)
+        yield request.done
+        yield from gateway.work(costs.gateway_s / 2)
+        self.answers.arrived_s.append(arrived_s)
+        self.answers.latency_s.append(self.env.now - arrived_s)

@@ -1,0 +1,201 @@
+"""The studies of docs/scaling.md: this machine, load, a step of load, a failed node."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+from benchmarks.harness.report import write_json
+from benchmarks.scaling.autoscaler import Autoscaler
+from benchmarks.scaling.draw import draw
+from benchmarks.scaling.fit import fitted
+from benchmarks.scaling.measure import TOKENS
+from benchmarks.scaling.model import Cluster, Costs, Process
+
+STEPS = {"embed": 1, "generate": TOKENS}
+TARGET = 0.7
+"""Of the capacity, as the autoscaler aims at."""
+RATE = 10_000
+RPS = 500.0
+"""Of the studies of a cluster: a twentieth of it, with a twentieth of the machines."""
+WINDOW_S = 10.0
+SPARE_S, NEW_NODE_S = 25.0, 150.0
+"""From a decision to a Triton that serves: on a node that there is, and on one that is ordered."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests of one kind at full size, by figures of docs/speed.md.
+
+    Attributes:
+        one_s: A step of one row.
+        many_s: A step of 32 rows.
+        gateway_s: CPU time of a gateway under load.
+    """
+
+    name: str
+    one_s: float
+    many_s: float
+    gateway_s: float
+    steps: int = 1
+    rows: int = 64
+
+    @property
+    def costs(self) -> Costs:
+        """Its service times: a line through both steps."""
+        row_s = (self.many_s - self.one_s) / 31
+        base_s = max(self.one_s - row_s, 0.0)
+        return Costs(self.gateway_s, base_s, row_s, self.steps, self.rows)
+
+    def machines(self, rate: float) -> dict[str, Any]:
+        """How many of each process a rate takes at the target, with two cores a Triton."""
+        tritons = math.ceil(rate / (TARGET * self.costs.capacity))
+        gateways = math.ceil(rate * self.gateway_s / TARGET)
+        return {
+            "kind": self.name,
+            "requests_per_triton": TARGET * self.costs.capacity,
+            "tritons": tritons,
+            "gateways": gateways,
+            "cores": 2 * tritons + gateways,
+        }
+
+
+KINDS = (
+    Kind("embed, MiniLM-L6, 16 tokens", 1 / 493, 32 / 2765, 0.0008),
+    Kind("embed, BERT-base, 128 tokens", 1 / 46, 32 / 51, 0.0010),
+    Kind("embed, CLIP B/32, JPEG", 1 / 84, 32 / 130, 0.0070),
+    Kind("translate, Marian 74M, 25 tokens", 1 / 440, 32 / 2684, 0.0017, 25),
+    Kind("generate, GPT-2 124M, 64 tokens", 1 / 164, 32 / 1102, 0.0017, 64),
+)
+TRANSLATE = KINDS[3]
+
+
+def study(folder: Path) -> None:
+    """Run all studies; writes `scaling.json` and `scaling.png`.
+
+    Args:
+        folder: Has `scaling-measured.json`.
+    """
+    measured = json.loads((folder / "scaling-measured.json").read_text(encoding="utf-8"))
+    found = {
+        "machines": [kind.machines(RATE) for kind in KINDS],
+        "here": {name: here(each, STEPS[name]) for name, each in measured["workloads"].items()},
+        "utilisation": [loaded(part) for part in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)],
+        "step": {
+            "spare node": doubled(SPARE_S),
+            "new node": doubled(NEW_NODE_S),
+        },
+        "failure": {str(part): failed(part) for part in (0.7, 0.9)},
+    }
+    write_json(found, folder / "scaling.json")
+    draw(found, folder / "scaling.png")
+
+
+def here(measured: Mapping[str, Any], steps: int, cores: int = 2) -> dict[str, Any]:
+    """Latencies of open loops on this machine, predicted and measured."""
+    costs = fitted(measured["closed"], steps, cores)
+    rows = []
+    for each in measured["open"]:
+        predicted = simulated(costs, each["rate"], 60, cores=cores)
+        rows.append({"measured": each, "predicted": _percentiles(predicted.answers.latency_s)})
+    return {"costs": asdict(costs), "open": rows}
+
+
+def loaded(part: float) -> dict[str, Any]:
+    """Latencies at a part of the capacity of as many Tritons as the rate needs."""
+    tritons = TRANSLATE.machines(RPS)["tritons"]
+    rate = part * tritons * TRANSLATE.costs.capacity
+    cluster = simulated(TRANSLATE.costs, rate, 60, tritons=tritons)
+    return {"part": part, **_percentiles(cluster.answers.latency_s)}
+
+
+def doubled(start_s: float) -> dict[str, Any]:
+    """The load doubles after a minute; an autoscaler follows."""
+    scalers: list[Autoscaler] = []
+
+    def prepare(cluster: Cluster) -> None:
+        scalers.append(Autoscaler(cluster, start_s, most=40))
+        cluster.env.process(scalers[0].run())
+
+    def rate(now_s: float) -> float:
+        return RPS if now_s < 60 else 2 * RPS
+
+    cluster = simulated(TRANSLATE.costs, rate, 360, prepare=prepare)
+    return {"windows": _windows(cluster), "tritons": scalers[0].history}
+
+
+def failed(part: float) -> dict[str, Any]:
+    """A node with a quarter of the Tritons ends after a minute, and returns."""
+
+    def prepare(cluster: Cluster) -> None:
+        lost = max(1, len(cluster.tritons) // 4)
+
+        def failure() -> Process:
+            yield cluster.env.timeout(60)
+            cluster.fail(lost)
+            for _ in range(lost):
+                cluster.env.process(cluster.add(SPARE_S))
+
+        cluster.env.process(failure())
+
+    tritons = 8
+    rate = part * tritons * TRANSLATE.costs.capacity
+    cluster = simulated(TRANSLATE.costs, rate, 180, tritons=tritons, prepare=prepare)
+    return {"windows": _windows(cluster), "moved": cluster.answers.moved}
+
+
+def simulated(
+    costs: Costs,
+    rate: float | Callable[[float], float],
+    seconds: float,
+    *,
+    tritons: int = 0,
+    cores: int | None = None,
+    prepare: Callable[[Cluster], None] = lambda cluster: None,
+) -> Cluster:
+    """A cluster that served Poisson arrivals until all were answered.
+
+    Args:
+        rate: Requests a second, perhaps by time.
+        tritons: 0: one on a machine whose cores are shared, else as many as the rate needs.
+        cores: Of the one machine; None: a cluster.
+        prepare: Starts further processes.
+    """
+    env = simpy.Environment()
+    at: Callable[[float], float] = rate if callable(rate) else lambda now_s: rate
+    if cores is None:
+        tritons = tritons or TRANSLATE.machines(at(0))["tritons"]
+        gateways = max(1, math.ceil(at(seconds) * costs.gateway_s / TARGET))
+        cluster = Cluster(env, costs, gateways, tritons)
+    else:
+        cluster = Cluster(env, costs, 1, 1, cores)
+    chance = random.Random(11)
+    env.process(cluster.arrive(lambda: chance.expovariate(at(env.now)), seconds))
+    prepare(cluster)
+    env.run(seconds + 30)
+    return cluster
+
+
+def _percentiles(latencies_s: Sequence[float]) -> dict[str, float]:
+    p50, p95, p99 = 1000 * np.percentile(latencies_s, (50, 95, 99))
+    return {"p50_ms": float(p50), "p95_ms": float(p95), "p99_ms": float(p99)}
+
+
+def _windows(cluster: Cluster) -> list[dict[str, float]]:
+    """Percentiles of the requests that arrived in each ten seconds."""
+    arrived = np.array(cluster.answers.arrived_s)
+    latencies = np.array(cluster.answers.latency_s)
+    found = []
+    for start_s in np.arange(0, arrived.max(), WINDOW_S):
+        chosen = latencies[(arrived >= start_s) & (arrived < start_s + WINDOW_S)]
+        if chosen.size:
+            found.append({"start_s": float(start_s), **_percentiles(chosen.tolist())})
+    return found

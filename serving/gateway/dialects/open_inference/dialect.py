@@ -1,0 +1,192 @@
+"""The routes below `/v2`: metadata, readiness of a model, inference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from inference.bundle.manifest import Role
+from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType
+from inference.tasks.shared.model_calls import Call
+from serving.gateway.admission.admission import Reserve
+from serving.gateway.admission.auth import Keys
+from serving.gateway.dialects.open_inference.messages import (
+    InferAnswer,
+    InferBody,
+    InferenceError,
+    ModelMetadata,
+    ModelReady,
+    ServerMetadata,
+)
+from serving.gateway.dialects.open_inference.tensors import TensorPlan, graph_of
+from serving.gateway.http.bodies import JSON, read_json
+from serving.gateway.http.disconnect import unless_disconnected
+from serving.gateway.http.openapi import SECURITY, errors
+from serving.gateway.observability.trace_context import TRACE
+from serving.gateway.requests.execution import Preparation
+from serving.gateway.requests.service import Service
+
+Endpoint = Callable[[Request, Service], Awaitable[Response]]
+_MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+_BINARY = "inference-header-content-length"
+"""Header of a body whose tensors follow its JSON, as Triton's client sends them by default."""
+PATH = "/v2/models/{model}/infer"
+
+
+class OpenInferenceDialect:
+    """The Open Inference Protocol.
+
+    Args:
+        keys: Required of every request, if there are any.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def router(self, service: Service) -> APIRouter:
+        """`/v2` and the paths of a model."""
+        router = APIRouter()
+        routes: tuple[tuple[str, Endpoint, str, type[BaseModel]], ...] = (
+            ("/v2", self._server, "Describe the server.", ServerMetadata),
+            ("/v2/models/{model}", self._model, "Describe a model's tensors.", ModelMetadata),
+            ("/v2/models/{model}/ready", self._ready, "Whether a model responds.", ModelReady),
+            (PATH, self._infer, "Run a stateless model on tensors.", InferAnswer),
+        )
+        for path, endpoint, summary, answer in routes:
+            router.add_api_route(
+                path,
+                self._authorised(endpoint, service),
+                methods=["POST" if path == PATH else "GET"],
+                name=f"open_inference{endpoint.__name__}",
+                summary=summary,
+                response_model=answer,
+                **self._documentation(path),
+            )
+        return router
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error": "…"}` with the error's status."""
+        response = _json(InferenceError(error=error.message), error.http_status)
+        if error.retry_after_s is not None:
+            response.headers["retry-after"] = str(math.ceil(error.retry_after_s))
+        if error.http_status == 413:
+            response.headers["connection"] = "close"  # the rest of the body is not read
+        return response
+
+    def _authorised(
+        self, endpoint: Endpoint, service: Service
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def authorised(request: Request) -> Response:
+            self._keys.check_header(request.headers.get("authorization"))
+            return await endpoint(request, service)
+
+        return authorised
+
+    def _documentation(self, path: str) -> dict[str, Any]:
+        """Arguments of `add_api_route`."""
+        keyed = (401,) if self._keys.are_required else ()
+        statuses = {
+            "/v2": (500,),
+            "/v2/models/{model}": (404, 500),
+            "/v2/models/{model}/ready": (404, 500, 503),
+            PATH: (400, 404, 413, 415, 422, 429, 500, 503, 504),
+        }[path]
+        described = errors(*statuses, *keyed)
+        for response in described.values():
+            response["model"] = InferenceError
+        extra: dict[str, Any] = dict(SECURITY) if keyed else {}
+        if "{model}" in path:
+            extra["parameters"] = [_MODEL]
+        if path == PATH:
+            schema = {"$ref": f"#/components/schemas/{InferBody.__name__}"}
+            extra["requestBody"] = {"content": {JSON: {"schema": schema}}, "required": True}
+        return {"responses": described, "openapi_extra": extra}
+
+    async def _server(self, request: Request, service: Service) -> Response:
+        return _json(ServerMetadata(name="triptych", version=version("triptych"), extensions=[]))
+
+    async def _model(self, request: Request, service: Service) -> Response:
+        graph = graph_of(service.catalog.models, request.path_params["model"])
+        return _json(
+            ModelMetadata(
+                name=graph.part.model,
+                versions=[str(graph.part.version)],
+                platform=graph.model.manifest.runtime,
+                inputs=graph.inputs,
+                outputs=graph.outputs,
+            )
+        )
+
+    async def _ready(self, request: Request, service: Service) -> Response:
+        part = graph_of(service.catalog.models, request.path_params["model"]).part
+        inference = service.execution.calls.inference
+        if not await inference.is_ready(part.model, part.version):
+            raise Unavailable(f"{part.model} is not ready", retry_after_s=1)
+        return _json(ModelReady(name=part.model, ready=True))
+
+    async def _infer(self, request: Request, service: Service) -> Response:
+        name = request.path_params["model"]
+        graph_of(service.catalog.models, name)  # before the body is read
+        if _BINARY in request.headers:
+            raise UnsupportedMediaType(
+                "tensors are sent as JSON: binary_data=False in Triton's client"
+            )
+        body = await read_json(request, InferBody, service)
+        if body.model_name not in (None, name):
+            raise InvalidRequest("model_name is not the model of the path", field="model_name")
+        planned = _Planned(service, body, name)
+        preparation = Preparation(PATH, planned.plan, planned.plan_again)
+        work = service.execution.answer(preparation)
+        answer, _ = await unless_disconnected(request.receive, work)
+        return _json(
+            InferAnswer(
+                model_name=answer.model,
+                model_version=str(planned.graph.part.version),
+                id=body.id,
+                outputs=[item.tensor for item in answer.data],
+            )
+        )
+
+
+class _Planned:
+    """The plans of one request.
+
+    Attributes:
+        graph: That of the last plan.
+    """
+
+    def __init__(self, service: Service, body: InferBody, name: str) -> None:
+        self.graph = graph_of(service.catalog.models, name)
+        self._service, self._body = service, body
+
+    async def plan(self, reserve: Reserve) -> TensorPlan:
+        """The plan for the version that is served now."""
+        settings = self._service.settings
+        graph = graph_of(self._service.catalog.models, self.graph.part.model)
+        if (trace := TRACE.get()) is not None:
+            trace.annotate({"triptych.model": graph.model.name})
+        self.graph = graph
+        arguments = self._body, settings.max_client_batch_size, settings.max_input_tokens
+        size = sum(len(tensor.data) for tensor in self._body.inputs)
+        call = await self._service.execution.in_pool(size, graph.call, *arguments)
+        for name, role in ((each.name, each.role) for each in graph.part.graph.inputs):
+            if role is Role.PIXELS:
+                rows, height, width, _ = call.inputs[name].shape
+                reserve(rows * height * width)
+        return TensorPlan(graph, (call,))
+
+    async def plan_again(self, reserve: Reserve, call: Call) -> TensorPlan | None:
+        """The plan for the version that replaced the first one's; None if there is none."""
+        return await self._service.planned_again(
+            self.graph.model, call, lambda is_changed: self.plan(reserve)
+        )
+
+
+def _json(message: BaseModel, status: int = 200) -> Response:
+    content = message.model_dump_json(exclude_none=True)
+    return Response(content, status_code=status, media_type=JSON)

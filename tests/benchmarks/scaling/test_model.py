@@ -1,0 +1,147 @@
+"""The simulation agrees with queueing theory where that has an answer, and loses no request."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simpy
+import yaml
+
+from benchmarks.scaling.autoscaler import Autoscaler
+from benchmarks.scaling.fit import closed_throughput, fitted
+from benchmarks.scaling.model import Cluster, Costs
+
+NOTHING_S = 1e-9
+MANIFESTS = Path(__file__).parents[3] / "docker" / "kubernetes"
+
+
+def simulated(
+    costs: Costs, rate: float, seconds: float, cores: int | None = None, **sizes: int
+) -> Cluster:
+    env = simpy.Environment()
+    cluster = Cluster(env, costs, **{"gateways": 1, "tritons": 1, **sizes}, cores=cores)
+    chance = random.Random(7)
+    env.process(cluster.arrive(lambda: chance.expovariate(rate), seconds))
+    env.run()
+    return cluster
+
+
+def test_one_row_at_a_time_waits_as_in_an_md1_queue() -> None:
+    """Pollaczek and Khinchine: the mean wait is rho s / (2 (1 - rho)) for a constant time s."""
+    service_s, rate = 0.01, 70.0
+    costs = Costs(gateway_s=NOTHING_S, base_s=service_s, row_s=0.0, rows=1)
+    found = np.mean(simulated(costs, rate, 300).answers.latency_s)
+    used = rate * service_s
+    assert found == pytest.approx(service_s + used * service_s / (2 * (1 - used)), rel=0.1)
+
+
+def test_gateway_is_one_loop_too() -> None:
+    """Two visits of half the time each: busy for the whole of it."""
+    costs = Costs(gateway_s=0.01, base_s=NOTHING_S, row_s=0.0)
+    light = simulated(costs, 5, 200).answers.latency_s
+    heavy = simulated(costs, 80, 200).answers.latency_s
+    assert np.median(light) == pytest.approx(0.01, rel=0.02)
+    assert np.mean(heavy) > 2 * np.mean(light)
+
+
+def test_a_lone_sequence_takes_its_steps() -> None:
+    costs = Costs(gateway_s=NOTHING_S, base_s=0.002, row_s=0.001, steps=10)
+    found = simulated(costs, 0.01, 1000).answers.latency_s
+    assert np.min(found) == pytest.approx(10 * 0.003)
+
+
+def test_throughput_is_bounded_by_the_capacity_of_full_rows() -> None:
+    costs = Costs(gateway_s=NOTHING_S, base_s=0.002, row_s=0.001, steps=5, rows=8)
+    env = simpy.Environment()
+    cluster = Cluster(env, costs, gateways=1, tritons=2)
+    chance = random.Random(3)
+    env.process(cluster.arrive(lambda: chance.expovariate(3 * 2 * costs.capacity), 20))
+    env.run(20)
+    assert len(cluster.answers.latency_s) / 20 == pytest.approx(2 * costs.capacity, rel=0.05)
+
+
+def test_shared_cores_are_never_used_twice() -> None:
+    """On one core a request costs the sum of what its processes do."""
+    costs = Costs(gateway_s=0.004, base_s=0.006, row_s=0.0, rows=1)
+    alone = simulated(costs, 50, 100)
+    shared = simulated(costs, 50, 100, cores=1)
+    assert np.mean(shared.answers.latency_s) > 1.3 * np.mean(alone.answers.latency_s)
+
+
+def test_no_request_is_lost_by_a_failure_and_none_starts_again() -> None:
+    costs = Costs(gateway_s=0.0001, base_s=0.002, row_s=0.0, steps=50)
+    env = simpy.Environment()
+    cluster = Cluster(env, costs, gateways=1, tritons=2)
+    chance = random.Random(1)
+    arrivals = 0
+
+    def gaps() -> float:
+        nonlocal arrivals
+        arrivals += 1
+        return chance.expovariate(50)
+
+    def failures() -> object:
+        yield env.timeout(2)
+        cluster.fail(2)
+        env.process(cluster.add(1.0))
+
+    env.process(cluster.arrive(gaps, 5))
+    env.process(failures())
+    env.run()
+    answers = cluster.answers
+    assert len(answers.latency_s) == arrivals
+    assert answers.moved > 0
+    assert np.max(answers.latency_s) < 1.0 + 50 * 0.002 + 0.05, "it keeps the steps that it had"
+
+
+def test_autoscaler_reaches_what_the_load_needs_and_not_before_its_delays() -> None:
+    costs = Costs(gateway_s=NOTHING_S, base_s=0.01, row_s=0.0, steps=20, rows=10)
+    env = simpy.Environment()
+    cluster = Cluster(env, costs, gateways=1, tritons=1)
+    scaler = Autoscaler(cluster, start_s=30, target=0.7)
+    chance = random.Random(2)
+    rate = 3.5 * costs.capacity
+    env.process(cluster.arrive(lambda: chance.expovariate(rate), 200))
+    env.process(scaler.run())
+    env.run(200)
+    assert all(count == 1 for at_s, count in scaler.history if at_s < 15 + 30)
+    assert len(cluster.up) >= 3.5 / scaler.target
+    late = [
+        latency
+        for arrived_s, latency in zip(
+            cluster.answers.arrived_s, cluster.answers.latency_s, strict=True
+        )
+        if arrived_s > 150
+    ]
+    assert np.median(late) == pytest.approx(20 * 0.01, rel=0.1)
+
+
+def test_autoscaler_is_the_one_of_the_manifest() -> None:
+    text = (MANIFESTS / "components" / "autoscaling" / "triton.yaml").read_text()
+    spec = yaml.safe_load(text)["spec"]
+    cluster = Cluster(simpy.Environment(), Costs(0.1, 0.1, 0.1), 1, 1)
+    scaler = Autoscaler(cluster, start_s=1)
+    assert float(spec["triggers"][0]["metadata"]["threshold"]) == scaler.target
+    assert spec["pollingInterval"] == scaler.period_s
+    policies = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["policies"]
+    pods, percent = (policy["value"] for policy in policies)
+    for count in (2, 10):
+        assert scaler.growth(count) == max(pods, count * percent // 100)
+
+
+def test_costs_are_fitted_to_the_closed_loops_that_they_came_from() -> None:
+    truth = Costs(gateway_s=0.001, base_s=0.002, row_s=0.0005, steps=10, client_s=0.0005)
+    closed = {
+        str(count): {
+            "requests_per_second": closed_throughput(truth, count, cores=2),
+            "p50_ms": 1000 * (truth.gateway_s + truth.client_s + 10 * 0.0025),
+            "cpu_ms": {"gateway": 1.0, "client": 0.5},
+        }
+        for count in (1, 8, 32)
+    }
+    found = fitted(closed, steps=10, cores=2)
+    assert found.base_s == pytest.approx(truth.base_s, rel=0.1)
+    assert found.row_s == pytest.approx(truth.row_s, rel=0.1)
