@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
@@ -404,15 +405,30 @@ def test_bans_leave_what_a_ranking_without_them_has(
     other.release()
 
 
-def test_a_ban_of_most_of_the_probability_ranks_the_rest(language: PagedRunner) -> None:
+@pytest.mark.parametrize(("places", "is_ranked"), [([1], False), ([0, 1], True)])
+def test_a_ban_of_most_of_the_probability_ranks_the_rest(
+    places: list[int], is_ranked: bool, language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+
+    def rank(
+        self: CompiledDecoder, logits: Any, *rest: Any, original: Any = CompiledDecoder.rank
+    ) -> Any:
+        ranked.append(len(logits))
+        return original(self, logits, *rest)
+
+    monkeypatch.setattr(CompiledDecoder, "rank", rank)
     prompt, group = Prompt(np.arange(9)), language.group(1)
     best = group.admit([prompt], [plain_request(3)])
-    banned = ban(frozenset(best.token_ids[0, :2].tolist()))
-    assert np.exp(best.log_probs[0, :2]).sum() > 0.5
-    found = group.admit([prompt], [CandidateRequest(1, edit=banned)])
-    assert found.token_ids[0, 0] == best.token_ids[0, 2]
-    rest = np.log1p(-np.exp(best.log_probs[0, :2].astype(np.float64)).sum())
-    assert found.log_probs[0, 0] == pytest.approx(best.log_probs[0, 2] - rest, abs=1e-5)
+    mass = np.exp(best.log_probs[0, places].astype(np.float64)).sum()
+    assert (mass > 0.5) == is_ranked
+    asked = CandidateRequest(1, edit=ban(frozenset(best.token_ids[0, places].tolist())))
+    found = group.admit([prompt], [asked])
+    assert bool(ranked) == is_ranked
+    first = min({0, 1, 2}.difference(places))
+    assert found.token_ids[0, 0] == best.token_ids[0, first]
+    wanted = best.log_probs[0, first] - np.log1p(-mass)
+    assert found.log_probs[0, 0] == pytest.approx(wanted, abs=1e-5)
     group.release()
 
 
