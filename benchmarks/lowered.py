@@ -11,6 +11,7 @@ from export.precision import Precision, Runtime
 from export.quantization.calibrate import cache_scales
 from export.quantization.quantize import quantize
 from export.quantization.quantize_cache import quantize_cache
+from export.quantization.quantize_weights import quantize_weights
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 
@@ -39,8 +40,11 @@ def lowered(
             for key, graph in manifest.graphs.items()
         }
         scales = {} if is_openvino else cache_scales(manifest, open_sessions(files))
-        for file in files.values() if precision is not Precision.FP32 else ():
-            quantize(file, precision, weights_alone=is_openvino)
+        for key, file in files.items() if precision is not Precision.FP32 else ():
+            if is_openvino:
+                quantize_weights(key, file, precision)
+            else:
+                quantize(file, precision)
         if scales:
             manifest = quantize_cache(files["step"], manifest, scales)
         publish(stage, repository, manifest)

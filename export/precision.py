@@ -14,6 +14,7 @@ class Precision(StrEnum):
     BF16 = "bf16"
     INT8 = "int8"
     INT8_FAST = "int8-fast"
+    INT4 = "int4"
 
     @property
     def is_batch_invariant(self) -> bool:

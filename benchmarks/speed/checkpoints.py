@@ -1,8 +1,8 @@
 """Checkpoints of full size with random weights, and their conversion for each engine.
 
 Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
-opus-mt (74M), and a captioner of ViT-B/16 and GPT-2. Lengths are forced, so that every engine does
-the same work. Everything is created once, in a cache folder.
+opus-mt (74M), a captioner of ViT-B/16 and GPT-2, and Qwen2.5-0.5B. Lengths are forced, so that
+every engine does the same work. Everything is created once, in a cache folder.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.full_size.folders import make_checkpoint
 from benchmarks.lowered import lowered
 from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel
@@ -36,7 +37,7 @@ def checkpoint(name: str, cache: Path) -> Path:
     """A folder in Hugging Face format: an example's, or one of random weights.
 
     Args:
-        name: `marian-74m`, `gpt2-124m`, `captioner-239m` or an example's name.
+        name: One of `MAKERS`, or an example's name.
     """
     if name in MAKERS:
         folder = cache / "checkpoints" / name
@@ -115,7 +116,16 @@ def _byte_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
-MAKERS = {"marian-74m": _marian, "gpt2-124m": _gpt2, "captioner-239m": _captioner}
+def _qwen(folder: Path) -> None:
+    make_checkpoint("qwen2.5-0.5b", folder)
+
+
+MAKERS = {
+    "marian-74m": _marian,
+    "gpt2-124m": _gpt2,
+    "captioner-239m": _captioner,
+    "qwen2.5-0.5b": _qwen,
+}
 
 
 def bundle(

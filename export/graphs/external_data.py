@@ -50,8 +50,10 @@ def values(tensor: TensorProto, folder: Path) -> NDArray[Any]:
 
 def weight_bytes(tensor: TensorProto) -> int:
     """Size of a tensor's values, wherever they lie."""
-    size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return size * int(np.prod(tensor.dims, dtype=np.int64))
+    count = int(np.prod(tensor.dims, dtype=np.int64))
+    if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4):
+        return -(-count // 2)
+    return count * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
@@ -83,12 +85,13 @@ def _is_outside(tensor: TensorProto) -> bool:
 
 def _move_out(tensor: TensorProto, folder: Path, file: IO[bytes], location: str) -> None:
     """Writes a tensor's values to the end of a file, and to the tensor where they are."""
-    content = np.ascontiguousarray(values(tensor, folder))
+    is_packed = not _is_outside(tensor) and tensor.HasField("raw_data")
+    content = tensor.raw_data if is_packed else np.ascontiguousarray(values(tensor, folder)).data
     file.seek(-file.tell() % PAGE, 1)
     start = file.tell()
-    content.tofile(file)
+    file.write(content)
     for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
         tensor.ClearField(field)
     tensor.raw_data = b""  # `set_external_data` requires the field
-    set_external_data(tensor, location, offset=start, length=content.nbytes)
+    set_external_data(tensor, location, offset=start, length=file.tell() - start)
     tensor.ClearField("raw_data")

@@ -45,7 +45,8 @@ def export(
         Precision,
         typer.Option(
             help="int8: smaller and faster; int8-fast: faster still, not batch-invariant; "
-            "bf16: with --runtime openvino or --device cuda; fp16: with --device cuda."
+            "int4: weights of 4 bits, for generators with --runtime openvino; bf16: with "
+            "--runtime openvino or --device cuda; fp16: with --device cuda."
         ),
     ] = Precision.FP32,
     attention: Annotated[

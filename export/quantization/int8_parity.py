@@ -36,6 +36,7 @@ from export.quantization.calibration_set import CalibrationSet
 from export.quantization.quantize import LARGEST, Quantised, quantize
 from export.quantization.quantize_cache import quantize_cache
 from export.quantization.quantize_static import quantize_static, random_samples
+from export.quantization.quantize_weights import quantize_weights
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Graph, Manifest, Role
 from inference.engine.engine_core import decode
@@ -52,6 +53,7 @@ class Int8Parity:
     """How a rewritten bundle compares with its float32 original.
 
     Attributes:
+        four_bits: Of the layers, those with weights of 4 bits.
         least_cosine: Of one row's logits, states or embeddings, over all observations: of random
             inputs, or of the user's samples that no scale was taken from.
         mean_cosine: Over all rows.
@@ -70,6 +72,7 @@ class Int8Parity:
     precision: str
     layers: int = 0
     tables: int = 0
+    four_bits: int = 0
     least_cosine: float = 1.0
     mean_cosine: float = 1.0
     same_best: float | None = None
@@ -116,6 +119,7 @@ def lower_precision(
         done = _rewrite(bundle, key, file, precision, samples)
         parity.layers += done.layers
         parity.tables += done.tables
+        parity.four_bits += done.four_bits
     if scales:
         manifest = _lower_cache(parity, graphs, bundle, files, scales, wanted)
         bundle = replace(bundle, manifest=manifest)
@@ -146,7 +150,7 @@ def _rewrite(
         return Quantised(layers=0, tables=0, kept_bytes=file_bytes(file))
     if bundle.manifest.runtime == "openvino":
         if "step" in bundle.manifest.graphs:
-            return quantize(file, precision, weights_alone=True)
+            return quantize_weights(key, file, precision)
         given = samples.calibration[key] if samples else random_samples(bundle, key)
         return quantize_static(file, given)
     return quantize(file, precision)
@@ -275,7 +279,12 @@ def share(value: Array, index: int, count: int) -> Array:
 
 
 def _remedy(manifest: Manifest, precision: Precision) -> str:
-    """What to do where scales that were fixed on random inputs do not suit a checkpoint."""
+    """What to do where a precision does not suit a checkpoint.
+
+    It may be due to scales that were fixed on random inputs.
+    """
+    if precision is Precision.INT4:
+        return "; --precision int8 changes less"
     has_fixed_scales = manifest.runtime == "openvino" and "step" not in manifest.graphs
     if not has_fixed_scales or precision is not Precision.INT8:
         return ""

@@ -10,8 +10,7 @@ multiply unsigned by signed. Activations are scaled as the graph runs:
 - `int8-fast`: one scale for the whole batch, by one fused operator. Faster, but neighbours move a
   row's scores.
 
-For OpenVINO, weights alone are rewritten, each with its scale behind it: the runtime scales groups
-of activations itself.
+`quantize_weights.py` rewrites weights alone, for runtimes that scale activations themselves.
 
 Processors with neither AMX nor VNNI compute both less exactly: their 16-bit sums saturate.
 """
@@ -19,6 +18,7 @@ Processors with neither AMX nor VNNI compute both less exactly: their 16-bit sum
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,9 +33,7 @@ from export.precision import Precision
 DOMAIN = "com.microsoft"
 LARGEST = 127
 """Symmetric: -127 … 127, with 128 as the unsigned activations' zero point."""
-_BLOCK = 1024  # rows
-GROUP = 64
-"""Activations that share a scale in OpenVINO (`compiled_decoder.QUANTISATION_GROUP`)."""
+BLOCK = 1024  # rows
 NARROWEST = 8
 """Layers with fewer inputs or outputs stay float32: nothing to gain."""
 
@@ -48,30 +46,39 @@ class Quantised:
         layers: Linear layers that compute in int8.
         tables: Embedding tables that are stored in int8.
         kept_bytes: Bytes of weights that stay float32.
+        four_bits: Of the layers, those with weights of 4 bits.
     """
 
     layers: int
     tables: int
     kept_bytes: int
+    four_bits: int = 0
 
 
-def quantize(path: Path, precision: Precision, *, weights_alone: bool = False) -> Quantised:
+def quantize(path: Path, precision: Precision) -> Quantised:
     """Rewrites an exported file in place.
 
     Args:
         path: float32; its interface stays as it is.
-        precision: Not fp32.
-        weights_alone: Leave activations as they are, for runtimes that scale them.
+        precision: int8 or int8-fast.
     """
+    return rewrite_file(path, lambda graph: Rewrite(graph, path.parent, precision))
+
+
+def rewrite_file(path: Path, rewrite_of: Callable[[onnx.GraphProto], Rewrite]) -> Quantised:
+    """Rewrites a file in place, by what `rewrite_of` returns for its graph."""
     model = open_graph(path)
-    kind = _WeightRewrite if weights_alone else _Rewrite
-    rewrite = kind(model.graph, path.parent, precision)
+    rewrite = rewrite_of(model.graph)
     rewrite.run()
+    for opset in model.opset_import:
+        if not opset.domain:
+            opset.version = max(opset.version, rewrite.least_opset)
+    model.ir_version = max(model.ir_version, rewrite.least_ir_version)
     if DOMAIN not in {opset.domain for opset in model.opset_import}:
         model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     save(model, path)
     kept = sum(weight_bytes(t) for t in model.graph.initializer if t.data_type == t.FLOAT)
-    return Quantised(rewrite.layers, len(rewrite.tables), kept)
+    return Quantised(rewrite.layers, len(rewrite.tables), kept, rewrite.four_bits)
 
 
 def per_channel(
@@ -87,14 +94,14 @@ def per_channel(
     absmax = np.maximum(largest, -least)
     scale = (np.where(absmax > 0, absmax, 1) / LARGEST).astype(np.float32)
     quantised = np.empty(weight.shape, np.int8)
-    for start in range(0, len(weight), _BLOCK):  # copies of parts, not of the whole
-        part = slice(start, start + _BLOCK)
+    for start in range(0, len(weight), BLOCK):  # copies of parts, not of the whole
+        part = slice(start, start + BLOCK)
         quantised[part] = np.rint(weight[part] / (scale[part] if axis else scale))
     return quantised, scale.reshape(-1)
 
 
 @dataclass(frozen=True)
-class _Linear:
+class Linear:
     """A layer that can be rewritten: y = x · weight (+ bias)."""
 
     x: str
@@ -105,14 +112,22 @@ class _Linear:
     y: str
 
 
-class _Rewrite:
-    """One graph under change. Nodes stay in topological order: each is replaced where it stood."""
+class Rewrite:
+    """One graph under change. Nodes stay in topological order: each is replaced where it stood.
+
+    Attributes:
+        least_opset: Version of ONNX's operators that the rewritten graph needs.
+        least_ir_version: The same of its format.
+    """
+
+    least_opset, least_ir_version = 20, 9
 
     def __init__(self, graph: onnx.GraphProto, folder: Path, precision: Precision) -> None:
         self.graph = graph
         self.folder = folder
         self.precision = precision
         self.layers = 0
+        self.four_bits = 0
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self.tokens = {value.name for value in graph.input}
         # Of weights that several layers share, the exporter leaves the transposition in the graph.
@@ -161,20 +176,20 @@ class _Rewrite:
             and _attribute(node, "axis", 0) == 0
         )
 
-    def _as_linear(self, node: NodeProto) -> _Linear | None:
+    def _as_linear(self, node: NodeProto) -> Linear | None:
         """The layer that a node computes, if it is one that int8 can."""
         if node.op_type == "MatMul" and node.input[1] in self.turned:
-            return _Linear(node.input[0], self.turned[node.input[1]], None, True, node.output[0])
+            return Linear(node.input[0], self.turned[node.input[1]], None, True, node.output[0])
         if node.op_type not in ("MatMul", "Gemm") or not self._is_matrix(node.input[1]):
             return None
         if node.op_type == "MatMul":
-            return _Linear(node.input[0], node.input[1], None, False, node.output[0])
+            return Linear(node.input[0], node.input[1], None, False, node.output[0])
         defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0}
         if any(_attribute(node, name, value) != value for name, value in defaults.items()):
             return None
         bias = self._bias(node.input[2]) if len(node.input) > 2 else None
         is_transposed = bool(_attribute(node, "transB", 0))
-        return _Linear(node.input[0], node.input[1], bias, is_transposed, node.output[0])
+        return Linear(node.input[0], node.input[1], bias, is_transposed, node.output[0])
 
     def _bias(self, name: str) -> str | None:
         """A bias, unless it is all zeros: opus-mt's is, and adding it costs a pass over V."""
@@ -191,7 +206,7 @@ class _Rewrite:
             and min(tensor.dims) >= NARROWEST
         )
 
-    def _multiply(self, linear: _Linear) -> None:
+    def _multiply(self, linear: Linear) -> None:
         weight, scale = self._weight(linear)
         if not self.precision.is_batch_invariant:
             inputs = [linear.x, weight, scale, "", linear.bias or ""]
@@ -233,7 +248,7 @@ class _Rewrite:
         column = self._node("Unsqueeze", [scales, axis], f"{node.output[0]}_column")
         self._node("Mul", [values, column], node.output[0])
 
-    def _weight(self, linear: _Linear) -> tuple[str, str]:
+    def _weight(self, linear: Linear) -> tuple[str, str]:
         """Names of an int8 weight (K, N) and its scales (N,).
 
         A table that tokens are looked up in is stored once; ONNX Runtime transposes it as it loads
@@ -281,46 +296,6 @@ class _Rewrite:
         node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
         self.graph.node.append(node)
         return output
-
-
-class _WeightRewrite(_Rewrite):
-    """Int8 weights (N, K) with a scale for each output: the form whose product OpenVINO fuses.
-
-    Layers of fewer than `GROUP` inputs stay float32: OpenVINO 2026.4 does not scale their
-    activations in groups, and the bits of its other product depend on the number of rows.
-    """
-
-    def _as_linear(self, node: NodeProto) -> _Linear | None:
-        linear = super()._as_linear(node)
-        if linear is None:
-            return None
-        inputs = self.weights[linear.weight].dims[1 if linear.is_transposed else 0]
-        return linear if inputs >= GROUP else None
-
-    def _multiply(self, linear: _Linear) -> None:
-        weight, scale = self._weight(linear)
-        turned = f"{weight}_float_transposed"
-        if turned not in self._stored:
-            self._stored.add(turned)
-            scaled = self._node("DequantizeLinear", [weight, scale], f"{weight}_float", axis=0)
-            self._node("Transpose", [scaled], turned, perm=[1, 0])
-        product = linear.y if linear.bias is None else f"{linear.y}_product"
-        self._node("MatMul", [linear.x, turned], product)
-        if linear.bias is not None:
-            self._node("Add", [product, linear.bias], linear.y)
-
-    def _weight(self, linear: _Linear) -> tuple[str, str]:
-        """Names of an int8 weight (N, K) and its scales (N,)."""
-        if linear.weight in self.tables and linear.is_transposed:
-            return self._table(linear.weight)
-        name, scale = f"{linear.weight}_int8", f"{linear.weight}_scale"
-        if name not in self._stored:
-            weight = values(self.weights[linear.weight], self.folder)
-            lying = weight if linear.is_transposed else np.ascontiguousarray(weight.T)
-            quantised, scales = per_channel(lying, axis=1)
-            self._constant(name, quantised)
-            self._constant(scale, scales)
-        return name, scale
 
 
 def _attribute(node: NodeProto, name: str, default: float) -> float:

@@ -25,6 +25,8 @@ def summary(report: Report) -> Sequence[str]:
             "{precision}: {layers} layers and {tables} tables, cosine of scores at least "
             "{least_cosine:.4f}, {mean_cosine:.5f} on average".format_map(report.int8)
         )
+        if report.int8["four_bits"]:
+            lines.append("{four_bits} layers have weights of 4 bits".format_map(report.int8))
         if report.int8["cache"]:
             lines.append(
                 "{cache} cache: cosine at least {cache_cosine:.4f} in int8, {cache_clipped:.1e} of "

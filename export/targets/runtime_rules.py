@@ -45,8 +45,11 @@ def check_runtime(
         if precision is Precision.BF16:
             raise SetupError(
                 "--precision bf16 is for stateless models with --runtime openvino: generators have "
-                "fp32 and int8"
+                "fp32, int8 and int4"
             )
+    has_int4 = runtime in (Runtime.OPENVINO, Runtime.AUTO) and "step" in graphs.lowerings
+    if precision is Precision.INT4 and not has_int4:
+        raise SetupError("--precision int4 is for generators with --runtime openvino")
     if runtime is Runtime.TENSORRT and "step" in graphs.lowerings:
         raise SetupError("--runtime tensorrt is for stateless models: this one generates tokens")
     if runtime in (Runtime.AUTO, Runtime.TENSORRT):

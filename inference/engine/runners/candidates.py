@@ -34,6 +34,11 @@ class Edit:
     is_of_log_probs: bool = False
     renormalises: bool = False
 
+    @cached_property
+    def only_bans(self) -> bool:
+        """Whether all its tokens are banned."""
+        return bool((self.offset == -np.inf).all())
+
     @property
     def only_adds(self) -> bool:
         """Whether it adds to logits, whatever they are."""

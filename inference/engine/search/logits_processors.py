@@ -14,7 +14,7 @@ a sparse `Edit` of the row's scores instead, which the runner applies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -42,6 +42,7 @@ class Constraint:
     forced: int | None = None
     banned: frozenset[int] = frozenset()
     edit: Edit | None = None
+    _requests: dict[tuple[int, float | None], CandidateRequest] = field(default_factory=dict)
 
     @property
     def drops(self) -> bool:
@@ -63,13 +64,19 @@ class Constraint:
         return GreedyRule(self.edit, self.banned)
 
     def row_request(self, count: int, temperature: float | None = None) -> CandidateRequest:
-        """The request to the runner that leaves `count` candidates after drops."""
+        """The request to the runner that leaves `count` candidates after drops.
+
+        One object for all rows under this constraint.
+        """
         if self.forced is not None:
             return plain_request(1)
         count += len(self.banned)
         if self.edit is None and temperature is None:
             return plain_request(count)
-        return CandidateRequest(count, self.edit, temperature)
+        key = count, temperature
+        if key not in self._requests:
+            self._requests[key] = CandidateRequest(count, self.edit, temperature)
+        return self._requests[key]
 
 
 _FREE = Constraint()
@@ -255,7 +262,8 @@ def allowed(
     """
     if constraint.forced is not None:
         return [constraint.forced], np.zeros(1, np.float32)
-    if constraint.edit is None and constraint.banned.isdisjoint(ids):
+    is_finite = constraint.edit is None or log_probs[-1] > -np.inf
+    if is_finite and constraint.banned.isdisjoint(ids):
         return ids, log_probs
     kept = [
         index

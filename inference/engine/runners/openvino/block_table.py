@@ -51,7 +51,10 @@ class BlockTable:
         Raises:
             MemoryError: too few blocks are free; the table is as it was.
         """
-        taken = self._pool.allocate(self.missing(length, added))
+        missing = self.missing(length, added)
+        if not missing:
+            return []
+        taken = self._pool.allocate(missing)
         copies = []
         if self._must_copy(length):
             place = length // self._pool.block_tokens

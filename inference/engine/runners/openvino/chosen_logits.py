@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.engine.runners.candidates import CandidateRequest, Candidates
+from inference.engine.runners.candidates import CandidateRequest, Candidates, Edit
 from inference.engine.runners.edits import CellEdits, HostLogits, select_candidates
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.decoder_call import DecoderCall
+
+_MOST_BANNED = 0.5
+"""Of a row's probability; with more, the rest has lost a bit of its precision."""
 
 
 class ChosenLogits(HostLogits):
@@ -52,21 +55,83 @@ def candidates_of(
     """Candidates of a call's scored tokens, each after its own edit.
 
     The graph and the ranking of the logits sum up in different orders. Which of the two a row gets
-    depends on its own request alone, not on what others need.
+    depends on its own request and scores alone, not on what others need.
     """
     logits, best = call.outputs()
-    found = select_candidates(ChosenLogits(decoder, logits, best), row_requests)
-    most = best.token_ids.shape[1]
-    plain = {kind: _is_plain(kind, most) for kind in set(row_requests)}
-    if not all(plain.values()):
-        rows = [row for row, request in enumerate(row_requests) if plain[request]]
-        count = min(most, found.token_ids.shape[1])
-        found.token_ids[rows, :count] = best.token_ids[rows, :count]
-        found.log_probs[rows, :count] = best.log_probs[rows, :count]
-    return found
+    kinds = dict.fromkeys(row_requests)
+    ranked: list[int] = []  # rows for which the graph's choice is not enough
+    known = dict.fromkeys(kinds, 0)  # of the other rows: how many tokens it is right about
+    banned: list[tuple[NDArray[np.intp], Edit]] = []
+    for kind in kinds:
+        rows = _rows_of(kind, row_requests, is_only=len(kinds) == 1)
+        known[kind] = _known(kind, best.token_ids.shape[1])
+        if kind.count > known[kind]:
+            ranked += rows.tolist()
+        elif kind.edit is not None:
+            is_left = _leave_out(best, logits, rows, kind.edit)
+            ranked += rows[~is_left].tolist()
+            banned.append((rows[is_left], kind.edit))
+    if ranked:
+        found = select_candidates(ChosenLogits(decoder, logits, best), row_requests)
+        unranked = set(range(len(row_requests))).difference(ranked)
+        for kind in kinds:
+            rows = [row for row in unranked if row_requests[row] is kind]
+            count = min(known[kind], found.token_ids.shape[1])
+            found.token_ids[rows, :count] = best.token_ids[rows, :count]
+            found.log_probs[rows, :count] = best.log_probs[rows, :count]
+        return found
+    for rows, edit in banned:  # for `more`
+        logits[rows[:, None], edit.token_ids] = -np.inf
+    count = max(kind.count for kind in kinds)
+
+    def more(row: int, count: int) -> Candidates:
+        return decoder.rank(logits[row : row + 1], min(count, decoder.vocabulary_size), None)
+
+    return Candidates(best.token_ids[:, :count], best.log_probs[:, :count], more=more)
 
 
-def _is_plain(request: CandidateRequest, most: int) -> bool:
-    """Whether the graph's choice of so many tokens is enough for a row."""
-    needs_logits = request.edit is not None or request.temperature is not None or request.given
-    return request.count <= most and not needs_logits
+def _rows_of(
+    kind: CandidateRequest, row_requests: Sequence[CandidateRequest], *, is_only: bool
+) -> NDArray[np.intp]:
+    if is_only:
+        return np.arange(len(row_requests))
+    return np.array([row for row, request in enumerate(row_requests) if request is kind])
+
+
+def _known(request: CandidateRequest, most: int) -> int:
+    """Of the graph's choice of so many tokens, those that are the best after the row's edit.
+
+    None, where an edit does more than ban a few tokens, or where the logits are read.
+    """
+    if request.temperature is not None or request.given:
+        return 0
+    if request.edit is None:
+        return most
+    return max(0, most - len(request.edit.token_ids)) if request.edit.only_bans else 0
+
+
+def _leave_out(
+    best: Candidates, logits: NDArray[np.float32], rows: NDArray[np.intp], edit: Edit
+) -> NDArray[np.bool_]:
+    """Moves banned tokens to the end of the choice of some rows, with minus infinity.
+
+    The others share the banned probability, unless the edit is of log-probabilities that are not
+    normalised again.
+
+    Returns:
+        (rows,) where it did: where most of the probability is banned, what is left of it is
+        known too roughly.
+    """
+    ids, log_probs = best.token_ids[rows], best.log_probs[rows]
+    first = logits[rows, ids[:, 0]] - log_probs[:, 0]  # the normaliser
+    mass = np.exp(logits[rows[:, None], edit.token_ids] - first[:, None]).sum(1)
+    is_left = mass < _MOST_BANNED
+    is_banned = (ids[:, :, None] == edit.token_ids).any(2)
+    order = np.argsort(is_banned, axis=1, kind="stable")
+    if edit.renormalises or not edit.is_of_log_probs:
+        log_probs -= np.log1p(-np.minimum(mass, _MOST_BANNED))[:, None]
+    log_probs[is_banned] = -np.inf
+    kept = rows[is_left]
+    best.token_ids[kept] = np.take_along_axis(ids, order, 1)[is_left]
+    best.log_probs[kept] = np.take_along_axis(log_probs, order, 1)[is_left]
+    return is_left

@@ -32,7 +32,8 @@ SOURCE_MULTIPLE = 16
 """Texts are encoded in such lengths: OpenVINO 2026.4 adds up the attention of other lengths in
 another order, and a source's bits would depend on the longest one beside it."""
 QUANTISATION_GROUP = 64
-"""Activations that share a scale, in graphs with int8 weights."""
+"""Activations that share a scale, in graphs with weights of 8 or 4 bits."""
+INTEGER_PRECISIONS = ("int8", "int4")
 
 
 class CompiledDecoder:
@@ -59,7 +60,7 @@ class CompiledDecoder:
             port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
         ] + [state.step_input for state in self._held]
         self._bundle, self._threads = bundle, threads
-        self._options = _options(threads, is_int8="int8" in manifest.precision)
+        self._options = _options(threads, is_integer=manifest.precision in INTEGER_PRECISIONS)
         step = paged_graph(self._read("step"), manifest)
         self._step = self._compile(add_token_choice(step, self.vocabulary_size))
         self._requests: dict[str, Any] = {}
@@ -173,8 +174,8 @@ def source_length(prompt: Prompt) -> int:
     return 0 if prompt.source_ids is None else len(prompt.source_ids)
 
 
-def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
-    """OpenVINO's properties: int8 weights have activations in groups and caches of 8 bits.
+def _options(threads: int, *, is_integer: bool) -> dict[str, Any]:
+    """OpenVINO's properties: integer weights have activations in groups and caches of 8 bits.
 
     Scales of cached keys are those of each token. By default they are those of a block's channels,
     and each token that is written quantises the others of its block again.
@@ -184,10 +185,10 @@ def _options(threads: int, *, is_int8: bool) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP if is_int8 else 0,
-        "KV_CACHE_PRECISION": "u8" if is_int8 else "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP if is_integer else 0,
+        "KV_CACHE_PRECISION": "u8" if is_integer else "f32",
     }
-    if is_int8:
+    if is_integer:
         options["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
     return options
 

@@ -6,9 +6,8 @@ Legend: B sequences, R rows, N tokens of a call, M of them that are scored, V vo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import openvino
@@ -28,8 +27,7 @@ from inference.engine.runners.openvino.paged_graph import (
 from inference.engine.state.group_state import GroupState
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The new tokens of one row in a call.
 
     Attributes:
@@ -104,16 +102,16 @@ class DecoderCall:
         self._memory.tensors()  # for all blocks that the spans have
         if len(spans) < self._threads:
             token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
-        past = np.array([span.past for span in spans], np.int32)
-        counts = np.array([span.tokens for span in spans], np.int32)
+        pasts, counts, tables = zip(*spans, strict=True)
+        past = np.array(pasts, np.int32)
         if len(token_ids) == len(spans):
             lengths = past + 1
         else:
             lengths = np.concatenate(
                 [np.arange(s.past + 1, s.past + s.tokens + 1, dtype=np.int32) for s in spans]
             )
-        held = [len(span.blocks) for span in spans]
-        blocks = np.fromiter(chain.from_iterable(s.blocks for s in spans), np.int32, sum(held))
+        held = list(map(len, tables))
+        blocks = np.fromiter(chain.from_iterable(tables), np.int32, sum(held))
         assert self._tokens is not None
         self._write(self._tokens, token_ids[:, None])
         if self._lengths is not None:
@@ -122,7 +120,7 @@ class DecoderCall:
         self._write(BEGINS, _begins(counts))
         self._write(BLOCKS, blocks)
         self._write(BLOCK_BEGINS, _begins(held))
-        self._write(LONGEST, (past + counts).max())
+        self._write(LONGEST, lengths.max())
         self._write(SCORED, scored)
         if not self.is_current:
             for name, tensor in self._memory.inputs().items():

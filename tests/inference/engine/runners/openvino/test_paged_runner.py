@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
+from inference.engine.search.logits_processors import ban
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import BundleError, InternalError, TooLong
@@ -316,7 +318,12 @@ def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequ
 
 @pytest.mark.parametrize(
     "other",
-    [plain_request(20), CandidateRequest(3, temperature=0.7), CandidateRequest(1, given=(3,))],
+    [
+        plain_request(20),
+        CandidateRequest(3, temperature=0.7),
+        CandidateRequest(1, given=(3,)),
+        CandidateRequest(1, edit=ban(frozenset({3, 5}))),
+    ],
 )
 def test_bits_do_not_depend_on_what_neighbours_need(
     language: PagedRunner, other: CandidateRequest
@@ -365,6 +372,64 @@ def test_choice_in_the_graph_equals_a_ranking_of_the_logits(
     np.testing.assert_allclose(found.log_probs[:, :1], chosen.log_probs[:, :1], rtol=1e-5)
     group.release()
     other.release()
+
+
+@pytest.mark.parametrize(
+    "banned", [(), (5,), (5, 11, 2), (0, 1, 2, 3, 4, 5, 6)], ids=["none", "one", "three", "seven"]
+)
+@pytest.mark.parametrize("beside", [plain_request(4), plain_request(20)], ids=["alike", "ranked"])
+def test_bans_leave_what_a_ranking_without_them_has(
+    language: PagedRunner, banned: tuple[int, ...], beside: CandidateRequest
+) -> None:
+    prompts = [Prompt(np.arange(length)) for length in (3, 5, 8, 9, 13)]
+    asked = CandidateRequest(1, edit=ban(frozenset(banned)))
+    group, other = language.group(1), language.group(1)
+    found = group.admit(prompts, [asked, beside, asked, beside, asked])
+    everything = other.admit(prompts, [plain_request(VOCABULARY)] * 5)
+    for row in (0, 2, 4):
+        ids, log_probs = everything.token_ids[row].tolist(), everything.log_probs[row]
+        left = [place for place, token in enumerate(ids) if token not in banned]
+        total = np.logaddexp.reduce(log_probs[left])
+        assert found.token_ids[row, 0] == ids[left[0]]
+        assert found.log_probs[row, 0] == pytest.approx(log_probs[left[0]] - total, abs=2e-6)
+        assert found.more is not None
+        more = found.more(row, len(left))
+        assert more.token_ids[0].tolist() == [ids[place] for place in left]
+        np.testing.assert_allclose(more.log_probs[0], log_probs[left] - total, atol=2e-6)
+        alone = language.group(1)
+        single = alone.admit([prompts[row]], [asked])
+        assert single.token_ids[0, 0] == found.token_ids[row, 0]
+        assert single.log_probs[0, 0] == found.log_probs[row, 0]
+        alone.release()
+    group.release()
+    other.release()
+
+
+@pytest.mark.parametrize(("places", "is_ranked"), [([1], False), ([0, 1], True)])
+def test_a_ban_of_most_of_the_probability_ranks_the_rest(
+    places: list[int], is_ranked: bool, language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+
+    def rank(
+        self: CompiledDecoder, logits: Any, *rest: Any, original: Any = CompiledDecoder.rank
+    ) -> Any:
+        ranked.append(len(logits))
+        return original(self, logits, *rest)
+
+    monkeypatch.setattr(CompiledDecoder, "rank", rank)
+    prompt, group = Prompt(np.arange(9)), language.group(1)
+    best = group.admit([prompt], [plain_request(3)])
+    mass = np.exp(best.log_probs[0, places].astype(np.float64)).sum()
+    assert (mass > 0.5) == is_ranked
+    asked = CandidateRequest(1, edit=ban(frozenset(best.token_ids[0, places].tolist())))
+    found = group.admit([prompt], [asked])
+    assert bool(ranked) == is_ranked
+    first = min({0, 1, 2}.difference(places))
+    assert found.token_ids[0, 0] == best.token_ids[0, first]
+    wanted = best.log_probs[0, first] - np.log1p(-mass)
+    assert found.log_probs[0, 0] == pytest.approx(wanted, abs=1e-5)
+    group.release()
 
 
 def test_recurrent_decoders_are_refused(tmp_path: Path) -> None:
