@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 
 from inference.errors import ServingError, SetupError
-from inference.processing.image import read_image
+from inference.processing.prepared_image import read_image
 from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
