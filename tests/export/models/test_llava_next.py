@@ -18,12 +18,14 @@ from transformers.models.llava_next.processing_llava_next import LlavaNextProces
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from inference.bundle.manifest import ImageSpec, Manifest, Resolutions, TileGrid
+from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
+from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage, fit_resolution
 from inference.tasks.generation.image_places import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
@@ -72,7 +74,8 @@ def _requests(manifest: Manifest, spec: ImageSpec, beams: int) -> list[EngineReq
         shown = [next(pictures) for _ in range(prompt.count(IMAGE))]
         images = [PreparedImage(fit_resolution(p, spec, spec.tiles), p.size) for p in shown]
         ids = manifest.images.expanded(prompt, [image.layout.size for image in images])
-        requests.append(EngineRequest(rules, prompt_ids=tuple(ids), **held_images(images)))
+        tensors = {PROMPT_IDS: np.array(ids), **held_images(images)}
+        requests.append(decode_request(encode_request(tensors, Overrides()), rules))
     return requests
 
 
