@@ -30,6 +30,7 @@ from inference.processing.prepared_image import PreparedImage, fit_resolution
 from inference.tasks.generation.image_places import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
+from tests.export.oracle import difference
 from tests.export.twins import make_twin
 from tests.pictures import noise
 
@@ -120,6 +121,20 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(beams: int, four:
     given = [RequestValidator(manifest).validate(r) for r in _requests(manifest, spec, beams)]
     assert [request.source_length for request in given] == [14 + 16, 0, 24]
     _check(four.reference, spec, TorchRunner(four.graphs(), manifest), given)
+
+
+def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
+    assert four.prepared.image is not None
+    spec = _spec(four, four.prepared.image)
+    assert isinstance(spec.tiles, Resolutions)
+    pictures = (*PICTURES, noise(45, 25), noise(50, 8))  # rows are left out, and all of them
+    inputs, admit = _processor(spec)(list(pictures), return_tensors="pt"), four.graphs().lowerings
+    with torch.no_grad():
+        wanted = four.reference.model.get_image_features(**inputs, return_dict=True).pooler_output
+        for picture, want in zip(pictures, wanted, strict=True):
+            canvas = torch.from_numpy(fit_resolution(picture, spec, spec.tiles))
+            (given,) = admit["admit"].module(canvas[None, None])
+            assert difference(want, given[0]) < 1e-5, picture.size
 
 
 @pytest.mark.full
