@@ -30,12 +30,15 @@ class Lowering:
         is_fused: Attention becomes ONNX Runtime's fused operators, else standard ones.
         is_for_cuda: Recurrent layers whose operator has no CUDA kernel become a `Scan`, cached
             attention with a bias becomes standard operators.
+        traced_sizes: Sizes of dynamic dimensions while the module is traced, where those of
+            `to_onnx` would be no sizes of its inputs.
     """
 
     module: nn.Module
     graph: Graph
     is_fused: bool = True
     is_for_cuda: bool = False
+    traced_sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

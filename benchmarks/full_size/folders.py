@@ -68,6 +68,17 @@ def _language_tokenizer(folder: Path, size: int) -> None:
     _save_words(folder, size, ("eng_Latn", "fra_Latn", "spa_Latn"))
 
 
+def _tile_files(folder: Path, size: int) -> None:
+    """Words, the last of which stands for a part of an image; tiles of 512 × 512, up to 4 × 4."""
+    _save_words(folder, size, ("<image>",))
+    recipe = {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": {"longest_edge": 2048},
+        "max_image_size": {"longest_edge": 512},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(recipe), encoding="utf-8")
+
+
 def _save_words(folder: Path, size: int, special: tuple[str, ...]) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -150,6 +161,7 @@ def _sentence_modules(folder: Path, size: int) -> None:
 _FILES = {
     "tokenizer": _word_tokenizer,
     "languages": _language_tokenizer,
+    "tiles": _tile_files,
     "qwen": _qwen_tokenizer,
     "marian": _marian_tokenizer,
     "image": _image_recipe,

@@ -15,7 +15,7 @@ class Shape:
         model: Class of `transformers` that makes the weights.
         fields: Of its `config.json`, where they differ from the class's defaults.
         files: What the folder holds beside weights: `tokenizer`, `languages`, `qwen`, `marian`,
-            `image`, `sentences`, `chat`.
+            `image`, `tiles`, `sentences`, `chat`.
         dtype: Of the saved weights, as the published file's.
     """
 
@@ -74,6 +74,35 @@ SHAPES: dict[str, Shape] = {
         },
     ),
     "vit-gpt2-239m": Shape("VisionEncoderDecoderModel", {}, ("tokenizer", "image")),
+    "smolvlm-256m": Shape(
+        "Idefics3ForConditionalGeneration",
+        {
+            "image_token_id": 49_279,
+            "scale_factor": 4,
+            "text_config": {
+                "model_type": "llama",
+                "vocab_size": 49_280,
+                "hidden_size": 576,
+                "intermediate_size": 1536,
+                "num_hidden_layers": 30,
+                "num_attention_heads": 9,
+                "num_key_value_heads": 3,
+                "head_dim": 64,
+                "max_position_embeddings": 8192,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+                "pad_token_id": 0,
+            },
+            "vision_config": {
+                "hidden_size": 768,
+                "image_size": 512,
+                "patch_size": 16,
+                "num_attention_heads": 12,
+            },
+        },
+        ("tiles",),
+        "bfloat16",
+    ),
     "qwen2.5-0.5b": Shape(
         "Qwen2ForCausalLM",
         {

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
+from export.checkpoint.tile_recipe import FILE, longest_edge, read_canvases, read_tiling
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.manifest import ImageSpec, Resolutions, Tiling
 from inference.errors import CheckpointError
 
-FILE = "preprocessor_config.json"
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
-BILINEAR, BICUBIC = 2, 3
+LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 Edges = Literal["exact", "shortest_edge", "fit"]
 Channels = tuple[float, float, float]
 
@@ -42,6 +42,9 @@ class Processor:
         size_name: Another name of `size`, which takes precedence.
         enlargement: What the shorter edge is multiplied by before the image is resized.
         steps: Fields that switch steps on and off, and the one value that is supported.
+        longest_edge: Default of `size` where images are divided into tiles; None: they are not.
+            `size` of the processor is then the side of a tile (`max_image_size`).
+        resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
@@ -54,6 +57,8 @@ class Processor:
     steps: tuple[tuple[str, bool], ...] = (("do_resize", True), ("do_pad", False))
     crops_first: bool = False
     size_name: str | None = None
+    longest_edge: int | None = None
+    resolutions: tuple[tuple[int, int], ...] = ()
 
 
 PROCESSORS = {
@@ -61,9 +66,29 @@ PROCESSORS = {
     "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
     "CLIP": Processor("shortest_edge", 224, 224, OPENAI),
+    "LlavaNext": Processor(
+        "exact",
+        224,
+        None,
+        OPENAI,
+        steps=(("do_resize", True),),
+        resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
+    ),
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
+    **dict.fromkeys(
+        ("Idefics3", "SmolVLM"),
+        Processor(
+            "exact",
+            364,
+            None,
+            (HALF, HALF),
+            LANCZOS,
+            steps=(("do_resize", True),),
+            longest_edge=4 * 364,
+        ),
+    ),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
     "OwlViT": Processor("exact", 768, None, OPENAI),
     "Donut": Processor(
@@ -97,6 +122,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
             raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
     resize, size = _size(values, processor)
     has_crop = values.get("do_center_crop", processor.crop is not None)
+    if processor.resolutions:  # a tile is resized and cropped to its own size
+        has_crop = False
     if resize == "shortest_edge" and not has_crop:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
     if resize == "fit" and has_crop:
@@ -118,6 +145,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
         std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
+        tiles=_tiles(values, processor, size[0], checkpoint.config),
     )
 
 
@@ -164,7 +192,12 @@ def _processor(values: Mapping[str, Any]) -> Processor:
 
 
 def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple[int, int]]:
+    if processor.longest_edge is not None:
+        given = values.get("max_image_size", {"longest_edge": processor.size})
+        return "exact", _pair(longest_edge(given, "max_image_size"), "max_image_size")
     size = values.get("size", processor.size)
+    if processor.resolutions:
+        return "exact", _tile(values, size, processor)
     if processor.size_name is not None and values.get(processor.size_name) is not None:
         size = values[processor.size_name]
     if isinstance(size, int) and processor.resize == "shortest_edge":
@@ -177,6 +210,32 @@ def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple
             size = {"height": size[1], "width": size[0]}
         return "fit", _pair(size, "size")
     return "exact", _pair(size, "size")
+
+
+def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tuple[int, int]:
+    """The size of a tile, a square, which is that of its crop too.
+
+    Raises:
+        CheckpointError: it is not.
+    """
+    if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
+        size = size["shortest_edge"]
+    tile = _pair(size, "size")
+    crop = _pair(values.get("crop_size", processor.size), "crop_size")
+    if tile[0] != tile[1] or tile != crop:
+        raise CheckpointError(f"{FILE}: size = {tile} and crop_size = {crop} are not one square's")
+    return tile
+
+
+def _tiles(
+    values: Mapping[str, Any], processor: Processor, side: int, config: Mapping[str, Any]
+) -> Tiling | Resolutions | None:
+    """How images are divided into tiles of that side; None for a processor that does not."""
+    if processor.resolutions:
+        return read_canvases(values, processor.resolutions, side, config)
+    if processor.longest_edge is not None:
+        return read_tiling(values, processor.longest_edge, side)
+    return None
 
 
 def _resample(values: Mapping[str, Any], processor: Processor) -> int:

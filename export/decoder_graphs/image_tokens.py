@@ -41,7 +41,7 @@ class AdmitImageVectors(nn.Module):
         self.encoder = encoder
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor]:
-        """(B, I, height, width, 3) uint8 → (B, S, D).
+        """(B, I, height, width, 3) uint8, images of one size → (B, S, D).
 
         Args:
             inputs: Pixels; then, where the encoder reads instructions, their tokens (B, T) and
@@ -135,7 +135,8 @@ def image_token_graphs(
             (B, T) and its lengths (B,) with each image.
     """
     width = decoder.heads.model_width
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *image.shape), role=Role.PIXELS)
+    size = image.shape if images.grid is None else ("height", "width", 3)
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *size), role=Role.PIXELS)
     vectors = Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)
     texts = () if instruction_vocabulary is None else _INSTRUCTION
     admit = Graph(file="admit.onnx", inputs=(pixels, *texts), outputs=(vectors,))
@@ -153,8 +154,11 @@ def image_token_graphs(
         outputs=(logits, after, *cache_ports(decoder, "present")),
         whole_prompts=decoder.heads.is_prefix_lm,
     )
+    grid = images.grid
+    # Two by three tiles, some of whose vectors are left out.
+    traced = {} if grid is None else {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}
     lowerings = {
-        "admit": Lowering(AdmitImageVectors(encoder), admit),
+        "admit": Lowering(AdmitImageVectors(encoder), admit, traced_sizes=traced),
         "step": Lowering(ImageTokenStep(decoder, images.token_id), step),
     }
     seen = State(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -63,7 +63,7 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
             layer.is_for_cuda = lowering.is_for_cuda
         if isinstance(layer, Packed):
             layer.pack()
-    program = _export(module, lowering.graph)
+    program = _export(module, lowering)
     model = _without_large_weights(program, path)
     _name_ports(model, lowering.graph)
     _name_dimensions(model, lowering.graph)
@@ -99,18 +99,29 @@ def _without_large_weights(program: torch.onnx.ONNXProgram, path: Path) -> onnx.
     return program.model_proto
 
 
-def example_inputs(graph: Graph) -> tuple[torch.Tensor, ...]:
-    """Inputs of traced size; their values do not matter, tracing is symbolic."""
+def example_inputs(
+    graph: Graph, sizes: Mapping[str, int] | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Inputs of traced size; their values do not matter, tracing is symbolic.
+
+    Args:
+        sizes: Of further dimensions.
+    """
+    known = TRACED_SIZES | dict(sizes or {})
     return tuple(
-        torch.ones([_size(dimension) for dimension in port.shape], dtype=_DTYPES[port.dtype])
+        torch.ones(
+            [known[size] if isinstance(size, str) else size for size in port.shape],
+            dtype=_DTYPES[port.dtype],
+        )
         for port in graph.inputs
     )
 
 
-def _export(module: nn.Module, graph: Graph) -> torch.onnx.ONNXProgram:
+def _export(module: nn.Module, lowering: Lowering) -> torch.onnx.ONNXProgram:
+    graph = lowering.graph
     # Optional packages that are not installed are no news to the user.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    inputs = example_inputs(graph)
+    inputs = example_inputs(graph, lowering.traced_sizes)
     with warnings.catch_warnings(), torch.no_grad():
         # torch 2.13 copies its own pytrees with a call that it deprecates.
         warnings.filterwarnings("ignore", r".*LeafSpec.*", FutureWarning)
@@ -193,7 +204,3 @@ def _set_dimension(dimension: onnx.TensorShapeProto.Dimension, size: int | str, 
     else:
         assert dimension.dim_value in (size, 0), (port, dimension)
         dimension.dim_value = size
-
-
-def _size(dimension: int | str) -> int:
-    return TRACED_SIZES[dimension] if isinstance(dimension, str) else dimension

@@ -102,10 +102,14 @@ def rename(config: Config) -> Rename:
 # ---------------------------------------------------------------------------------------- graphs
 
 
-def graphs(model: Llava, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+def graphs(model: Llava, image: ImageSpec | None, tile: ImageSpec | None = None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place).
+
+    Args:
+        tile: Recipe of what the tower reads, where that is not the image.
+    """
     assert image is not None
-    model.encoder.vit.prepare(image)
+    model.encoder.vit.prepare(tile or image)
     return image_token_graphs(model.encoder, model.decoder, image, model.images)
 
 

@@ -140,19 +140,48 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
+    tied = {"tie_word_embeddings": bool(values.get("tie_word_embeddings"))}
+    language, text = read_language(reader, defaults=tied)
+    name = IMAGE_TOKEN if values.get(IMAGE_TOKEN) is not None else "image_token_index"
+    token = read_image_token(reader, name, 32000, text)
+    return Config(_read_image(reader), language, text, token)
+
+
+def read_language(
+    reader: ConfigReader,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    decided: Mapping[str, Any] | None = None,
+) -> tuple[Architecture, DecoderConfig]:
+    """The decoder of `text_config`, and its configuration.
+
+    Args:
+        defaults: Fields where the section leaves them out.
+        decided: Fields that take precedence over the section's.
+
+    Raises:
+        CheckpointError: another language model.
+    """
     section = reader.section("text_config")
     kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
     given = {name: value for name, value in section.values.items() if value is not None}
-    tied = {"tie_word_embeddings": bool(values.get("tie_word_embeddings"))}
-    language = LANGUAGE_MODELS[kind]
-    text = language.read_config({**_DEFAULTS[kind], **tied, **given, "model_type": kind})
-    token = reader.index(IMAGE_TOKEN, reader.index("image_token_index", 32000))
+    values = {**_DEFAULTS[kind], **(defaults or {}), **given, **(decided or {}), "model_type": kind}
+    return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
+
+
+def read_image_token(reader: ConfigReader, name: str, default: int, text: DecoderConfig) -> int:
+    """The id that stands for a part of an image.
+
+    Raises:
+        CheckpointError: it is outside the vocabulary.
+    """
+    token = reader.index(name, default)
     if token >= text.vocabulary_size:
         raise CheckpointError(
-            f"{reader.place}: image_token_index = {token} is outside the vocabulary of "
+            f"{reader.place}: {name} = {token} is outside the vocabulary of "
             f"{text.vocabulary_size} tokens"
         )
-    return Config(_read_image(reader), language, text, token)
+    return token
 
 
 def _read_image(reader: ConfigReader) -> ImageConfig:

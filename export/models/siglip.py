@@ -125,7 +125,13 @@ class AttentionPooling(nn.Module):
 
 
 class VisionTransformer(FixedSizeTower):
-    """A ViT without a class token; the norm behind its blocks is for its user to apply."""
+    """A ViT without a class token; the norm behind its blocks is for its user to apply.
+
+    Attributes:
+        order: (N,) rows of the position table that the patches read; None: each its own.
+    """
+
+    order: Tensor | None
 
     def __init__(self, tower: BlockConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
         super().__init__(image)
@@ -133,10 +139,12 @@ class VisionTransformer(FixedSizeTower):
         self.positions = nn.Parameter(torch.zeros(patch_count(image, patch), tower.width))
         self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.register_buffer("order", None, persistent=False)
 
     def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
         """The first block's input, then each block's output, (B, N, D)."""
-        outputs = [self.patches(self.pixel_norm(pixels)) + self.positions]
+        positions = self.positions if self.order is None else self.positions[self.order]
+        outputs = [self.patches(self.pixel_norm(pixels)) + positions]
         for block in self.blocks:
             outputs.append(block(outputs[-1]))
         return outputs

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.tokenizer.special_token_templates import Framing
-from inference.bundle.manifest import Graph, Growth, Manifest, PromptImages, Role, State, Tensor
+from inference.bundle.manifest import (
+    Graph,
+    Growth,
+    ImageSpec,
+    Manifest,
+    PromptImages,
+    Role,
+    State,
+    Tensor,
+)
 from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens
@@ -147,6 +156,15 @@ def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
             yield Observation(f"align S={source} T={tokens} {name}", value)
 
 
+def image_shape(image: ImageSpec, images: PromptImages, number: int) -> tuple[int, int, int]:
+    """(height, width, 3) of an image that a model reads; others for other numbers, if it does."""
+    if images.grid is None:
+        return image.shape
+    grid, more = images.grid, number % 2
+    left_out = int(grid.side > 2) * (number // 2 % 2)
+    return grid.edge * (3 - more) + left_out, grid.edge * (1 + more), 3
+
+
 @dataclass(frozen=True)
 class Admitted:
     """Outputs of `admit` for some sources."""
@@ -162,17 +180,18 @@ class Admitted:
         if graph is not None and manifest.images is not None:
             counts = probe.image_counts(count)
             lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
+            assert manifest.image is not None
+            shape = image_shape(manifest.image, manifest.images, longest)
             feeds: Feeds = {}
             for port in graph.inputs:
                 if port.role is Role.PIXELS:
-                    shape = (int(counts.max()), *(int(size) for size in port.shape[2:]))
-                    feeds[port.name] = probe.pixels(count, shape)
+                    feeds[port.name] = probe.pixels(count, (int(counts.max()), *shape))
                 elif port.role is Role.LENGTHS:
                     feeds[port.name] = lengths
                 else:
                     feeds[port.name] = probe.words(count, int(lengths.max()))
-            outputs = run("admit", feeds)
-            return cls(outputs, counts * np.int32(manifest.images.positions), manifest.states)
+            positions = np.int32(manifest.images.positions_of(*shape[:2]))
+            return cls(run("admit", feeds), counts * positions, manifest.states)
         source = probe.lengths(longest, count)
         if graph is None:
             return cls({}, source, manifest.states)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from export.architecture import Graphs
 from export.parity.lockstep import LockstepRunner
+from export.parity.parity_inputs import image_shape
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Bundle, Manifest, PromptImages, Role
 from inference.engine.engine_core import decode
@@ -216,8 +217,10 @@ def interleaved_request(
     ids = random.integers(0, manifest.vocabulary_size or 0, length)
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
     places = np.sort(random.integers(0, len(ids) + 1, count))
-    pixels = random.integers(0, 256, (count, *manifest.image.shape), dtype=np.uint8)
-    prompt_ids = np.insert(ids, np.repeat(places, images.tokens), images.token_id)
+    shape = image_shape(manifest.image, images, length)
+    pixels = random.integers(0, 256, (count, *shape), dtype=np.uint8)
+    tokens = images.tokens_of(*shape[:2])
+    prompt_ids = np.insert(ids, np.repeat(places, tokens), images.token_id)
     return EngineRequest(
         _within(manifest, rules, len(prompt_ids)),
         pixels=pixels if count else None,

@@ -7,6 +7,7 @@ the serving engine's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from export.parity.float64 import in_float64
-from inference.bundle.manifest import Growth, Manifest, Role, State
+from inference.bundle.manifest import Growth, Manifest, PromptImages, Role, State
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
@@ -46,7 +47,7 @@ class TorchRunner:
         assert manifest.vocabulary_size is not None
         self.graphs = in_float64(graphs) if is_exact else graphs
         self._is_exact = is_exact
-        self._image_positions = manifest.images.positions if manifest.images else 0
+        self._images = manifest.images
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = MemoryModel()
         self.spare_bytes = 0
@@ -61,7 +62,7 @@ class TorchRunner:
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width, self._image_positions, is_exact=self._is_exact)
+        return TorchGroup(self.graphs, width, self._images, is_exact=self._is_exact)
 
     def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
         """Not called: `takes_chunks` is False."""
@@ -95,16 +96,21 @@ class TorchGroup:
     """The live sequences of one beam width; see `inference.engine.runners.protocol.Group`.
 
     Args:
-        image_positions: Source positions of each image, where prompts hold images.
+        images: How prompts hold images, where they do.
         is_exact: Whether states are float64.
     """
 
     def __init__(
-        self, graphs: Graphs, width: int, image_positions: int = 0, *, is_exact: bool = False
+        self,
+        graphs: Graphs,
+        width: int,
+        images: PromptImages | None = None,
+        *,
+        is_exact: bool = False,
     ) -> None:
         self._is_exact = is_exact
         self.width = width
-        self._image_positions = image_positions
+        self._images = images
         self._emitted: NDArray[np.float32] | None = None
         self._step = graphs.lowerings["step"]
         self._admit = graphs.lowerings.get("admit")
@@ -241,8 +247,8 @@ class TorchGroup:
         lengths = source_input(Role.SOURCE, prompts)
         if self._admit is None:
             return lengths, {}
-        if self._image_positions:
-            return self._encode_images(prompts)
+        if self._images is not None:
+            return self._encode_images(prompts, self._images)
         feeds = [source_input(port.role, prompts) for port in self._admit.graph.inputs]
         outputs = dict(
             zip(
@@ -254,23 +260,30 @@ class TorchGroup:
         named = {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
         return lengths, named
 
-    def _encode_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _encode_images(
+        self, prompts: Sequence[Prompt], images: PromptImages
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The same where prompts hold images: prompt by prompt, nothing for one without."""
         assert self._admit is not None
         named: dict[str, Tensor] = {}
         for prompt in prompts:
             held: dict[str | None, Tensor] = {}
-            if prompt.pixels is not None:
-                names = [port.name for port in self._admit.graph.outputs]
-                feeds = [source_input(port.role, [prompt]) for port in self._admit.graph.inputs]
-                outputs = self._admit.module(*feeds)
-                held |= zip(names, outputs, strict=True)
+            ports = self._admit.graph.outputs
+            for _, group in groupby(prompt.images, key=lambda image: image.shape):
+                same = Prompt(prompt.token_ids, prompt.source_ids, np.stack(list(group)))
+                feeds = [source_input(port.role, [same]) for port in self._admit.graph.inputs]
+                for port, value in zip(ports, self._admit.module(*feeds), strict=True):
+                    parts = [held[port.name], value] if port.name in held else [value]
+                    held[port.name] = torch.cat(parts, dim=port.shape.index("S"))
             for state in self._states:
                 if state.growth is Growth.HOLD:
                     sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
                     value = held.get(state.admit_output, torch.zeros(*sizes))
                     named[state.name] = joined(named.get(state.name), value, state)
-        counts = [self._image_positions * prompt.images for prompt in prompts]
+        counts = [
+            sum(images.positions_of(*image.shape[:2]) for image in prompt.images)
+            for prompt in prompts
+        ]
         return torch.tensor(counts, dtype=torch.int32), named
 
     def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:

@@ -33,6 +33,9 @@ def image_places(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any
 def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     """`images` of the section of a model that reads a text as it is written, images apart.
 
+    A network that reads images as tiles has `tile_texts`: checkpoint and the text that stands for
+    an image → fields of `TileTexts`.
+
     Raises:
         CheckpointError: the tokenizer has no token of the id that stands for an image.
     """
@@ -40,7 +43,10 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     found = [text for text, token in special_tokens(checkpoint).items() if token == wanted]
     if not found:
         raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {wanted}")
-    return {"images": {"place": found[0]}}
+    place, texts = found[0], getattr(network, "tile_texts", None)
+    return {
+        "images": {"place": place} | ({} if texts is None else {"tiles": texts(checkpoint, place)})
+    }
 
 
 def leading_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ model_repository/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -82,7 +82,8 @@ class Tensor(_Frozen):
     """One input or output of a graph. A string in `shape` names a dynamic dimension.
 
     Rows of a step are R = B x beam width; HOLD states and SOURCE keep one entry a sequence (B), so
-    beams share one copy. Dimension names in use: B R T P S V, and I, the images of a sequence.
+    beams share one copy. Dimension names in use: B R T P S V; I, the images of a sequence; height
+    and width of images of any size.
     """
 
     name: str
@@ -162,6 +163,32 @@ class TokenizerSpec(_Frozen):
     clean_up_spaces: bool = False
 
 
+class Tiling(_Frozen):
+    """How a picture becomes several of the size of `ImageSpec`, as Idefics3 reads it.
+
+    The picture is resized to `longest_edge`, and again to multiples of a tile's sides; the tiles
+    follow row by row, and behind them the whole picture at the size of one.
+    """
+
+    longest_edge: int
+    """Of the picture, in pixels."""
+    is_divided: bool
+    """False: there is the whole picture only."""
+
+
+class Resolutions(_Frozen):
+    """How a picture becomes a canvas (`TileGrid`), as LLaVA-NeXT reads it.
+
+    The picture is resized to the resolution that keeps most of it, with black beside it, and, as
+    the first tile, to the size of `ImageSpec`.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    """(height, width) of each, whole tiles."""
+    side: int
+    """Rows, and columns, of a tile's vectors."""
+
+
 class ImageSpec(_Frozen):
     """How a decoded RGB picture becomes (height, width, 3) uint8. Normalising is in the graph."""
 
@@ -184,19 +211,52 @@ class ImageSpec(_Frozen):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     rescale: float
+    tiles: Tiling | Resolutions | None = None
+    """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of one prepared picture: (height, width, 3)."""
+        """Shape of one prepared picture: (height, width, 3).
+
+        Of one in tiles, shape of a tile; of a canvas, shape of the smallest one.
+        """
         height, width = self.crop or self.size
-        return height, width, 3
+        return height * (1 + isinstance(self.tiles, Resolutions)), width, 3
+
+
+class TileGrid(_Frozen):
+    """Images of any size, each a canvas of tiles whose size says how it is read.
+
+    The first tile of a canvas, at its upper left, is the whole picture; below it are the rows of
+    tiles of the picture at a higher resolution. What is beyond whole tiles counts: so many pixels
+    of height, or width, are so many rows, or columns, of the tiles' vectors that are left out on
+    either side, because they see padding. A row of the tiles' vectors ends with one more.
+    """
+
+    edge: int
+    """Height and width of a tile in pixels."""
+    side: int
+    """Rows, and columns, of a tile's vectors."""
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the tiles' vectors that are read of a canvas; negative if none is."""
+        rows, top = divmod(height, self.edge)
+        columns, left = divmod(width, self.edge)
+        return (rows - 1) * self.side - 2 * top, columns * self.side - 2 * left
+
+    def tokens(self, height: int, width: int) -> int:
+        """Vectors of a canvas; 0 for sizes that no canvas has."""
+        rows, columns = self.shape(height, width)
+        if height < 2 * self.edge or width < self.edge or rows < 0 or columns < 0:
+            return 0
+        return self.side**2 + rows * (columns + 1)
 
 
 class PromptImages(_Frozen):
     """How a generator's prompts hold images, any number of them, in their order.
 
-    PIXELS of `admit` is (B, I, height, width, 3). The source positions of a sequence are those of
-    its images, one image after the other; sequences without images have none.
+    PIXELS of `admit` is (B, I, height, width, 3), images of one size. The source positions of a
+    sequence are those of its images, one image after the other; sequences without images have none.
     """
 
     positions: int = Field(ge=1)
@@ -205,11 +265,33 @@ class PromptImages(_Frozen):
     """Stands for an image, or for a part of it, in a prompt."""
     tokens: int = Field(default=1, ge=1)
     """Tokens in a row that stand for one image."""
+    grid: TileGrid | None = None
+    """Of images whose sizes differ; `positions` and `tokens` are those of the recipe's shape."""
 
-    def expanded(self, ids: Sequence[int]) -> list[int]:
-        """Ids with one token for each image → as the model reads them."""
-        spread = (self.tokens if token == self.token_id else 1 for token in ids)
-        return [token for token, count in zip(ids, spread, strict=True) for _ in range(count)]
+    def tokens_of(self, height: int, width: int) -> int:
+        """Tokens of an image of that size; 0 for a size that is not read."""
+        return self.tokens if self.grid is None else self.grid.tokens(height, width)
+
+    def positions_of(self, height: int, width: int) -> int:
+        """Source positions of an image of that size."""
+        return self.positions if self.grid is None else self.grid.tokens(height, width)
+
+    def expanded(
+        self, ids: Sequence[int], sizes: Iterable[tuple[int, int]] | None = None
+    ) -> list[int]:
+        """Ids with one token for each image → as the model reads them.
+
+        Args:
+            sizes: (height, width) of each image, where they differ.
+        """
+        found = None if sizes is None or self.grid is None else iter(sizes)
+        read: list[int] = []
+        for token in ids:
+            count = 1
+            if token == self.token_id:
+                count = self.tokens if found is None else self.tokens_of(*next(found))
+            read += [token] * count
+        return read
 
 
 class AlignmentSpec(_Frozen):

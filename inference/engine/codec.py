@@ -10,6 +10,7 @@ carries many, identified by request id. Inputs have no batch dimension; absent o
 |----------------|--------------------------|----------------------------------------------------|
 | `source_ids`   | INT64 (S,)               | encoder tokens, special tokens included            |
 | `pixels`       | UINT8 (height, width, 3) | preprocessed image; (I, …) where prompts hold them |
+| `image_sizes`  | INT64 (I, 2)             | height and width of each image, where they differ  |
 | `prompt_ids`   | INT64 (T,)               | decoder tokens after the model's own start tokens  |
 | `options`      | BYTES (1,)               | `inference.generation.Overrides` as JSON; may be `{}`|
 
@@ -61,9 +62,10 @@ from triptych.validation import first_fault
 
 SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
+IMAGE_SIZES = "image_sizes"
 PROMPT_IDS = "prompt_ids"
 OPTIONS = "options"
-INPUTS = (SOURCE_IDS, PIXELS, PROMPT_IDS, OPTIONS)
+INPUTS = (SOURCE_IDS, PIXELS, IMAGE_SIZES, PROMPT_IDS, OPTIONS)
 ABORT = "abort"
 """A parameter of the request, not a tensor."""
 
@@ -103,6 +105,7 @@ def decode_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) ->
         rules=_merged(defaults, overrides),
         source_ids=_copied(tensors.get(SOURCE_IDS)),
         pixels=_copied(tensors.get(PIXELS)),
+        image_sizes=_copied(tensors.get(IMAGE_SIZES)),
         prompt_ids=() if prompt is None else tuple(prompt.tolist()),
         deadline_s=None if deadline_ms is None else time.monotonic() + deadline_ms / 1000,
         stream=overrides.stream,

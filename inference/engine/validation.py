@@ -102,17 +102,28 @@ class RequestValidator:
         """As many images as tokens that stand for one, each of the model's shape."""
         assert self._pixel_shape is not None
         pixels, shape = request.pixels, self._pixel_shape[1:]
-        if pixels is not None and (pixels.ndim != 4 or pixels.shape[1:] != shape):
+        has_shape = pixels is None or (
+            pixels.ndim == 4
+            and all(
+                isinstance(wanted, str) or size == wanted
+                for size, wanted in zip(pixels.shape[1:], shape, strict=True)
+            )
+        )
+        if pixels is not None and not has_shape:
             raise InvalidRequest(
                 f"pixels has shape {pixels.shape}, expected (images, {str(shape)[1:]}",
                 field="pixels",
             )
-        count = images_of(pixels)
+        _check_sizes(request, images)
+        sizes = [image.shape[:2] for image in images_of(pixels, request.image_sizes)]
+        tokens = [images.tokens_of(*size) for size in sizes]
         places = [*request.decoder_ids, *request.rules.given_ids].count(images.token_id)
-        if places != count * images.tokens:
-            each = f" of {images.tokens} tokens" if images.tokens > 1 else ""
+        if places != sum(tokens) or 0 in tokens:
+            kinds = sorted(set(tokens)) or [images.tokens]
+            each = f" of {', '.join(map(str, kinds))} tokens" if kinds != [1] else ""
             raise InvalidRequest(
-                f"prompt_ids has {places} places for images, pixels holds {count} images{each}",
+                f"prompt_ids has {places} places for images, pixels holds {len(sizes)} images"
+                f"{each}",
                 field="pixels",
             )
 
@@ -160,6 +171,18 @@ class RequestValidator:
         if left >= request.rules.max_new_tokens:
             return request
         return replace(request, rules=request.rules.model_copy(update={"max_new_tokens": left}))
+
+
+def _check_sizes(request: EngineRequest, images: PromptImages) -> None:
+    """Refuses sizes that are not those of the request's images."""
+    sizes = request.image_sizes
+    if sizes is None:
+        return
+    shape = () if request.pixels is None else request.pixels.shape
+    if images.grid is None or sizes.shape != (*shape[:1], 2) or not shape:
+        raise InvalidRequest("image_sizes are not those of pixels", field="image_sizes")
+    if (sizes < 1).any() or (sizes > shape[1:3]).any():
+        raise InvalidRequest("image_sizes are outside those of pixels", field="image_sizes")
 
 
 def _check_ids(ids: NDArray[np.int64], vocabulary_size: int, field: str) -> None:

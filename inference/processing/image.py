@@ -39,19 +39,6 @@ class ImageLimits:
     max_side: int = 16_384
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedImage:
-    """An image at a model's size.
-
-    Attributes:
-        pixels: (height, width, 3).
-        size: (width, height) of the image itself, upright.
-    """
-
-    pixels: Pixels
-    size: tuple[int, int]
-
-
 def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     """An upright RGB image: EXIF orientation applied, composed over white, first frame only.
 
@@ -94,16 +81,6 @@ def pixel_count(data: bytes, limits: ImageLimits) -> int:
     return image.width * image.height
 
 
-def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedImage:
-    """An image file as the array that a model takes.
-
-    Raises:
-        ServingError: see `decode_image` and `prepare_image`.
-    """
-    image = decode_image(data, limits)
-    return PreparedImage(prepare_image(image, spec), image.size)
-
-
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 
@@ -116,7 +93,7 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     if spec.resize == "fit":
         return _fitted(image, spec)
     size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
-    pixels = np.asarray(_resized(image, size, spec.resample), dtype=np.uint8)
+    pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:
         pixels = centre_crop(pixels, spec.crop, spec.crop_start)
     return np.ascontiguousarray(pixels)
@@ -194,11 +171,11 @@ def _fitted(image: Image.Image, spec: ImageSpec) -> Pixels:
     height, width = spec.size
     if spec.is_turned and (width - height) * (image.width - image.height) < 0:
         image = image.transpose(Image.Transpose.ROTATE_270)  # counted against the clock
-    image = _resized(image, _to_edge(image.size, min(spec.size)), spec.resample)
+    image = resized(image, _to_edge(image.size, min(spec.size)), spec.resample)
     inside = _inside(image.size, spec.size)
     if inside != (image.height, image.width):
         # 0, the nearest pixel, counts as no choice in `transformers`
-        image = _resized(image, inside, spec.resample or Image.Resampling.BICUBIC)
+        image = resized(image, inside, spec.resample or Image.Resampling.BICUBIC)
     pixels = np.zeros(spec.shape, dtype=np.uint8)
     top, left = (height - image.height) // 2, (width - image.width) // 2
     pixels[top : top + image.height, left : left + image.width] = np.asarray(image, np.uint8)
@@ -218,7 +195,7 @@ def _inside(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
     return inner_height, inner_width
 
 
-def _resized(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
+def resized(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
     """An image of (height, width).
 
     Raises:

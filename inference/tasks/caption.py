@@ -11,18 +11,23 @@ import numpy as np
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
 from inference.processing.detokenizer import Stripping
-from inference.processing.image import Pixels
+from inference.processing.prepared_image import ImageLayout, PreparedImage
 from inference.sequences import Finished, Hypothesis
-from inference.tasks.generation.image_places import IMAGE_PROMPTS, ImagePlaces, WithImages
+from inference.tasks.generation.image_places import (
+    IMAGE_PROMPTS,
+    ImagePlaces,
+    WithImages,
+    held_images,
+)
 from inference.tasks.generation.overrides import OutputOptions, is_greedy_stream, sampling_overrides
 from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Streaming, check_stream, one_call_each
@@ -153,24 +158,30 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
         section = self.section_of(model)
-        prompt_ids = _prompt_ids(request.prompt, section, model, limits)
+        smallest = ImageLayout.smallest(model.image)
+        begin = _prompt_ids(request.prompt, section, model, limits, smallest)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
-        prompt = {name: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        instruction: dict[str, Array] = {}
         if section.images is not None:
             text, _ = section.written(section.images, request.prompt)
-            prompt |= section.images.instruction(text, "prompt", model, limits)
+            instruction = section.images.instruction(text, "prompt", model, limits)
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 
-        def numbered(_: int, pixels: Pixels | ServingError) -> int:
-            image = unwrap(pixels) if has_one else unwrap(pixels)[None]
-            calls.append(model.generate_call({PIXELS: image, **prompt}, options))
+        def numbered(_: int, prepared: PreparedImage | ServingError) -> int:
+            image = unwrap(prepared)
+            ids = begin
+            if image.layout != smallest:
+                ids = _prompt_ids(request.prompt, section, model, limits, image.layout)
+            prompt = {name: np.array(ids, dtype=np.int64)} if ids else {}
+            held = {PIXELS: image.pixels} if has_one else held_images([image])
+            calls.append(model.generate_call({**held, **instruction, **prompt}, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_images(images, model, limits), numbered)
+        numbers = attempt_each(prepare_sized_images(images, model, limits), numbered)
         return CaptionPlan(
             model,
-            () if section.answers or model.reads_source else tuple(prompt_ids),
+            () if section.answers or model.reads_source else _shown(begin, section, model),
             numbers,
             tuple(calls),
             with_alternatives=request.n is not None,
@@ -196,17 +207,35 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     return spec.grid
 
 
+def _shown(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple[int, ...]:
+    """Ids with which the caption's text begins: of an image in tiles, those behind it."""
+    images, places = model.manifest.images, section.images
+    if images is None or places is None or places.tiles is None:
+        return tuple(ids)
+    return tuple(ids[len(ids) - ids[::-1].index(images.token_id) :])
+
+
 def _prompt_ids(
-    prompt: str | None, section: CaptionSection, model: LoadedModel, limits: TaskLimits
+    prompt: str | None,
+    section: CaptionSection,
+    model: LoadedModel,
+    limits: TaskLimits,
+    layout: ImageLayout,
 ) -> list[int]:
-    """The prompt as the model reads it, with the image where the prompt holds it."""
+    """The prompt as the model reads it, with the image where the prompt holds it.
+
+    Args:
+        layout: Of the image.
+    """
     places = section.images
     if places is not None:
         if places.count(prompt or ""):
             message = f"prompt has {places.place}: the image has its place"
             raise InvalidRequest(message, field="prompt")
         text, is_complete = section.written(places, prompt)
-        ids = places.encode(text, "prompt", model, limits, is_complete=is_complete)
+        ids = places.encode(
+            text, "prompt", model, limits, layouts=[layout], is_complete=is_complete
+        )
     elif prompt:
         ids = model.encode(prompt, "prompt", limits, special=False)
     else:

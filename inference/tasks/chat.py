@@ -7,8 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
+from inference.processing.prepared_image import PreparedImage
 from inference.processing.templates.chat_template import ChatTemplate
 from inference.tasks.generation.continuation import ContinuationPlan, rows_of
 from inference.tasks.generation.image_places import (
@@ -16,6 +17,7 @@ from inference.tasks.generation.image_places import (
     ImagePlaces,
     PromptPixels,
     PromptTask,
+    held_images,
 )
 from inference.tasks.generation.overrides import (
     OutputOptions,
@@ -24,11 +26,11 @@ from inference.tasks.generation.overrides import (
     structured,
 )
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call
+from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from inference.tasks.shared.served_task import TaskConfig
 from triptych.tasks import chat as declared
@@ -89,8 +91,9 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
             return IncrementalText(model.tokenizer, stops=outputs.stops)
 
         places = self.places(model)
-        held = {} if places is None else _held(request, places, images, model, limits)
-        ids = np.array(self._encoded(request, model, limits), dtype=np.int64)
+        shown = [] if places is None else _shown(request, places, images, model, limits)
+        held = held_images(shown)
+        ids = np.array(self._encoded(request, shown, model, limits), dtype=np.int64)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         may_end_early = bool(outputs.stops) and rows_of(options) == 1
         penalty = request.length_penalty
@@ -133,7 +136,11 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         return _TEMPLATE_SIZE + sum(lengths)
 
     def _encoded(
-        self, request: ChatRequest, model: LoadedModel, limits: TaskLimits
+        self,
+        request: ChatRequest,
+        images: Sequence[PreparedImage],
+        model: LoadedModel,
+        limits: TaskLimits,
     ) -> Sequence[int]:
         """The conversation's ids, with as many of them for each image as the model reads.
 
@@ -153,7 +160,14 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
             _check_places(text, places, request)
             begin = section.special_tokens.get("bos_token")
             is_complete = begin is not None and text.startswith(begin)
-            ids = places.encode(text, _FIELD, model, limits, is_complete=is_complete)
+            ids = places.encode(
+                text,
+                _FIELD,
+                model,
+                limits,
+                layouts=[image.layout for image in images],
+                is_complete=is_complete,
+            )
         if not ids:
             raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
         longest, limit = min(model.prompt_bounds(limits))
@@ -162,18 +176,17 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         return ids
 
 
-def _held(
+def _shown(
     request: ChatRequest,
     places: ImagePlaces,
     images: Sequence[ImageInput],
     model: LoadedModel,
     limits: TaskLimits,
-) -> Mapping[str, Array]:
-    """The images of a conversation, as inputs of its call; {} for one without."""
+) -> list[PreparedImage]:
+    """The images of a conversation."""
     text = "".join(message.content for message in request.messages)
-    read = prepare_images(images, model, limits)
-    stacked = PromptPixels.of(places, "", [text], read).stacked(0, limits, _FIELD)
-    return {} if stacked is None else {PIXELS: stacked}
+    read = prepare_sized_images(images, model, limits)
+    return PromptPixels.of(places, "", [text], read).of_prompt(0, limits, _FIELD)
 
 
 def _check_places(text: str, places: ImagePlaces, request: ChatRequest) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError
-from inference.processing.image import PreparedImage
+from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images

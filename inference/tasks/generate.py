@@ -10,6 +10,7 @@ from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Overrides
 from inference.processing.detokenizer import LeadingSpace
+from inference.processing.prepared_image import ImageLayout
 from inference.tasks.generation import fewshot
 from inference.tasks.generation.continuation import ContinuationPlan, Echo, rows_of
 from inference.tasks.generation.image_places import (
@@ -27,7 +28,7 @@ from inference.tasks.generation.overrides import (
     structured,
 )
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.limits import TaskLimits
@@ -89,11 +90,12 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             field = f"prompts.{index}"
             model.check_characters(len(header or before) + len(prompt), field, limits)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
-            stacked = None if pixels is None else pixels.stacked(index, limits, field)
-            held = image_inputs(stacked, field, model)
+            shown = [] if pixels is None else pixels.of_prompt(index, limits, field)
+            held = image_inputs(shown, field, model)
             if places is not None:
                 held = {**held, **places.instruction(text, field, model, limits)}
-            ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
+            layouts = [image.layout for image in shown]
+            ids = np.array(_encode(text, field, model, limits, places, layouts), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             reader = read if may_end_early else None
             calls.append(model.generate_call({name: ids, **held}, options, reader))
@@ -163,7 +165,7 @@ def _pixels(
     """The images of each prompt; None where prompts hold none."""
     if places is None:
         return None
-    read = prepare_images(images, model, limits)
+    read = prepare_sized_images(images, model, limits)
     return PromptPixels.of(places, header, request.prompts, read)
 
 
@@ -208,12 +210,18 @@ def _scoring_call(
 
 
 def _encode(
-    text: str, field: str, model: LoadedModel, limits: TaskLimits, places: ImagePlaces | None
+    text: str,
+    field: str,
+    model: LoadedModel,
+    limits: TaskLimits,
+    places: ImagePlaces | None,
+    layouts: Sequence[ImageLayout],
 ) -> list[int]:
     """Ids of a text; of an empty one the beginning-of-text token, where the model has one.
 
     Args:
         places: How the model reads images in a text, special tokens included.
+        layouts: Of the images of all places.
 
     Raises:
         InvalidRequest: nothing to begin with.
@@ -222,7 +230,7 @@ def _encode(
     if places is None:
         ids = model.encode(text, field, limits) or model.beginning
     else:
-        ids = places.encode(text, field, model, limits)
+        ids = places.encode(text, field, model, limits, layouts=layouts)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
     longest, limit = min(model.prompt_bounds(limits))

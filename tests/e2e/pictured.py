@@ -1,14 +1,22 @@
-"""A small random LLaVA and OWL-ViT with tokenizers of words: checkpoints and bundles."""
+"""Small random checkpoints that read pictures, with tokenizers of words, and their bundles."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-from transformers import CLIPImageProcessorPil, OwlViTImageProcessorPil, PreTrainedTokenizerFast
+from transformers import (
+    CLIPImageProcessorPil,
+    Idefics3ImageProcessorPil,
+    LlavaNextImageProcessorPil,
+    OwlViTImageProcessorPil,
+    PreTrainedTokenizerFast,
+)
 
 from export.pipeline.cli import export
+from export.registry import architecture
 from tests.export.twins import make_twin
 
 REPOSITORY = "repository"
@@ -25,12 +33,30 @@ WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, 59))]
 WORDS += ["USER", "ASSISTANT", "<image>", "w62", "<end>"]
 
 
-def _tokenizer(layout: str, **settings: str) -> PreTrainedTokenizerFast:
-    """One of words; `layout` has the special tokens that are added to a text."""
-    ids = {word: place for place, word in enumerate(WORDS)}
+IDEFICS3_TEMPLATE = (
+    "<s>{% for m in messages %}{{ m.role | capitalize }}"
+    "{{ ':' if m.content[0].type == 'image' else ': ' }}"
+    "{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}"
+    "<end>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""As that of Idefics3-8B-Llama3."""
+TILE = 33
+"""Side of a tile of Idefics3; a picture has up to two by two of them."""
+_TILE_WORDS = ["<fake_token_around_image>", "<global-img>", "\n", "\n\n"]
+_TILE_WORDS += [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
+
+
+def _tokenizer(layout: str, tiles: Sequence[str] = (), **settings: str) -> PreTrainedTokenizerFast:
+    """One of words; `layout` has the special tokens that are added to a text.
+
+    Args:
+        tiles: Further special tokens, in place of the last words before `USER`.
+    """
+    words = WORDS[: 59 - len(tiles)] + list(tiles) + WORDS[59:]
+    ids = {word: place for place, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = ["<pad>", "<s>", "</s>", "<image>", "<end>"]
+    special = ["<pad>", "<s>", "</s>", "<image>", "<end>", *tiles]
     backend.add_special_tokens([AddedToken(text) for text in special])
     used = [(word, ids[word]) for word in special if word in layout]
     backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
@@ -39,16 +65,59 @@ def _tokenizer(layout: str, **settings: str) -> PreTrainedTokenizerFast:
     )
 
 
+def _write_llava_next(folder: Path) -> None:
+    configs = architecture("llava_next").twin.configs
+    sizes = [[16, 16], [32, 16], [16, 48], [32, 32]]
+    make_twin(
+        "llava_next",
+        "odd",
+        folder,
+        {
+            "text_config": {**configs["odd"]["text_config"], "max_position_embeddings": 256},
+            "vision_config": {**configs["odd"]["vision_config"], "image_size": 16, "patch_size": 8},
+            "image_grid_pinpoints": sizes,
+        },
+    )
+    tokenizer = _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>")
+    tokenizer.save_pretrained(folder)
+    square = {"height": 16, "width": 16}
+    recipe = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 16}, crop_size=square, image_grid_pinpoints=sizes
+    )
+    recipe.save_pretrained(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+
+
+def _write_idefics3(folder: Path) -> None:
+    text = architecture("idefics3").twin.configs["odd"]["text_config"]
+    make_twin(
+        "idefics3",
+        "odd",
+        folder,
+        {"text_config": {**text, "max_position_embeddings": 256}},
+    )
+    tokenizer = _tokenizer("<s> $A", _TILE_WORDS, bos_token="<s>", eos_token="</s>")
+    tokenizer.save_pretrained(folder)
+    recipe = Idefics3ImageProcessorPil(
+        size={"longest_edge": 2 * TILE}, max_image_size={"longest_edge": TILE}
+    )
+    recipe.save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_len": 4}))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": IDEFICS3_TEMPLATE}))
+
+
 def export_pictured(made: Path) -> None:
-    """Write both checkpoints with all files of such folders, and export them to `REPOSITORY`."""
+    """Write the checkpoints with all files of such folders, and export them to `REPOSITORY`."""
     make_twin("llava", "odd", made / "llava")
     _tokenizer("<s> $A", bos_token="<s>", eos_token="</s>").save_pretrained(made / "llava")
     square = {"height": 16, "width": 16}
     recipe = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=square)
     recipe.save_pretrained(made / "llava")
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    _write_llava_next(made / "llava_next")
+    _write_idefics3(made / "idefics3")
     make_twin("owlvit", "odd", made / "owlvit")
     _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / "owlvit")
     OwlViTImageProcessorPil(size={"height": 44, "width": 44}).save_pretrained(made / "owlvit")
-    for name in ("llava", "owlvit"):
+    for name in ("llava", "llava_next", "idefics3", "owlvit"):
         export(str(made / name), repository=made / REPOSITORY)

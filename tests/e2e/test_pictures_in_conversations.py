@@ -1,4 +1,4 @@
-"""LLaVA and OWL-ViT behind HTTP against the processors and the models of `transformers`.
+"""Models that read pictures behind HTTP against the processors and models of `transformers`.
 
 The checkpoints are the tests' twins, with tokenizers, templates and image recipes as such folders
 have them.
@@ -17,8 +17,12 @@ import pytest
 import torch
 from PIL import Image
 from transformers import (
+    AutoModelForImageTextToText,
     CLIPImageProcessorPil,
-    LlavaForConditionalGeneration,
+    Idefics3ImageProcessorPil,
+    Idefics3Processor,
+    LlavaNextImageProcessorPil,
+    LlavaNextProcessor,
     LlavaProcessor,
     OwlViTForObjectDetection,
     OwlViTImageProcessorPil,
@@ -27,18 +31,20 @@ from transformers import (
 
 from tests.e2e.conftest import Stack, running
 from tests.e2e.interleaved import random_pictures
-from tests.e2e.pictured import REPOSITORY, TEMPLATE, export_pictured
+from tests.e2e.pictured import IDEFICS3_TEMPLATE, REPOSITORY, TEMPLATE, export_pictured
+from tests.pictures import encoded, noise
 from triptych import Client, GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
+NAMES = ["llava", "llava_next", "idefics3"]
 LABELS = ["w5 w9", "w7"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both checkpoints, exported."""
+    """The checkpoints, exported."""
     made = tmp_path_factory.mktemp("pictures")
     export_pictured(made)
     return made
@@ -50,26 +56,42 @@ def stack(folder: Path) -> Iterator[Stack]:
         yield started
 
 
-def _llava(folder: Path, messages: list[dict[str, Any]], pictures: list[bytes]) -> str:
-    """The answer of `transformers`, prepared by its own processor."""
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "llava")
-    recipe = CLIPImageProcessorPil.from_pretrained(folder / "llava")
-    processor = LlavaProcessor(
-        recipe,
+def _processor(folder: Path) -> Any:
+    """The processor of a checkpoint, as `transformers` makes it of such folders."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    if folder.name == "idefics3":
+        recipe = Idefics3ImageProcessorPil.from_pretrained(folder)
+        return Idefics3Processor(recipe, tokenizer, 4, chat_template=IDEFICS3_TEMPLATE)
+    kind, recipe = LlavaProcessor, CLIPImageProcessorPil
+    if folder.name == "llava_next":
+        kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil
+    return kind(
+        recipe.from_pretrained(folder),
         tokenizer,
         patch_size=8,
         vision_feature_select_strategy="default",
         chat_template=TEMPLATE,
         num_additional_image_tokens=1,
     )
-    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+
+
+def _answer(
+    folder: Path, messages: list[dict[str, Any]] | str, pictures: list[bytes], beams: int = 1
+) -> str:
+    """The answer of `transformers` to a conversation or a prompt."""
+    processor, options, text = _processor(folder), {}, messages
+    if isinstance(messages, list):
+        text = processor.apply_chat_template(messages, add_generation_prompt=True)
+        options["add_special_tokens"] = not text.startswith("<s>")
     images = [Image.open(io.BytesIO(picture)) for picture in pictures]
-    inputs = processor(text=text, images=images or None, return_tensors="pt")
-    model = LlavaForConditionalGeneration.from_pretrained(folder / "llava").eval()
+    inputs = processor(text=text, images=images or None, return_tensors="pt", **options)
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
     with torch.no_grad():
-        tokens = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
+        tokens = model.generate(
+            **inputs, max_new_tokens=NEW_TOKENS, do_sample=False, num_beams=beams
+        )
     behind = tokens[0, inputs["input_ids"].shape[1] :]
-    answer: str = tokenizer.decode(behind, skip_special_tokens=True)
+    answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
     return answer
 
 
@@ -78,8 +100,9 @@ def _url(picture: bytes) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_a_conversation_with_pictures_is_answered_as_transformers_does(
-    folder: Path, stack: Stack
+    name: str, folder: Path, stack: Stack
 ) -> None:
     first, second = random_pictures(2)
     image = {"type": "image"}
@@ -92,11 +115,11 @@ def test_a_conversation_with_pictures_is_answered_as_transformers_does(
             {"role": "user", "content": [two, {"type": "text", "text": "w31"}]},
         ]
 
-    wanted = _llava(folder, conversation(image, image), [first, second])
-    swapped = _llava(folder, conversation(image, image), [second, first])
+    wanted = _answer(folder / name, conversation(image, image), [first, second])
+    swapped = _answer(folder / name, conversation(image, image), [second, first])
     assert wanted != swapped  # the pictures decide
     with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none") as client:
-        given = {"model": "llava", "temperature": 0, "max_tokens": NEW_TOKENS}
+        given = {"model": name, "temperature": 0, "max_tokens": NEW_TOKENS}
         messages: Any = conversation(_url(first), _url(second))
         whole = client.chat.completions.create(messages=messages, **given)
         stream = client.chat.completions.create(messages=messages, stream=True, **given)
@@ -105,12 +128,14 @@ def test_a_conversation_with_pictures_is_answered_as_transformers_does(
     assert "".join(parts) == wanted
 
 
-def test_native_clients_write_places_of_images(folder: Path, stack: Stack) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_native_clients_write_places_of_images(name: str, folder: Path, stack: Stack) -> None:
     (picture,) = random_pictures(1)
     text = {"type": "text", "text": "w9 w12"}
-    given: Any = {"model": "llava", "temperature": 0, "max_new_tokens": NEW_TOKENS}
-    seen = _llava(folder, [{"role": "user", "content": [{"type": "image"}, text]}], [picture])
-    told = _llava(folder, [{"role": "user", "content": [text]}], [])
+    given: Any = {"model": name, "temperature": 0, "max_new_tokens": NEW_TOKENS}
+    content = [{"type": "image"}, text]
+    seen = _answer(folder / name, [{"role": "user", "content": content}], [picture])
+    told = _answer(folder / name, [{"role": "user", "content": [text]}], [])
     assert seen != told
     with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
         for each in (client, grpc):
@@ -120,22 +145,31 @@ def test_native_clients_write_places_of_images(folder: Path, stack: Stack) -> No
             assert each.chat(message, **given).data[0].text == told
 
 
-def test_a_caption_answers_the_instruction(folder: Path, stack: Stack) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_caption_answers_the_instruction(name: str, folder: Path, stack: Stack) -> None:
     (picture,) = random_pictures(1)
     content = [{"type": "image"}, {"type": "text", "text": "w9 w12"}]
-    wanted = _llava(folder, [{"role": "user", "content": content}], [picture])
+    wanted = _answer(folder / name, [{"role": "user", "content": content}], [picture])
     with Client(stack.url) as client:
         caption = client.caption(
-            picture, model="llava", prompt="w9 w12", max_new_tokens=NEW_TOKENS
-        ).data[0]
-        continued = client.generate(
-            "USER <image> w9 w12 ASSISTANT",
-            images=[picture],
-            model="llava",
-            temperature=0,
-            max_new_tokens=NEW_TOKENS,
+            picture, model=name, prompt="w9 w12", max_new_tokens=NEW_TOKENS
         ).data[0]
     assert caption.text == wanted
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_with_pictures_is_continued_as_transformers_does(
+    name: str, beams: int, folder: Path, stack: Stack
+) -> None:
+    pictures = [*random_pictures(1), encoded(noise(30, 70))]
+    prompt = "<image> w9 w12 <image> w20"
+    wanted = _answer(folder / name, prompt, pictures, beams)
+    given: Any = {"temperature": 0} if beams == 1 else {"num_beams": beams}
+    with Client(stack.url) as client:
+        continued = client.generate(
+            prompt, images=pictures, model=name, max_new_tokens=NEW_TOKENS, **given
+        ).data[0]
     assert (continued.text or "").strip() == wanted
 
 

@@ -28,6 +28,8 @@ pytestmark = pytest.mark.full
 
 LSTM = {("rnn-seq2seq", "fp16"), ("rnn-seq2seq", "bf16")}
 """(architecture, precision) whose LSTM the parser refuses, as those of `operators.py`."""
+FIXED = [name for name in generators(has_source=True) if name != "llava_next"]
+"""Without the one whose images have any size, for which there is no profile."""
 DIMENSIONS = {"S": "T", "I": "N"}
 """A source's positions have the range of an encoder's tokens, a prompt's images that of choices."""
 UNLIMITED = Limits(max_input_tokens=40)
@@ -67,7 +69,7 @@ def planned(graph: Graph, limits: Limits) -> Graph:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("name", generators(has_source=True))
+@pytest.mark.parametrize("name", FIXED)
 def test_admit_is_built(
     name: str, precision: str, encoders: Encoders, target: Target, tmp_path: Path
 ) -> None:

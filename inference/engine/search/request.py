@@ -28,6 +28,7 @@ class EngineRequest:
         rules: Resolved generation rules.
         source_ids: (S,) int64 encoder tokens.
         pixels: (height, width, 3) uint8; (I, height, width, 3) where prompts hold images.
+        image_sizes: (I, 2) height and width of each image, where they differ.
         prompt_ids: Decoder tokens after the rules' start tokens.
         deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
         stream: Emit tokens as they are generated; one beam only.
@@ -40,6 +41,7 @@ class EngineRequest:
     rules: Generation
     source_ids: NDArray[np.int64] | None = None
     pixels: NDArray[np.uint8] | None = None
+    image_sizes: NDArray[np.int64] | None = None
     prompt_ids: tuple[int, ...] = ()
     deadline_s: float | None = None
     stream: bool = False
@@ -64,16 +66,20 @@ class EngineRequest:
             return self.decoder_ids
         if self.images is None:
             return ()
-        names = (_content_name(image, self.source_ids) for image in self.pixels)
-        images = iter([name for name in names for _ in range(self.images.tokens)])
-        token_id = self.images.token_id
-        ids = self.decoder_ids
-        return tuple(next(images, token) if token == token_id else token for token in ids)
+        names: list[int] = []
+        for image in images_of(self.pixels, self.image_sizes):
+            count = self.images.tokens_of(*image.shape[:2])
+            names += [_content_name(image, self.source_ids)] * count
+        left, token_id = iter(names), self.images.token_id
+        return tuple(
+            next(left, token) if token == token_id else token for token in self.decoder_ids
+        )
 
     @property
     def prompt(self) -> Prompt:
         """The runner's inputs."""
-        return Prompt(np.array(self.decoder_ids, np.int64), self.source_ids, self.pixels)
+        ids = np.array(self.decoder_ids, np.int64)
+        return Prompt(ids, self.source_ids, self.pixels, self.image_sizes)
 
     @property
     def prompt_tokens(self) -> int:
@@ -89,7 +95,8 @@ class EngineRequest:
     def source_length(self) -> int:
         """Positions of the source: its tokens, or those of the prompt's images; 0 without one."""
         if self.images is not None:
-            return self.images.positions * images_of(self.pixels)
+            sizes = (image.shape[:2] for image in images_of(self.pixels, self.image_sizes))
+            return sum(self.images.positions_of(*size) for size in sizes)
         return 0 if self.source_ids is None else len(self.source_ids)
 
     @property
@@ -110,8 +117,9 @@ class EngineRequest:
 
 
 def _content_name(pixels: NDArray[np.uint8], source_ids: NDArray[np.int64] | None) -> int:
-    """A negative number that is another one for other pixels or another text; no token has it."""
-    digest = blake2b(np.ascontiguousarray(pixels).data, digest_size=16)
+    """A negative number that is another one for other pixels, sizes or texts; no token has it."""
+    size = np.array(pixels.shape[:2], np.int64).tobytes()
+    digest = blake2b(np.ascontiguousarray(pixels).data, digest_size=16, salt=size)
     if source_ids is not None:
         digest.update(np.ascontiguousarray(source_ids).data)
     return -1 - int.from_bytes(digest.digest(), "big")

@@ -1,4 +1,7 @@
-"""Prompts with images between their words: where they are, and how a model reads that."""
+"""Prompts with images between their words: where they are, and how a model reads that.
+
+Decision D108.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference.bundle.manifest import Manifest
-from inference.engine.codec import PIXELS, SOURCE_IDS
+from inference.engine.codec import IMAGE_SIZES, PIXELS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
-from inference.processing.image import Pixels
+from inference.processing.prepared_image import Grid, ImageLayout, PreparedImage
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -18,6 +21,32 @@ from inference.tasks.shared.model_calls import Array
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask, TaskConfig
 from triptych.task import IMAGES
+
+
+class TileTexts(TaskConfig):
+    """What a model reads for an image in tiles, with a place for each of them."""
+
+    tile: str
+    """For the tile at `{row}` and `{column}`, counted from 1."""
+    row_end: str
+    """Behind each row of tiles."""
+    whole: str
+    """For the whole image behind its tiles."""
+    single: str
+    """For an image without tiles."""
+
+    def written(self, grid: Grid) -> str:
+        """The text of one image."""
+        rows, columns = grid
+        if not rows:
+            return self.single
+        text = ""
+        for row in range(1, rows + 1):
+            for column in range(1, columns + 1):
+                tile = self.tile.replace("{row}", str(row)).replace("{column}", str(column))
+                text += tile
+            text += self.row_end
+        return text + self.whole
 
 
 class ImagePlaces(TaskConfig):
@@ -35,16 +64,25 @@ class ImagePlaces(TaskConfig):
     tokenizer where that is empty."""
     end: str = ""
     """What the model reads last, where images are leading; its answer follows."""
+    tiles: TileTexts | None = None
+    """What the model reads for each image; None: its place."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
         return text.count(self.place)
 
-    def laid_out(self, text: str) -> str:
+    def laid_out(self, text: str, grids: Sequence[Grid] = ()) -> str:
         """A text as the model reads it.
 
         Spaces beside an image are dropped, as `transformers` does with the parts of a prompt.
+
+        Args:
+            grids: Of the images of all places.
         """
+        if self.tiles is not None:
+            first, *rest = text.split(self.place)
+            texts = map(self.tiles.written, grids)
+            return first + "".join(map("".join, zip(texts, rest, strict=True)))
         if self.around is None:
             return text
         first, *rest = (part.strip(" ") for part in text.split(self.place))
@@ -71,12 +109,14 @@ class ImagePlaces(TaskConfig):
         model: LoadedModel,
         limits: TaskLimits,
         *,
+        layouts: Sequence[ImageLayout] = (),
         is_complete: bool = False,
     ) -> list[int]:
         """A text's ids, with as many of them for each image as the model reads.
 
         Args:
             field: The request's field that it comes from.
+            layouts: Of the images of all places, where texts hold them in different ways.
             is_complete: Whether the text has all special tokens; none are added.
 
         Raises:
@@ -92,8 +132,10 @@ class ImagePlaces(TaskConfig):
             written = self.begin + words + self.end
             return before + model.encode(written, field, limits, special=special)
         special = self.around is None and not is_complete
-        ids = model.encode(self.laid_out(text), field, limits, special=special)
-        return ids if images is None else images.expanded(ids)
+        written = self.laid_out(text, [layout.grid for layout in layouts])
+        ids = model.encode(written, field, limits, special=special)
+        sizes = (layout.size for layout in layouts)
+        return ids if images is None else images.expanded(ids, sizes)
 
     def instruction(
         self, text: str, field: str, model: LoadedModel, limits: TaskLimits
@@ -128,20 +170,6 @@ class ImagePlaces(TaskConfig):
                 field=field,
             )
         return words
-
-
-def image_inputs(images: Array | None, field: str, model: LoadedModel) -> Mapping[str, Array]:
-    """The images of one text (I, height, width, 3), as inputs of its call.
-
-    Raises:
-        InvalidRequest: other than one image, where an encoder reads it.
-    """
-    if model.manifest.source_image is None:
-        return {} if images is None else {PIXELS: images}
-    count = 0 if images is None else len(images)
-    if images is None or count != 1:
-        raise InvalidRequest(f"{field} holds {count} images: {model.name} reads one", field=field)
-    return {PIXELS: images[0]}
 
 
 class WithImages(TaskConfig):
@@ -199,8 +227,8 @@ class PromptPixels:
         own: Those of each prompt.
     """
 
-    shared: Sequence[Pixels | ServingError]
-    own: Sequence[Sequence[Pixels | ServingError]]
+    shared: Sequence[PreparedImage | ServingError]
+    own: Sequence[Sequence[PreparedImage | ServingError]]
 
     @classmethod
     def of(
@@ -208,7 +236,7 @@ class PromptPixels:
         places: ImagePlaces,
         header: str,
         prompts: Sequence[str],
-        images: Sequence[Pixels | ServingError],
+        images: Sequence[PreparedImage | ServingError],
     ) -> PromptPixels:
         """Images in order: those of the header, then those of each prompt.
 
@@ -227,8 +255,8 @@ class PromptPixels:
         own = [images[start : start + size] for start, size in zip(starts, counts, strict=False)]
         return cls(images[:first], own)
 
-    def stacked(self, index: int, limits: TaskLimits, field: str) -> Array | None:
-        """(I, height, width, 3) of a prompt; None for one without images.
+    def of_prompt(self, index: int, limits: TaskLimits, field: str) -> list[PreparedImage]:
+        """The images of a prompt in their order.
 
         Args:
             field: The request's field of the prompt.
@@ -244,4 +272,37 @@ class PromptPixels:
                 f"{limits.max_prompt_images} are taken: leave some out",
                 field=field,
             )
-        return np.stack([unwrap(image) for image in images]) if images else None
+        return [unwrap(image) for image in images]
+
+
+def held_images(images: Sequence[PreparedImage]) -> dict[str, Array]:
+    """Images of a prompt as inputs of its call, all tiles behind one another; {} without any.
+
+    Images of several sizes are padded to the largest sides.
+    """
+    if not images:
+        return {}
+    sizes = np.array([image.layout.size for image in images], np.int64)  # (I, 2)
+    if (sizes == sizes[0]).all():
+        return {PIXELS: np.concatenate([image.images for image in images])}
+    padded = np.zeros((len(images), *sizes.max(axis=0), 3), np.uint8)
+    for place, (image, (height, width)) in enumerate(zip(images, sizes.tolist(), strict=True)):
+        padded[place, :height, :width] = image.pixels
+    return {PIXELS: padded, IMAGE_SIZES: sizes}
+
+
+def image_inputs(
+    images: Sequence[PreparedImage], field: str, model: LoadedModel
+) -> Mapping[str, Array]:
+    """The images of one text, as inputs of its call.
+
+    Raises:
+        InvalidRequest: other than one image, where an encoder reads it.
+    """
+    if model.manifest.source_image is None:
+        return held_images(images)
+    if len(images) != 1:
+        raise InvalidRequest(
+            f"{field} holds {len(images)} images: {model.name} reads one", field=field
+        )
+    return {PIXELS: images[0].pixels}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
-from inference.processing.image import Pixels, PreparedImage, pixel_count, read_image
+from inference.processing.image import Pixels, pixel_count
+from inference.processing.prepared_image import PreparedImage, read_image
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel

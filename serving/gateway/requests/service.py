@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from inference.errors import ServingError, SetupError
-from inference.processing.image import read_image
+from inference.processing.prepared_image import read_image
 from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call

@@ -76,12 +76,12 @@ def prompt_inputs(
         pixels: (I, height, width, 3) uint8, not fewer than the tokens have places.
         tokens: (T,).
     """
-    if images.tokens == 1:
+    if pair.architecture.name == "idefics":
         end = pair.checkpoint.config["eos_token_id"]
         return interleaved_inputs(pixels, tokens, image, images, end)
     count = int((tokens == images.token_id).sum()) // images.tokens
     count = count or int(requires_pixels(pair.reference))  # which no token reads
-    return {"pixel_values": normalised(pixels[:count], image)} if count else {}
+    return _values(pixels[:count], image, pair) if count else {}
 
 
 def requires_pixels(reference: Any) -> bool:
@@ -113,7 +113,7 @@ def of_request(
 ) -> dict[str, Any]:
     """Inputs of one prompt; one without images may have a black one that no token reads."""
     tokens = torch.tensor(ids)
-    if images.tokens > 1:
+    if pair.architecture.name != "idefics":
         if pixels is None and requires_pixels(pair.reference):
             pixels = np.zeros((1, *image.shape), np.uint8)
         given = {"input_ids": tokens[None]}
@@ -123,12 +123,24 @@ def of_request(
             return given
         if source_ids is not None:
             given["qformer_input_ids"] = torch.from_numpy(source_ids)[None].expand(len(pixels), -1)
-        return given | {"pixel_values": normalised(torch.from_numpy(pixels), image)}
+        return given | _values(torch.from_numpy(pixels), image, pair)
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)
     return {"input_ids": tokens[None]} | interleaved_inputs(
         torch.from_numpy(pixels), tokens, image, images, end
     )
+
+
+def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair) -> dict[str, Tensor]:
+    """The images of one prompt: as a list, for Idefics3 as a batch, for LLaVA-NeXT as tiles."""
+    values = normalised(pixels, image)
+    if pair.architecture.name == "idefics3":
+        return {"pixel_values": values[None]}
+    if pair.architecture.name == "llava_next":  # smallest canvases
+        edge = values.shape[-1]
+        tiles = values.unflatten(2, (2, edge)).transpose(1, 2)  # (I, 2, 3, E, E)
+        return {"pixel_values": tiles, "image_sizes": torch.full((len(values), 2), edge)}
+    return {"pixel_values": values}
 
 
 def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -54,34 +54,34 @@ def _write_images(
 
     What is kept is a copy of what was written.
     """
-    images = [[] if prompt.pixels is None else list(prompt.pixels) for prompt in prompts]
     keys = [
-        [ImageStates.key(image, prompt.source_ids) for image in each]
-        for prompt, each in zip(prompts, images, strict=True)
+        [ImageStates.key(image, prompt.source_ids) for image in prompt.images] for prompt in prompts
     ]
     alone = [
-        [Prompt(_NO_TOKENS, prompt.source_ids, image[None]) for image in each]
-        for prompt, each in zip(prompts, images, strict=True)
+        [Prompt(_NO_TOKENS, prompt.source_ids, image[None]) for image in prompt.images]
+        for prompt in prompts
     ]
     pixels = dict(zip(chain(*keys), chain(*alone), strict=True))
     kept = {key: sessions.images.get(key) for key in pixels}
     missing = [key for key, found in kept.items() if found is None]
     encoded = _encode_images(sessions, state, [pixels[key] for key in missing])
     states = kept | dict(zip(missing, encoded, strict=True))
-    arenas, spec = state.of(Growth.HOLD), sessions.manifest.images
-    assert spec is not None
+    arenas = state.of(Growth.HOLD)
     for slot, held in enumerate(keys, first):
         for arena in arenas:
             arena.clear(slot, slot + 1)
-        for number, key in enumerate(held):
-            found, start = states[key], number * spec.positions
+        start = stop = 0
+        for key in held:
+            found = states[key]
             assert found is not None
             for arena, value in zip(arenas, found, strict=True):
+                assert arena.axis is not None
                 arena.write_positions(slot, start, value)
+                stop = start + value.shape[arena.axis]
             if kept[key] is None:
-                stop = start + spec.positions
                 copies = [arena.read_positions(slot, start, stop) for arena in arenas]
                 sessions.images.put(key, copies)
+            start = stop
 
 
 def _encode_images(
@@ -92,12 +92,19 @@ def _encode_images(
     Args:
         images: Prompts of one image.
     """
-    for start in range(0, len(images), _IMAGES):
-        batch = images[start : start + _IMAGES]
+    for batch in _of_one_size(images):
         values = _encode(sessions, batch)
         named = [values[arena.state.admit_output or ""] for arena in state.of(Growth.HOLD)]
         for place in range(len(batch)):
             yield [sessions.device.entries(value, place, place + 1) for value in named]
+
+
+def _of_one_size(images: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+    """Neighbours whose images have one size, at most `_IMAGES` of them."""
+    for _, group in groupby(images, key=lambda image: image.images[0].shape):
+        same = list(group)
+        for start in range(0, len(same), _IMAGES):
+            yield same[start : start + _IMAGES]
 
 
 def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:

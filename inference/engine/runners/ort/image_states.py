@@ -33,8 +33,9 @@ class ImageStates:
 
     @staticmethod
     def key(pixels: NDArray[np.uint8], source_ids: NDArray[np.int64] | None = None) -> Key:
-        """Of one image, (height, width, 3), and of the text that is read with it."""
-        digest = hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=32)
+        """Of one image, (height, width, 3), its size, and the text that is read with it."""
+        size = np.array(pixels.shape[:2], np.int64).tobytes()
+        digest = hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=32, salt=size)
         if source_ids is not None:
             digest.update(np.ascontiguousarray(source_ids).data)
         return digest.digest()

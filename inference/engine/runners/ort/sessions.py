@@ -95,7 +95,7 @@ class OrtSessions:
         """Positions of a prompt's source: its tokens, or those of its images."""
         images = self.manifest.images
         if images is not None:
-            return images.positions * prompt.images
+            return sum(images.positions_of(*image.shape[:2]) for image in prompt.images)
         return 0 if prompt.source_ids is None else len(prompt.source_ids)
 
     def logits_scratch(self, rows: int) -> DeviceTensor:

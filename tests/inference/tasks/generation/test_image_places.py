@@ -17,8 +17,8 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
 from inference.bundle.manifest import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
-from inference.processing.image import Pixels
-from inference.tasks.generation.image_places import ImagePlaces, PromptPixels
+from inference.processing.prepared_image import PreparedImage
+from inference.tasks.generation.image_places import ImagePlaces, PromptPixels, held_images
 from inference.tasks.shared.limits import TaskLimits
 from tests.inference.tiny_models import IMAGE, manifest, served
 
@@ -69,16 +69,18 @@ def _recorder() -> PreTrainedTokenizerFast:
     return _Recorder(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
 
-def _images(count: int) -> list[Pixels]:
-    return [np.full((2, 2, 3), number, np.uint8) for number in range(count)]
+def _images(count: int) -> list[PreparedImage]:
+    pixels = (np.full((2, 2, 3), number, np.uint8) for number in range(count))
+    return [PreparedImage(each, (2, 2)) for each in pixels]
 
 
 def test_images_fill_the_places_of_examples_and_then_of_prompts() -> None:
     pixels = PromptPixels.of(PLACES, "<image> a <image> b", ["<image>", "c", "d"], _images(3))
-    stacked = [pixels.stacked(index, LIMITS, f"prompts.{index}") for index in range(3)]
-    numbers = [None if one is None else one[:, 0, 0, 0].tolist() for one in stacked]
+    given = [pixels.of_prompt(index, LIMITS, f"prompts.{index}") for index in range(3)]
+    numbers = [held_images(images)["pixels"][:, 0, 0, 0].tolist() for images in given]
     assert numbers == [[0, 1, 2], [0, 1], [0, 1]]
-    assert PromptPixels.of(PLACES, "", ["a"], []).stacked(0, LIMITS, "prompts.0") is None
+    none = PromptPixels.of(PLACES, "", ["a"], []).of_prompt(0, LIMITS, "prompts.0")
+    assert held_images(none) == {}
 
 
 @pytest.mark.parametrize(("prompts", "count"), [(["<image>"], 0), (["a"], 1), (["<image>"] * 2, 3)])
@@ -91,18 +93,18 @@ def test_other_than_one_image_for_each_place_is_refused(prompts: list[str], coun
 def test_bad_image_fails_its_own_prompt_alone() -> None:
     images = [*_images(1), UnsupportedImage("damaged")]
     pixels = PromptPixels.of(PLACES, "", ["<image>", "<image>", "a"], images)
-    assert pixels.stacked(0, LIMITS, "prompts.0") is not None
+    assert pixels.of_prompt(0, LIMITS, "prompts.0") == images[:1]
     with pytest.raises(UnsupportedImage):
-        pixels.stacked(1, LIMITS, "prompts.1")
-    assert pixels.stacked(2, LIMITS, "prompts.2") is None
+        pixels.of_prompt(1, LIMITS, "prompts.1")
+    assert pixels.of_prompt(2, LIMITS, "prompts.2") == []
 
 
 def test_more_images_than_a_prompt_may_hold_are_refused() -> None:
     pixels = PromptPixels.of(PLACES, "<image>", ["<image>" * 3, "<image>"], _images(5))
     with pytest.raises(InvalidRequest, match="holds 4 images with those of its examples") as error:
-        pixels.stacked(0, LIMITS, "prompts.0")
+        pixels.of_prompt(0, LIMITS, "prompts.0")
     assert error.value.field == "prompts.0"
-    assert pixels.stacked(1, LIMITS, "prompts.1") is not None
+    assert len(pixels.of_prompt(1, LIMITS, "prompts.1")) == 2
 
 
 def test_a_text_without_tokens_around_images_is_read_as_it_is_written() -> None:

@@ -1,0 +1,89 @@
+"""The part of an image recipe that says how images are divided into tiles.
+
+Decision D108.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.config.config_reader import ConfigReader
+from inference.bundle.manifest import Resolutions, Tiling
+from inference.errors import CheckpointError
+
+FILE = "preprocessor_config.json"
+MOST_TILES = 16
+"""In a row or column, which bounds the text that stands for an image."""
+Sizes = tuple[tuple[int, int], ...]
+
+
+def longest_edge(size: object, name: str) -> int:
+    """The number of `{"longest_edge": …}`.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    edge = size.get("longest_edge") if isinstance(size, Mapping) and len(size) == 1 else None
+    if not isinstance(edge, int) or isinstance(edge, bool):
+        raise CheckpointError(f"{FILE}: {name} = {size!r} is not supported, only a longest edge is")
+    return edge
+
+
+def read_tiling(values: Mapping[str, Any], default: int, side: int) -> Tiling:
+    """How images are divided into squares of that side, as of Idefics3's processor.
+
+    Args:
+        default: Of the longest edge.
+
+    Raises:
+        CheckpointError: `size` is no longest edge, or one of too many tiles.
+    """
+    edge = longest_edge(values.get("size", {"longest_edge": default}), "size")
+    if not 0 < edge <= MOST_TILES * side:
+        raise CheckpointError(
+            f"{FILE}: a longest edge of {edge} is not supported, only 1 to {MOST_TILES} times the "
+            f"{side} of max_image_size"
+        )
+    return Tiling(longest_edge=edge, is_divided=bool(values.get("do_image_splitting", True)))
+
+
+def read_resolutions(given: object, side: int, place: str) -> Sizes:
+    """`image_grid_pinpoints` of a file, (height, width) each.
+
+    Args:
+        side: Of a tile.
+        place: The file's name, for messages.
+
+    Raises:
+        CheckpointError: one is not of whole tiles, or of too many.
+    """
+    sizes = given if isinstance(given, list | tuple) else ()
+    most = range(side, MOST_TILES * side + 1, side)
+    if not sizes or not all(
+        isinstance(size, list | tuple) and len(size) == 2 and all(edge in most for edge in size)
+        for size in sizes
+    ):
+        raise CheckpointError(
+            f"{place}: image_grid_pinpoints = {given!r} is not supported, only heights and widths "
+            f"of 1 to {MOST_TILES} times {side}"
+        )
+    return tuple((height, width) for height, width in sizes)
+
+
+def read_canvases(
+    values: Mapping[str, Any], default: Sizes, side: int, config: Mapping[str, Any]
+) -> Resolutions:
+    """The resolutions at which images are divided, as of LLaVA-NeXT's processor.
+
+    Args:
+        default: Of `image_grid_pinpoints`.
+        side: Of a tile.
+        config: `config.json`, whose tower has the patches.
+
+    Raises:
+        CheckpointError: see `read_resolutions`.
+    """
+    sizes = read_resolutions(values.get("image_grid_pinpoints", default), side, FILE)
+    patch = ConfigReader(config).section("vision_config").integer("patch_size")
+    return Resolutions(sizes=sizes, side=side // patch)

@@ -1,0 +1,191 @@
+"""Image files as what a model takes of them: one array, or the tiles of an image.
+
+Decision D108.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from inference.bundle.manifest import ImageSpec, Resolutions, Tiling
+from inference.errors import UnsupportedImage
+from inference.processing.image import (
+    ImageLimits,
+    Pixels,
+    decode_image,
+    prepare_image,
+    resized,
+)
+
+MOST_PIXELS_A_SIDE = 4096
+"""Of an image in tiles, whatever its recipe says, as in `transformers`."""
+Grid = tuple[int, int]
+"""Rows and columns of tiles."""
+UNDIVIDED: Grid = (0, 0)
+"""Of an image that is not divided."""
+
+
+class ImageLayout(NamedTuple):
+    """What decides how a text holds an image.
+
+    Attributes:
+        size: (height, width) of the pixels, or of each tile's.
+        grid: Of the tiles.
+    """
+
+    size: tuple[int, int]
+    grid: Grid = UNDIVIDED
+
+    @classmethod
+    def smallest(cls, spec: ImageSpec) -> ImageLayout:
+        """That of a recipe whose images are all alike, else of a small one."""
+        return cls(spec.shape[:2])
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """An image at a model's size.
+
+    Attributes:
+        pixels: (height, width, 3); (tiles, height, width, 3) where tiles are images of their own.
+        size: (width, height) of the image itself, upright.
+        grid: Of the tiles; behind them comes the whole image.
+    """
+
+    pixels: Pixels
+    size: tuple[int, int]
+    grid: Grid = UNDIVIDED
+
+    @property
+    def layout(self) -> ImageLayout:
+        """How a text holds it."""
+        height, width, _ = self.images.shape[1:]
+        return ImageLayout((height, width), self.grid)
+
+    @property
+    def images(self) -> Pixels:
+        """(I, height, width, 3): the images that a model reads of it."""
+        return self.pixels if self.pixels.ndim == 4 else self.pixels[None]
+
+
+def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedImage:
+    """An image file as the array that a model takes.
+
+    Raises:
+        ServingError: see `decode_image` and `prepare_image`.
+    """
+    image = decode_image(data, limits)
+    if spec.tiles is None:
+        return PreparedImage(prepare_image(image, spec), image.size)
+    if isinstance(spec.tiles, Resolutions):
+        return PreparedImage(fit_resolution(image, spec, spec.tiles), image.size)
+    pixels, grid = divide_image(image, spec, spec.tiles)
+    return PreparedImage(pixels, image.size, grid)
+
+
+def divide_image(image: Image.Image, spec: ImageSpec, tiles: Tiling) -> tuple[Pixels, Grid]:
+    """(tiles, height, width, 3) of an RGB image, and their rows and columns.
+
+    As `Idefics3ImageProcessor`, whose steps each resize what the one before has left.
+    """
+    image = resized(image, _to_longest_edge(image.size, tiles.longest_edge), spec.resample)
+    height, width = spec.size
+    if not tiles.is_divided:
+        return np.asarray(resized(image, spec.size, spec.resample), np.uint8)[None], UNDIVIDED
+    image = resized(image, _to_multiples(image.size, spec.size), spec.resample)
+    rows, columns = image.height // height, image.width // width
+    if (rows, columns) == (1, 1):
+        return np.asarray(image, np.uint8)[None], UNDIVIDED
+    parts = np.asarray(image, np.uint8).reshape(rows, height, columns, width, 3).swapaxes(1, 2)
+    whole = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
+    return np.concatenate([parts.reshape(-1, *spec.shape), whole[None]]), (rows, columns)
+
+
+def fit_resolution(image: Image.Image, spec: ImageSpec, tiles: Resolutions) -> Pixels:
+    """The canvas of an RGB image (`TileGrid`), as `LlavaNextImageProcessor` divides it.
+
+    Raises:
+        UnsupportedImage: too extreme an aspect ratio.
+    """
+    (edge, _), side = spec.size, tiles.side
+    height, width = _best_resolution(image.size, tiles.sizes)
+    scale_width, scale_height = width / image.width, height / image.height
+    if scale_width < scale_height:
+        inside = min(ceil(image.height * scale_width), height), width
+    else:
+        inside = height, min(ceil(image.width * scale_height), width)
+    top, left = _left_out(image.size, height // edge * side, width // edge * side)
+    canvas = np.zeros((edge + height + top, width + left, 3), np.uint8)
+    canvas[:edge, :edge] = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
+    first, start = edge + (height - inside[0]) // 2, (width - inside[1]) // 2
+    pixels = np.asarray(resized(image, inside, spec.resample), np.uint8)
+    canvas[first : first + inside[0], start : start + inside[1]] = pixels
+    return canvas
+
+
+def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """(height, width) that keeps most pixels of an image of (width, height), then the smallest.
+
+    Raises:
+        UnsupportedImage: none keeps any.
+    """
+    width, height = size
+
+    def kept(resolution: tuple[int, int]) -> tuple[int, int]:
+        scale = min(resolution[1] / width, resolution[0] / height)
+        pixels = min(int(width * scale) * int(height * scale), width * height)
+        return pixels, pixels - resolution[0] * resolution[1]
+
+    best = max(sizes, key=kept)
+    if not kept(best)[0]:
+        sides = f"{width}x{height}"
+        raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
+    return best
+
+
+def _left_out(size: tuple[int, int], rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of vectors on either side that see padding of an image (width, height)."""
+    width, height = size
+    if width / height > columns / rows:
+        return (rows - int(round(height * (columns / width), 7))) // 2, 0
+    return 0, (columns - int(round(width * (rows / height), 7))) // 2
+
+
+def _to_longest_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
+    """(height, width) of an image of (width, height) whose longer edge is resized.
+
+    The shorter edge becomes even, unless the longer one is bounded by `MOST_PIXELS_A_SIDE`.
+    """
+    width, height = size
+    is_wide = width >= height
+    ratio = width / height
+    shorter = int(edge / ratio) if is_wide else int(edge * ratio)
+    height, width = (shorter + shorter % 2, edge) if is_wide else (edge, shorter + shorter % 2)
+    height, width = max(height, 1), max(width, 1)
+    ratio, most = width / height, MOST_PIXELS_A_SIDE
+    if width >= height and width > most:
+        height, width = int(most / ratio), most
+    elif height > width and height > most:
+        height, width = most, int(most * ratio)
+    return max(height, 1), max(width, 1)
+
+
+def _to_multiples(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of an image of (width, height) that whole tiles cover, nothing cut off.
+
+    Args:
+        tile: (height, width); both are equal.
+    """
+    (width, height), edge = size, tile[0]
+    ratio = width / height
+    if width >= height:
+        width = -(-width // edge) * edge
+        return -(-int(width / ratio) // edge) * edge, width
+    height = -(-height // edge) * edge
+    return height, -(-int(height * ratio) // edge) * edge
