@@ -73,7 +73,13 @@ def test_committed_objects_hold_every_claim(variant: str) -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", SAME)
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(name, marks=[] if name.endswith("/cpu") else [pytest.mark.full])
+        for name in SAME
+    ],
+)
 def test_chart_and_kustomize_make_the_same_objects(folder: str) -> None:
     expected = read(kustomized(folder))
     assert wrong(expected) == []
