@@ -225,7 +225,7 @@ class StreamAttempt(Attempt):
         """Whether a call that failed has another in its place, of the version that is served now.
 
         A sequence that has begun has none: the rest of another model would make an answer that is
-        neither's.
+        neither's (D105).
         """
         if not is_not_loaded(error):
             return False

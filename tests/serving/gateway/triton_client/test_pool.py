@@ -131,7 +131,8 @@ class Servers:
                         taken.extend(item.token_ids)
             return taken
 
-        return await self.recovery.run(made, 5.0, attempt)
+        async with asyncio.timeout(10):
+            return await self.recovery.run(made, 5.0, attempt)
 
     def value(self, name: str, host: str) -> float | None:
         return self.metrics.registry.get_sample_value(
