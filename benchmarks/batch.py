@@ -2,12 +2,13 @@
 
 `python -m benchmarks.batch --repository model_repository` takes the examples' bundles. The engine
 in process is the faster of one process with all cores and one process a core; the rows are in its
-memory, and their answers are dropped. Loading is measured apart, on both sides.
+memory, and their answers are dropped. Starting and loading are left out on both sides.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -19,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 from benchmarks.harness.machine import described, load
 from benchmarks.harness.report import markdown, write_json
@@ -32,7 +35,7 @@ from triptych.operation import operation
 
 RESULTS = Path(__file__).parent / "results" / "batch.json"
 REQUEST_ROWS = 32
-_POLL_S = 0.005
+_POLL_S, _SAMPLE_S = 0.005, 0.05
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -45,6 +48,13 @@ class Work:
     field: str
     rows: int
     request: Mapping[str, Any]
+
+
+class Span(NamedTuple):
+    """What a system took for the rows: time, and processor time of all its processes."""
+
+    seconds: float
+    core_s: float
 
 
 WORKS = (
@@ -70,7 +80,8 @@ def main() -> None:
             entries.append(measure(work, given, Path(folder)))
         print(json.dumps(entries[-1]), flush=True)
     write_json({"machine": described(), "load": load(), "works": entries}, RESULTS)
-    print(markdown(("task", *SYSTEMS, "batch ÷ best"), [_line(entry) for entry in entries]))
+    header = ("task", *SYSTEMS, "batch ÷ best", "core-seconds, ÷ least")
+    print(markdown(header, [_line(entry) for entry in entries]))
 
 
 def measure(work: Work, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -78,19 +89,24 @@ def measure(work: Work, given: argparse.Namespace, folder: Path) -> dict[str, An
     rows = _rows(work, int(work.rows * given.scale))
     source = _written(rows, folder)
     found: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+    used: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     for number, system in interleave(SYSTEMS, given.rounds):
         if system == "batch":
-            seconds = _batch(work, source, folder / f"out-{number}", given.repository)
+            span = _batch(work, source, folder / f"out-{number}", given.repository)
         else:
             processes = CORES if system == "a process a core" else 1
-            seconds = _in_process(work, rows, given.repository, processes)
-        found[system].append(len(rows) / seconds)
-        print(f"{work.task} {system}: {found[system][-1]:.0f} rows/s", file=sys.stderr, flush=True)
+            span = _in_process(work, rows, given.repository, processes)
+        found[system].append(len(rows) / span.seconds)
+        used[system].append(1000 * span.core_s / len(rows))
+        shown = f"{found[system][-1]:.0f} rows/s, {used[system][-1]:.2f} core-seconds per 1000 rows"
+        print(f"{work.task} {system}: {shown}", file=sys.stderr, flush=True)
     best = [max(pair) for pair in zip(found["one process"], found["a process a core"], strict=True)]
-    ratio = median(mine / theirs for mine, theirs in zip(found["batch"], best, strict=True))
+    least = [min(pair) for pair in zip(used["one process"], used["a process a core"], strict=True)]
     return {
         "bundle": work.bundle, "task": work.task, "request": dict(work.request), "rows": len(rows),
-        "rows_per_s": found, "ratio": ratio,
+        "rows_per_s": found, "core_s_per_1000_rows": used,
+        "ratio": median(own / other for own, other in zip(found["batch"], best, strict=True)),
+        "cost_ratio": median(own / other for own, other in zip(used["batch"], least, strict=True)),
     }  # fmt: skip
 
 
@@ -117,8 +133,8 @@ def _written(rows: Sequence[Any], folder: Path) -> Path:
     return folder / "in.parquet"
 
 
-def _batch(work: Work, source: Path, output: Path, repository: Path) -> float:
-    """Seconds from the first shard's beginning to the end of the last one."""
+def _batch(work: Work, source: Path, output: Path, repository: Path) -> Span:
+    """From the first shard's beginning to the end of the last one."""
     flags = [part for name, value in work.request.items() for part in (f"--{name}", str(value))]
     command = [
         *(sys.executable, "-m", "triptych", "batch", work.task, "--column", "row"),
@@ -129,31 +145,50 @@ def _batch(work: Work, source: Path, output: Path, repository: Path) -> float:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not list(output.glob("_unfinished/*.begun-0")) and process.poll() is None:
             time.sleep(_POLL_S)
-        began_s = time.time()
+        began_s, before = time.time(), _cpu_seconds(process.pid)
+        used = dict(before)
+        while process.poll() is None:
+            used |= _cpu_seconds(process.pid)
+            time.sleep(_SAMPLE_S)
     summary = json.loads((output / "summary.json").read_text())
     assert (summary["rows"], summary["errors"]) == (summary["total_rows"], 0)
-    return max(part.stat().st_mtime for part in output.glob("part-*")) - began_s
+    seconds = max(part.stat().st_mtime for part in output.glob("part-*")) - began_s
+    return Span(seconds, sum(used.values()) - sum(before.values()))
 
 
-def _in_process(work: Work, rows: Sequence[Any], repository: Path, processes: int) -> float:
-    """Seconds from the first process that has loaded the model to the last answer."""
+def _cpu_seconds(pid: int) -> dict[int, float]:
+    """Processor time of a process and its descendants so far, Ray's own among them."""
+    found = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                found[one.pid] = times.user + times.system
+    return found
+
+
+def _in_process(work: Work, rows: Sequence[Any], repository: Path, processes: int) -> Span:
+    """From the first process that has loaded the model to the last answer."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(processes) as pool:
         parts = [rows[first::processes] for first in range(processes)]
         given = [(work, part, repository, CORES // processes) for part in parts]
         spans = pool.starmap(_answer, given, chunksize=1)
-    return max(end_s for _, end_s in spans) - min(began_s for began_s, _ in spans)
+    began_s, end_s, core_s = zip(*spans, strict=True)
+    return Span(max(end_s) - min(began_s), sum(core_s))
 
 
-def _answer(work: Work, rows: Sequence[Any], repository: Path, threads: int) -> tuple[float, float]:
+def _answer(
+    work: Work, rows: Sequence[Any], repository: Path, threads: int
+) -> tuple[float, float, float]:
     """Answer rows in requests of `REQUEST_ROWS`, all of which are decoded together.
 
     Returns:
-        When the model was loaded, and when the last row was answered.
+        When the model was loaded, when the last row was answered, and the processor time between.
     """
     bundle = newest_bundle(repository, work.bundle)
     local = open_local_model(repository, bundle, threads=threads)
-    began_s = time.time()
+    began_s, before_s = time.time(), time.process_time()
     task, limits = TASKS[work.task], TaskLimits(max_client_batch_size=REQUEST_ROWS)
     submitted = []
     for start in range(0, len(rows), REQUEST_ROWS):
@@ -166,13 +201,18 @@ def _answer(work: Work, rows: Sequence[Any], repository: Path, threads: int) -> 
         assert all(
             one.error is None for one in plan.finish([each.result() for each in futures]).data
         )
-    return began_s, time.time()
+    return began_s, time.time(), time.process_time() - before_s
 
 
 def _line(entry: Mapping[str, Any]) -> list[str]:
     rates = [f"{median(entry['rows_per_s'][system]):.0f}" for system in SYSTEMS]
     named = ", ".join(f"{name} {value}" for name, value in entry["request"].items())
-    return [f"{entry['task']}{f' ({named})' if named else ''}", *rates, f"{entry['ratio']:.2f}"]
+    return [
+        f"{entry['task']}{f' ({named})' if named else ''}",
+        *rates,
+        f"{entry['ratio']:.2f}",
+        f"{entry['cost_ratio']:.2f}",
+    ]
 
 
 if __name__ == "__main__":
