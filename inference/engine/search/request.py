@@ -28,7 +28,6 @@ class EngineRequest:
         rules: Resolved generation rules.
         source_ids: (S,) int64 encoder tokens.
         pixels: (height, width, 3) uint8; (I, height, width, 3) where prompts hold images.
-        image_sizes: (I, 2) height and width of each image, where they differ.
         prompt_ids: Decoder tokens after the rules' start tokens.
         deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
         stream: Emit tokens as they are generated; one beam only.
@@ -36,12 +35,12 @@ class EngineRequest:
         images: How the model's prompts hold images, if they do; validation sets it.
         word_edges: Of the vocabulary, where phrases are required; validation sets it.
         grammar: What the output matches, where the rules say it; validation sets it.
+        image_sizes: (I, 2) height and width of each image, where they differ.
     """
 
     rules: Generation
     source_ids: NDArray[np.int64] | None = None
     pixels: NDArray[np.uint8] | None = None
-    image_sizes: NDArray[np.int64] | None = None
     prompt_ids: tuple[int, ...] = ()
     deadline_s: float | None = None
     stream: bool = False
@@ -49,6 +48,7 @@ class EngineRequest:
     images: PromptImages | None = None
     word_edges: WordEdges | None = None
     grammar: Grammar | None = None
+    image_sizes: NDArray[np.int64] | None = None
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:
