@@ -75,10 +75,10 @@ def candidates_of(
         found = select_candidates(ChosenLogits(decoder, logits, best), row_requests)
         unranked = set(range(len(row_requests))).difference(ranked)
         for kind in kinds:
-            rows = [row for row in unranked if row_requests[row] is kind]
+            others = [row for row in unranked if row_requests[row] is kind]
             count = min(known[kind], found.token_ids.shape[1])
-            found.token_ids[rows, :count] = best.token_ids[rows, :count]
-            found.log_probs[rows, :count] = best.log_probs[rows, :count]
+            found.token_ids[others, :count] = best.token_ids[others, :count]
+            found.log_probs[others, :count] = best.log_probs[others, :count]
         return found
     for rows, edit in banned:  # for `more`
         logits[rows[:, None], edit.token_ids] = -np.inf
@@ -125,7 +125,7 @@ def _leave_out(
     ids, log_probs = best.token_ids[rows], best.log_probs[rows]
     first = logits[rows, ids[:, 0]] - log_probs[:, 0]  # the normaliser
     mass = np.exp(logits[rows[:, None], edit.token_ids] - first[:, None]).sum(1)
-    is_left = mass < _MOST_BANNED
+    is_left: NDArray[np.bool_] = mass < _MOST_BANNED
     is_banned = (ids[:, :, None] == edit.token_ids).any(2)
     order = np.argsort(is_banned, axis=1, kind="stable")
     if edit.renormalises or not edit.is_of_log_probs:
