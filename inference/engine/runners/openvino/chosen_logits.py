@@ -75,10 +75,10 @@ def candidates_of(
         found = select_candidates(ChosenLogits(decoder, logits, best), row_requests)
         unranked = set(range(len(row_requests))).difference(ranked)
         for kind in kinds:
-            own = [row for row in unranked if row_requests[row] is kind]
+            others = [row for row in unranked if row_requests[row] is kind]
             count = min(known[kind], found.token_ids.shape[1])
-            found.token_ids[own, :count] = best.token_ids[own, :count]
-            found.log_probs[own, :count] = best.log_probs[own, :count]
+            found.token_ids[others, :count] = best.token_ids[others, :count]
+            found.log_probs[others, :count] = best.log_probs[others, :count]
         return found
     for rows, edit in banned:  # for `more`
         logits[rows[:, None], edit.token_ids] = -np.inf
