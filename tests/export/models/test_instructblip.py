@@ -27,7 +27,7 @@ def _request(bundle: Any, instruction: tuple[int, ...] | None) -> EngineRequest:
     shape = (1, *bundle.manifest.image.shape)
     pixels = np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
     return EngineRequest(
-        rules, None if instruction is None else np.array(instruction), pixels, PROMPT
+        rules, None if instruction is None else np.array(instruction), pixels, prompt_ids=PROMPT
     )
 
 

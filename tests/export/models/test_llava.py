@@ -55,7 +55,7 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
         shape = (prompt.count(IMAGE) // 4, *manifest.image.shape)
         pixels = random.integers(0, 256, shape, dtype=np.uint8) if shape[0] else None
         asked = np.array(INSTRUCTIONS[len(requests)]) if name == "instructblip" else None
-        requests.append(EngineRequest(rules, asked, pixels, prompt))
+        requests.append(EngineRequest(rules, asked, pixels, prompt_ids=prompt))
     return requests
 
 
