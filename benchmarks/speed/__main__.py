@@ -41,16 +41,6 @@ CTRANSLATE2 = tuple(
 """Its int8 is mostly faster with one thread than with two."""
 TRANSFORMERS = (System("transformers", "fp32"),)
 FAST = (System("triptych", "int8-fast"),)
-LANGUAGE = tuple(
-    System(runtime, precision)
-    for runtime, precisions in {
-        "triptych-openvino": ("int8", "int4"),
-        "llama.cpp": ("Q8_0", "Q4_K_M"),
-        "openvino-genai": ("Q8_0", "Q4_K_M"),
-    }.items()
-    for precision in precisions
-)
-"""Beside each other on a language model alone; the last two are installed by hand (README)."""
 BATCHES = (1, 8, 32)
 console = Console(highlight=False, width=200)
 
@@ -110,8 +100,8 @@ def around(arguments: argparse.Namespace) -> dict[str, Any]:
 def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.speed`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    default = [name for name, kind in KINDS.items() if kind != "chat"]
-    parser.add_argument("--models", nargs="+", choices=[*KINDS], default=default)
+    models = [*KINDS]
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
@@ -128,24 +118,20 @@ KINDS = {
     "marian-74m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
-    "qwen2.5-0.5b": "chat",
     "example-es-en": "example",
 }
-NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, "chat": 32}
+NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16}
 LENGTHS = {
     "translate": "16–48 → 32",
     "generate": "64 → 64",
     "caption": "224² → 16",
-    "chat": "16 → 32",
     "example": "held-out sentences",
 }
 VOCABULARY = 50_000
 
 
 def systems_of(model: str) -> Sequence[System]:
-    """CTranslate2 has no captioners; Qwen2's shape has peers of its own."""
-    if KINDS[model] == "chat":
-        return LANGUAGE
+    """CTranslate2 has no captioners."""
     if KINDS[model] == "caption":
         return (*OURS, *TRANSFORMERS)
     return (*OURS, *FAST, *CTRANSLATE2, *TRANSFORMERS)
@@ -155,7 +141,7 @@ def cells(model: str, batches: Sequence[int], beams: Sequence[int], rounds: int)
     """Every batch size and beam width that is measured for a model; new inputs each round."""
     kind = KINDS[model]
     for width in beams:
-        if width > 1 and kind in ("generate", "caption", "chat"):
+        if width > 1 and kind in ("generate", "caption"):
             continue
         for batch in batches:
             works = (work(kind, batch, width, seed) for seed in range(rounds))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from benchmarks.harness.system import System
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
-from benchmarks.speed.gguf_files import gguf_file
 
 
 def prepare_all(model: str, systems: Iterable[System], cache: Path) -> None:
@@ -34,8 +33,6 @@ def prepare(engine: str, precision: str, model: str, cache: Path) -> None:
     """Makes what one engine loads, if it is missing."""
     if engine in OURS:
         bundle(model, precision, cache, OURS[engine])
-    elif engine in ("llama.cpp", "openvino-genai"):
-        gguf_file(checkpoint(model, cache), precision)
     elif engine == "ctranslate2":
         ctranslate2_folder(model, precision, cache)
     else:

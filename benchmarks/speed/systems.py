@@ -17,7 +17,6 @@ import numpy as np
 
 from benchmarks.harness.system import System
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
-from benchmarks.speed.llm_systems import LlamaCpp, OpenVinoGenAi
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
@@ -228,9 +227,7 @@ class Transformers:
         return {"input_ids": ids, "attention_mask": mask}
 
 
-RUNTIMES: dict[str, Callable[[str, str, Path, int], EngineCore]] = {
-    "llama.cpp": LlamaCpp,
-    "openvino-genai": OpenVinoGenAi,
+RUNTIMES = {
     "triptych": Triptych,
     "triptych-openvino": TriptychOpenVino,
     "ctranslate2": CTranslate2,
@@ -241,7 +238,7 @@ RUNTIMES: dict[str, Callable[[str, str, Path, int], EngineCore]] = {
 def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What runs the work of one system with one model, for the harness's worker."""
     runtime = RUNTIMES[system.runtime]
-    decoder = runtime(model, system.precision, cache, system.threads)
+    decoder: EngineCore = runtime(model, system.precision, cache, system.threads)
     return lambda work: asdict(decoder.run(Work.from_json(work)))
 
 

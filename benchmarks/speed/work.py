@@ -101,10 +101,10 @@ class Clock:
 def random_work(
     kind: str, batch: int, beams: int, vocabulary: int, seed: int, new_tokens: int
 ) -> Work:
-    """Distinct random sources of 16 to 48 tokens, prompts of 64 or 16, or images.
+    """Distinct random sources of 16 to 48 tokens, prompts of 64, or images.
 
     Args:
-        kind: `translate`, `generate`, `chat` or `caption`.
+        kind: `translate`, `generate` or `caption`.
     """
     random = np.random.default_rng(seed)
 
@@ -114,7 +114,6 @@ def random_work(
     items = {
         "translate": lambda: Item(source=(*ids(int(random.integers(15, 48))), 0)),
         "generate": lambda: Item(prompt=ids(64)),
-        "chat": lambda: Item(prompt=ids(16)),
         "caption": lambda: Item(image=int(random.integers(1 << 30))),
     }
     return Work(tuple(items[kind]() for _ in range(batch)), beams, new_tokens)

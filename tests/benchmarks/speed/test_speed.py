@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.harness.closed_loop import Loop
 from benchmarks.harness.system import System
 from benchmarks.speed import poisson, report, roofline, served
-from benchmarks.speed.gguf_files import renamed
 from benchmarks.speed.rounds import Cell, Result
 from benchmarks.speed.work import Clock, Item, Timing, Work, random_work
 
@@ -78,20 +77,6 @@ def test_work_crosses_a_pipe_and_is_new_each_round(kind: str) -> None:
     assert works[0] == works[1] != works[2]
     assert len(set(works[0].items)) == 3
     assert Work.from_json(json.loads(json.dumps(asdict(works[0])))) == works[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("model.embed_tokens.weight", "token_embd.weight"),
-        ("model.norm.weight", "output_norm.weight"),
-        ("model.layers.3.input_layernorm.weight", "blk.3.attn_norm.weight"),
-        ("model.layers.12.self_attn.k_proj.bias", "blk.12.attn_k.bias"),
-        ("model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight"),
-    ],
-)
-def test_weights_have_the_names_of_gguf(name: str, wanted: str) -> None:
-    assert renamed(name) == wanted
 
 
 def test_what_is_kept_is_compared_round_by_round() -> None:
