@@ -23,5 +23,5 @@ CONVERSATIONS = (
     ("Answer in Spanish.", "I live in London.", "Where do I live?"),
 )
 """A system message, or none, and what the user says."""
-QUESTIONS = ("What colour is the upper shape?", "Is the cross above the circle?")
+QUESTIONS = ("What colour is the upper shape?", "Which texture has the cross?")
 """About `scene-1.png`, one after the other."""

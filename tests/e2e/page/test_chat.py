@@ -54,7 +54,7 @@ def test_a_picture_stays_in_the_conversation(open_page: OpenPage) -> None:
     screen = open_page("chat")
     screen.example("A question about a picture")
     assert screen.answer.locator("img.inline-picture").count() == 1
-    assert "circle" in screen.answer.inner_text()
+    assert "yellow" in screen.answer.inner_text()
     assert 'images="scene-1.png"' in screen.code("Python")
     screen.field("Message").fill("What colour is the cross?")
     screen.run()

@@ -27,14 +27,14 @@ const EXAMPLES = [
     message: "Where do I live?",
   },
   { label: "What was not told", turns: TOLD, message: "Where do I live?" },
-  { label: "A question about a picture", turns: [], message: `${PLACE}which shape is the upper thing?`, pictures: [0] },
+  { label: "A question about a picture", turns: [], message: `${PLACE}What colour is the upper shape?`, pictures: [0] },
   {
     label: "A further question",
     turns: [
-      { role: "user", content: `${PLACE}which shape is the upper thing?`, pictures: [0] },
-      { role: "assistant", content: "circle" },
+      { role: "user", content: `${PLACE}What colour is the upper shape?`, pictures: [0] },
+      { role: "assistant", content: "yellow" },
     ],
-    message: "what colour is the cross?",
+    message: "Where is the cross?",
     pictures: [],
   },
 ];
