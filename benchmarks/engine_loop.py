@@ -114,6 +114,7 @@ class NullRunner:
     scores_prompts = False
     greedy_steps = 0
     shares_prefixes = False
+    reads_whole_prompts = False
     blocks = None
     spare_bytes = 0
     free_bytes: int | None = None

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.integration
 NAME = "speaker"
 PROGRAM = (sys.executable, "-m", "triptych")
 LIMIT_S = 60.0
+MOST_SWITCHES = 8
+"""Until a stream meets one: it depends on time."""
 PICTURE = base64.b64encode(image_file("red")).decode()
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 
@@ -350,15 +352,17 @@ async def test_reload_loses_nothing_though_the_old_version_is_unloaded_at_once(
     site.start_gateway("--max-concurrent-sequences=4")
     wait_until(site.is_live)
     wait_until(site.is_ready)
-    before, after = site.version(), site.publish()
-    async with Load(site.url, generate_many) as load:
-        reloaded = await asyncio.to_thread(site.run, "reload", NAME)
-        assert reloaded.returncode == 0, reloaded.stderr
-    failures = [(status, text) for _, _, status, text in load.records if status != 200]
-    assert not failures, f"{len(failures)} of {len(load.records)} lost: {failures[:3]}"
-    versions = [set(text.split()) for _, _, _, text in load.records]
-    assert {f"v{before}", f"v{after}"} in versions, "no stream met the switch"
-    assert site.version() == after
+    for _ in range(MOST_SWITCHES):
+        before, after = site.version(), site.publish()
+        async with Load(site.url, generate_many) as load:
+            reloaded = await asyncio.to_thread(site.run, "reload", NAME)
+            assert reloaded.returncode == 0, reloaded.stderr
+        failures = [(status, text) for _, _, status, text in load.records if status != 200]
+        assert not failures, f"{len(failures)} of {len(load.records)} lost: {failures[:3]}"
+        assert site.version() == after
+        if {f"v{before}", f"v{after}"} in [set(text.split()) for _, _, _, text in load.records]:
+            return
+    pytest.fail("no stream met a switch")
 
 
 def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> None:

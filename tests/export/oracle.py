@@ -230,7 +230,9 @@ def _reference(
 def target_name(reference: Any) -> str:
     """The name of the decoder's input tokens in `transformers`."""
     names = inspect.signature(reference.forward).parameters
-    is_decoder = "decoder_input_ids" in names and reference.config.is_encoder_decoder
+    config = getattr(reference, "config", None)  # references of our own have none
+    # BLIP-2 has such a parameter over a decoder without an encoder too.
+    is_decoder = "decoder_input_ids" in names and (config is None or config.is_encoder_decoder)
     return "decoder_input_ids" if is_decoder else "input_ids"
 
 
