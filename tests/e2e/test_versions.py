@@ -342,6 +342,7 @@ async def test_versions_published_under_load_change_nothing_until_a_crash_is_ove
     wait_until(lambda: site.serves(4) and site.is_ready())
 
 
+@pytest.mark.full  # whether a stream meets a switch depends on the machine
 async def test_reload_loses_nothing_though_the_old_version_is_unloaded_at_once(
     site: Site,
 ) -> None:
