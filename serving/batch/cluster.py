@@ -50,7 +50,7 @@ def cluster(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     options: dict[str, Any] = {"address": address}
     if address is None:
-        # Whoever reaches Ray's ports can run code: they are loopback's, and need a token.
+        # Access to Ray's ports allows running code: they are on loopback, and need a token.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Without clusters Ray takes 127.0.0.1 as this machine's address, on Linux too.

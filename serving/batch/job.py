@@ -48,7 +48,7 @@ class Job(BaseModel):
     seed: int = Field(default_factory=lambda: secrets.randbits(62))
 
     def differences(self, other: Job) -> Iterator[str]:
-        """What another job has otherwise, in words; seeds that nobody gave may differ."""
+        """What another job has otherwise, in words; seeds that were not given may differ."""
         mine, theirs = self._settings(), other._settings()
         for name in dict.fromkeys((*mine, *theirs)):
             if mine.get(name) != theirs.get(name):

@@ -39,7 +39,7 @@ def test_one_row_at_a_time_waits_as_in_an_md1_queue() -> None:
 
 
 def test_gateway_is_one_loop_too() -> None:
-    """Two visits of half the time each: busy for the whole of it."""
+    """Two services of half the time each: busy for the whole of it."""
     costs = Costs(gateway_s=0.01, base_s=NOTHING_S, row_s=0.0)
     light = simulated(costs, 5, 200).answers.latency_s
     heavy = simulated(costs, 80, 200).answers.latency_s
