@@ -17,7 +17,7 @@ from inference.errors import CheckpointError
 
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
 LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
-Edges = Literal["exact", "shortest_edge", "fit"]
+Edges = Literal["exact", "shortest_edge", "fit", "padded"]
 Channels = tuple[float, float, float]
 
 HALF: Channels = (0.5, 0.5, 0.5)
@@ -34,7 +34,7 @@ class Processor:
 
     Attributes:
         resize: What one number for `size` means: both sides, or the shorter edge; or that images
-            are fitted into `size`.
+            are fitted into `size`, or padded to a square first.
         size: Height and width; one number stands for both.
         crop: Side of the centre crop; None: no crop.
         statistics: Mean and standard deviation of the channels.
@@ -91,6 +91,14 @@ PROCESSORS = {
     ),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
     "OwlViT": Processor("exact", 768, None, OPENAI),
+    "Owlv2": Processor(
+        "padded",
+        960,
+        None,
+        OPENAI,
+        BILINEAR,
+        steps=(("do_resize", True), ("do_pad", True), ("do_rescale", True)),
+    ),
     "Donut": Processor(
         "fit",
         (2560, 1920),
@@ -126,7 +134,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         has_crop = False
     if resize == "shortest_edge" and not has_crop:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
-    if resize == "fit" and has_crop:
+    if resize in ("fit", "padded") and has_crop:
         raise CheckpointError(f"{FILE}: do_center_crop = true is not supported")
     mean, std = processor.statistics
     normalises = values.get("do_normalize", True)
@@ -209,7 +217,7 @@ def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple
         if isinstance(size, list) and len(size) == 2:  # older files: width and height
             size = {"height": size[1], "width": size[0]}
         return "fit", _pair(size, "size")
-    return "exact", _pair(size, "size")
+    return "padded" if processor.resize == "padded" else "exact", _pair(size, "size")
 
 
 def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tuple[int, int]:

@@ -312,7 +312,7 @@ def tower_graphs(
     assert image is not None
     model.image.prepare(image)
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
+    pixels = Port(name="pixels", dtype=image.dtype, shape=("B", *image.shape), role=Role.PIXELS)
     lowerings = {
         part: Lowering(module, Graph(file="model.onnx", inputs=ports, outputs=(embedding,)))
         for part, module, ports in (("image", model.image, (pixels,)), ("text", model.text, texts))

@@ -317,7 +317,8 @@ def stateless_feeds(
     feeds: Feeds = {}
     for port in graph.inputs:
         if port.role is Role.PIXELS:
-            feeds[port.name] = probe.pixels(count, [int(size) for size in port.shape[1:]])
+            pixels = probe.pixels(count, [int(size) for size in port.shape[1:]])
+            feeds[port.name] = pixels.astype(port.dtype)
         elif port.role is Role.TOKENS:
             size = fixed_width(graph) or length
             tokens = probe.tokens(count, size, probe.source_vocabulary)

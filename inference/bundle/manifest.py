@@ -52,7 +52,9 @@ class Role(StrEnum):
     SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
     SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
-    PIXELS = "pixels"  # admit and stateless, (B, height, width, 3) uint8; admit: or (B, I, …)
+    PIXELS = (
+        "pixels"  # admit and stateless, (B, height, width, 3), uint8 mostly; admit: or (B, I, …)
+    )
     PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
@@ -67,6 +69,7 @@ class Role(StrEnum):
     BOXES = "boxes"  # stateless, (B, N, 4) float32: centre x, y, width, height; parts of the image
     REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
     REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
+    OBJECTNESS = "objectness"  # stateless, (B, N) float32: logit of a region being any object
     ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
 
 
@@ -190,13 +193,14 @@ class Resolutions(_Frozen):
 
 
 class ImageSpec(_Frozen):
-    """How a decoded RGB picture becomes (height, width, 3) uint8. Normalising is in the graph."""
+    """How a decoded RGB picture becomes (height, width, 3). Normalising is in the graph."""
 
-    resize: Literal["exact", "shortest_edge", "fit"]
+    resize: Literal["exact", "shortest_edge", "fit", "padded"]
     size: tuple[int, int]
     """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
     which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
-    with black around it."""
+    with black around it. padded: (height, width) of a square that the picture and black below or
+    right of it make; `resample` is not used (`inference/processing/padded_image.py`)."""
     is_turned: bool = False
     """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
     by 90 degrees, clockwise."""
@@ -213,6 +217,11 @@ class ImageSpec(_Frozen):
     rescale: float
     tiles: Tiling | Resolutions | None = None
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
+
+    @property
+    def dtype(self) -> Literal["uint8", "float32"]:
+        """Of the pixels, 0 to 255: a padded picture has fractions of grey levels."""
+        return "float32" if self.resize == "padded" else "uint8"
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -19,8 +19,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from inference.bundle.manifest import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from inference.processing.jpeg import MAX_SCANS, has_too_many_scans
+from inference.processing.padded_image import pad_and_resize
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[np.uint8 | np.float32]
+"""As `ImageSpec.dtype` says."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 """Accepted formats. Some of Pillow's other plugins start programs or read further files."""
 
@@ -82,7 +84,7 @@ def pixel_count(data: bytes, limits: ImageLimits) -> int:
 
 
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
+    """An RGB image as (height, width, 3), resized and cropped by the model's recipe.
 
     Raises:
         UnsupportedImage: resized with its aspect ratio kept, the image would be too large or have
@@ -92,8 +94,10 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
         image = _centre(image, spec.centre)
     if spec.resize == "fit":
         return _fitted(image, spec)
+    if spec.resize == "padded":
+        return pad_and_resize(image, spec.size)
     size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
-    pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
+    pixels: Pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:
         pixels = centre_crop(pixels, spec.crop, spec.crop_start)
     return np.ascontiguousarray(pixels)

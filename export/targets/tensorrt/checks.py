@@ -15,7 +15,13 @@ from inference.bundle.manifest import Dtype, Graph, Role
 from inference.errors import SetupError
 
 _LOW: dict[int, Dtype] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-_DTYPES = {"uint8": np.uint8, "int64": np.int64, "int32": np.int32, "bool": np.bool_}
+_DTYPES = {
+    "uint8": np.uint8,
+    "int64": np.int64,
+    "int32": np.int32,
+    "bool": np.bool_,
+    "float32": np.float32,
+}
 
 
 def check_constants(path: Path, key: str) -> None:

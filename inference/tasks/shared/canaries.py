@@ -50,7 +50,7 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
         return None
     inputs: dict[Role, Array]
     if takes is Role.PIXELS:
-        inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), np.uint8)}
+        inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), model.image.dtype)}
     else:
         encoded = model.tokenizer.encode(_TEXT)
         width = fixed_width(part.graph) or len(encoded)

@@ -21,6 +21,7 @@ MAX_ROWS = 64
 """Of one call: Triton's `max_batch_size` of every stateless graph."""
 
 _PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+_PIXELS = (np.uint8, np.float32)  # what `ImageSpec.dtype` names; ids are integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def size_of(outcome: Outcome) -> int:
 
 def cost(array: Array) -> int:
     """Tokens of an input, for admission: ids as they are, an image by its patches."""
-    if array.dtype == np.uint8:
+    if array.dtype in _PIXELS:
         height, width = array.shape[-3:-1]
         images = array.shape[0] if array.ndim == 4 else 1
         return images * max(1, height * width // _PIXELS_PER_TOKEN)
