@@ -24,6 +24,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",
     "owlvit": "export.models.owlvit",
+    "owlv2": "export.models.owlv2",
     "vit": "export.models.vit_classifier",
     "deit": "export.models.deit",
     "levit": "export.models.levit",

@@ -371,20 +371,22 @@ class Detection(_message.Message):
     def __init__(self, boxes: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
 
 class Box(_message.Message):
-    __slots__ = ("label", "score", "x_min", "y_min", "x_max", "y_max")
+    __slots__ = ("label", "score", "x_min", "y_min", "x_max", "y_max", "objectness")
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     X_MIN_FIELD_NUMBER: _ClassVar[int]
     Y_MIN_FIELD_NUMBER: _ClassVar[int]
     X_MAX_FIELD_NUMBER: _ClassVar[int]
     Y_MAX_FIELD_NUMBER: _ClassVar[int]
+    OBJECTNESS_FIELD_NUMBER: _ClassVar[int]
     label: str
     score: float
     x_min: float
     y_min: float
     x_max: float
     y_max: float
-    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., x_min: _Optional[float] = ..., y_min: _Optional[float] = ..., x_max: _Optional[float] = ..., y_max: _Optional[float] = ...) -> None: ...
+    objectness: float
+    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., x_min: _Optional[float] = ..., y_min: _Optional[float] = ..., x_max: _Optional[float] = ..., y_max: _Optional[float] = ..., objectness: _Optional[float] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
     __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -43,14 +43,24 @@ def read_config(values: Mapping[str, Any]) -> clip.Config:
     """The configuration; defaults are `transformers`' own.
 
     Raises:
-        CheckpointError: another class than the detector; vectors of patches and of texts that
-            differ in width.
+        CheckpointError: see `read_detector`.
     """
-    heads = values.get("architectures") or ["OwlViTForObjectDetection"]
-    if "OwlViTForObjectDetection" not in heads:
-        raise CheckpointError(
-            f"config.json: {heads[0]} is not supported, only OwlViTForObjectDetection is"
-        )
+    return read_detector(values, "OwlViTForObjectDetection", patch=32)
+
+
+def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Config:
+    """The configuration of a detector over CLIP's towers.
+
+    Args:
+        name: Of its class in `transformers`.
+        patch: Default of `patch_size`.
+
+    Raises:
+        CheckpointError: another class; vectors of patches and of texts that differ in width.
+    """
+    heads = values.get("architectures") or [name]
+    if name not in heads:
+        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {name} is")
     reader = ConfigReader(values)
     image, text = reader.section("vision_config"), reader.section("text_config")
     image.refuse_unless(num_channels=3)
@@ -61,7 +71,7 @@ def read_config(values: Mapping[str, Any]) -> clip.Config:
         clip.ImageConfig(
             clip.read_tower(image, width=768, mlp_width=3072, heads=12),
             image=image.pair("image_size", 768),
-            patch=image.pair("patch_size", 32),
+            patch=image.pair("patch_size", patch),
         ),
         clip.TextConfig(
             clip.read_tower(text, width=512, mlp_width=2048, heads=8),
@@ -76,23 +86,34 @@ def read_config(values: Mapping[str, Any]) -> clip.Config:
 # --------------------------------------------------------------------------------------- network
 
 
-class BoxHead(nn.Module):
+class PatchHead(nn.Module):
+    """Vectors of patches → `outputs` numbers each."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, outputs)."""
+        x = functional.gelu(self.first(patches))
+        x = functional.gelu(self.second(x))
+        return self.out(x)
+
+
+class BoxHead(PatchHead):
     """Vectors of patches → boxes, as offsets from the patches' own places."""
 
     bias: Tensor
 
     def __init__(self, width: int, grid: tuple[int, int]) -> None:
-        super().__init__()
-        self.first = nn.Linear(width, width)
-        self.second = nn.Linear(width, width)
-        self.out = nn.Linear(width, 4)
+        super().__init__(width, outputs=4)
         self.register_buffer("bias", box_bias(grid), persistent=False)
 
     def forward(self, patches: Tensor) -> Tensor:
         """(B, N, D) → (B, N, 4): centre (x, y), width and height, in parts of the image."""
-        x = functional.gelu(self.first(patches))
-        x = functional.gelu(self.second(x))
-        return (self.out(x) + self.bias).sigmoid()
+        return (super().forward(patches) + self.bias).sigmoid()
 
 
 def box_bias(grid: tuple[int, int]) -> Tensor:
@@ -137,19 +158,28 @@ class Detector(clip.VisionTransformer):
         self.box = BoxHead(width, grid)
         self.classes = ClassHead(width, embedding_width)
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, height, width, 3) uint8 → boxes (B, N, 4), then what `ClassHead` returns."""
+        return self.heads(self.regions(pixels))
+
+    def regions(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → vectors of patches that the heads read, (B, N, D)."""
         hidden = self.norm(self.hidden(pixels))
-        patches = self.patch_norm(hidden[:, 1:] * hidden[:, :1])
+        return self.patch_norm(hidden[:, 1:] * hidden[:, :1])
+
+    def heads(self, patches: Tensor) -> tuple[Tensor, ...]:
+        """(B, N, D) → outputs of all heads."""
         return self.box(patches), *self.classes(patches)
 
 
 class OwlViT(nn.Module):
     """The detector, and CLIP's text tower."""
 
+    detector: ClassVar[type[Detector]] = Detector
+
     def __init__(self, config: clip.Config) -> None:
         super().__init__()
-        self.image = Detector(config.image, config.embedding_width)
+        self.image = self.detector(config.image, config.embedding_width)
         self.text = clip.TextTower(config.text, config.embedding_width)
         self.patches = self.image.box.bias.shape[0]
 
@@ -159,8 +189,13 @@ class OwlViT(nn.Module):
 
 def rename(config: clip.Config) -> Rename:
     """`transformers`' names → ours."""
-    vision, text = "owlvit.vision_model", "owlvit.text_model"
-    table: dict[str, Entry] = {
+    return Rename(detector_names("owlvit"))
+
+
+def detector_names(base: str) -> dict[str, Entry]:
+    """The table of a detector whose towers are in `base`."""
+    vision, text = f"{base}.vision_model", f"{base}.text_model"
+    return {
         **clip.vision_names(vision, "image"),
         **clip.block_names(text, "text"),
         f"{vision}.pre_layernorm": "image.first_norm",
@@ -168,19 +203,22 @@ def rename(config: clip.Config) -> Rename:
         f"{text}.embeddings.position_embedding.weight": "text.positions",
         f"{text}.embeddings.position_ids": None,
         f"{text}.final_layer_norm": "text.norm",
-        "owlvit.text_projection": "text.projection",
-        "owlvit.visual_projection": None,  # of CLIP's image vector
-        "owlvit.logit_scale": None,
+        f"{base}.text_projection": "text.projection",
+        f"{base}.visual_projection": None,  # of CLIP's image vector
+        f"{base}.logit_scale": None,
         "layer_norm": "image.patch_norm",
         "box_bias": None,
-        "box_head.dense0": "image.box.first",
-        "box_head.dense1": "image.box.second",
-        "box_head.dense2": "image.box.out",
+        **head_names("box_head", "image.box"),
         "class_head.dense0": "image.classes.projection",
         "class_head.logit_shift": "image.classes.shift",
         "class_head.logit_scale": "image.classes.scale",
     }
-    return Rename(table)
+
+
+def head_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a `PatchHead`."""
+    layers = ("first", "second", "out")
+    return {f"{theirs}.dense{place}": f"{ours}.{layer}" for place, layer in enumerate(layers)}
 
 
 # ---------------------------------------------------------------------------------------- graphs
@@ -188,13 +226,25 @@ def rename(config: clip.Config) -> Rename:
 
 def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
     """One graph for images, one for texts (B, and T of texts, dynamic)."""
+    return detector_graphs(model, image)
+
+
+def detector_graphs(
+    model: OwlViT, image: ImageSpec | None, further: tuple[tuple[str, Role], ...] = ()
+) -> Graphs:
+    """The graphs of a detector.
+
+    Args:
+        further: Name and role of outputs (B, N) that follow those of `Detector`.
+    """
     width = model.text.projection.out_features
     towers = clip.tower_graphs(model, image, clip.TEXTS, width)
     given = towers.lowerings["image"].graph.inputs
-    found = (
+    found: tuple[tuple[str, tuple[int, ...], Role], ...] = (
         ("boxes", (4,), Role.BOXES),
         ("regions", (width,), Role.REGIONS),
         ("region_biases", (), Role.REGION_BIASES),
+        *((name, (), role) for name, role in further),
     )
     outputs = tuple(
         Port(name=name, dtype="float32", shape=("B", model.patches, *last), role=role)
@@ -207,18 +257,19 @@ def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 0}
+TWIN_CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
+    "odd": {
+        "text_config": _TINY_TEXT
+        | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
+        "vision_config": TINY_IMAGE
+        | {"hidden_size": 36, "image_size": 44, "patch_size": 12, "hidden_act": "gelu"},
+        "projection_dim": 30,
+    },
+}
 TWIN = Twin(
     reference="transformers:OwlViTForObjectDetection",
-    configs={
-        "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
-        "odd": {
-            "text_config": _TINY_TEXT
-            | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
-            "vision_config": TINY_IMAGE
-            | {"hidden_size": 36, "image_size": 44, "patch_size": 12, "hidden_act": "gelu"},
-            "projection_dim": 30,
-        },
-    },
+    configs=TWIN_CONFIGS,
     outputs={"text": "text_embeds"},
 )
 

@@ -41,11 +41,13 @@ _TOWERS = ((Role.PIXELS, Role.BOXES), (Role.TOKENS, Role.EMBEDDING))
 
 def _shows_all(manifest: Manifest) -> bool:
     image = manifest.image
-    return image is not None and (image.resize, image.crop, image.centre) == ("exact", None, None)
+    if image is None or image.resize not in ("exact", "padded"):
+        return False
+    return (image.crop, image.centre) == (None, None)
 
 
 _WHOLE_IMAGE = Need("an image recipe that keeps the whole image", _shows_all)
-"""Parts of the graph's image are then parts of the request's."""
+"""Parts of the graph's image are then parts of the request's, or of the square that it fills."""
 
 
 class DetectSection(TaskConfig):
@@ -59,6 +61,19 @@ class SizedRow:
     row: Row
     width: int
     height: int
+
+    def corners(self, boxes: Array, is_padded: bool) -> npt.NDArray[np.float64]:
+        """Boxes as corners in pixels, cut at the image's edges.
+
+        Args:
+            boxes: (N, 4): centre (x, y), width and height, in parts of the graph's image.
+            is_padded: The graph's image is a square whose upper left is this image.
+        """
+        size = np.array([self.width, self.height], np.float64)
+        centre, half = boxes[:, :2].astype(np.float64), boxes[:, 2:] / 2
+        corners = np.stack([centre - half, centre + half], axis=1)  # (N, 2, 2)
+        corners *= size.max() if is_padded else size
+        return np.asarray(corners.clip(0, size).reshape(-1, 4))
 
 
 @dataclass(frozen=True)
@@ -84,9 +99,12 @@ class DetectPlan(Plan):
 
         def detected(index: int, image: SizedRow | ServingError) -> Detection:
             known = unwrap(image)
-            boxes, regions, biases = (known.row.read(outcomes, role) for role in _FOUND)
-            corners = _corners(boxes, known.width, known.height)
-            found = self._best(regions @ labels.T + biases[:, None], corners)
+            boxes, regions, biases, *objects = (
+                known.row.read(outcomes, role) for role in _outputs(self.model.manifest)
+            )
+            corners = known.corners(boxes, self.model.image.resize == "padded")
+            objectness = _sigmoid(objects[0]) if objects else None
+            found = self._best(regions @ labels.T + biases[:, None], corners, objectness)
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
         results = attempt_each(self.images, detected)
@@ -96,20 +114,27 @@ class DetectPlan(Plan):
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
 
-    def _best(self, logits: Array, corners: npt.NDArray[np.float64]) -> list[Box]:
+    def _best(
+        self,
+        logits: Array,
+        corners: npt.NDArray[np.float64],
+        objectness: npt.NDArray[np.float64] | None,
+    ) -> list[Box]:
         """Of each region its best label, if it reaches the threshold; best regions first.
 
         Args:
             logits: (N, labels).
             corners: (N, 4), in pixels.
+            objectness: (N,); None of models without.
         """
-        scores = np.exp(-np.logaddexp(0.0, -logits.max(axis=1).astype(np.float64)))  # sigmoid
+        scores = _sigmoid(logits.max(axis=1))
         labels = logits.argmax(axis=1)
         order = np.argsort(-scores, kind="stable")
         return [
             Box(
                 label=self.labels[labels[region]],
                 score=float(scores[region]),
+                objectness=None if objectness is None else float(objectness[region]),
                 **dict(zip(_SIDES, map(float, corners[region]), strict=True)),
             )
             for region in order[scores[order] >= self.threshold][: self.top_k]
@@ -119,15 +144,14 @@ class DetectPlan(Plan):
 _SIDES = ("x_min", "y_min", "x_max", "y_max")
 
 
-def _corners(boxes: Array, width: int, height: int) -> npt.NDArray[np.float64]:
-    """Boxes as corners in pixels, cut at the image's edges.
+def _sigmoid(logits: Array) -> npt.NDArray[np.float64]:
+    return np.asarray(np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))))
 
-    Args:
-        boxes: (N, 4): centre (x, y), width and height, in parts of the image.
-    """
-    centre, half = boxes[:, :2].astype(np.float64), boxes[:, 2:] / 2
-    corners = np.concatenate([centre - half, centre + half], axis=1)
-    return np.asarray(corners.clip(0, 1) * [width, height, width, height])
+
+def _outputs(manifest: Manifest) -> tuple[Role, ...]:
+    """What is read of a model's regions."""
+    part = manifest.part(takes=Role.PIXELS, returns=Role.OBJECTNESS)
+    return _FOUND if part is None else (*_FOUND, Role.OBJECTNESS)
 
 
 class Detect(ServedTask[DetectRequest, DetectSection]):
@@ -160,7 +184,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         sized = prepare_sized_images(images, model, limits)
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
         pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
-        rows = image_rows(pixels, detector, _FOUND, embedding.calls)
+        rows = image_rows(pixels, detector, _outputs(model.manifest), embedding.calls)
 
         def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
             return SizedRow(unwrap(rows[index]), *unwrap(image).size)

@@ -11,6 +11,7 @@ from transformers import (
     CLIPImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
+    Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
     PreTrainedTokenizerFast,
 )
@@ -107,6 +108,18 @@ def _write_idefics3(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": IDEFICS3_TEMPLATE}))
 
 
+DETECTORS = {"owlvit": OwlViTImageProcessorPil, "owlv2": Owlv2ImageProcessorPil}
+
+
+def export_detectors(made: Path) -> None:
+    """As `export_pictured`, of detectors alone."""
+    for name, recipe in DETECTORS.items():
+        make_twin(name, "odd", made / name)
+        _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / name)
+        recipe(size={"height": 44, "width": 44}).save_pretrained(made / name)
+        export(str(made / name), repository=made / REPOSITORY)
+
+
 def export_pictured(made: Path) -> None:
     """Write the checkpoints with all files of such folders, and export them to `REPOSITORY`."""
     make_twin("llava", "odd", made / "llava")
@@ -117,8 +130,6 @@ def export_pictured(made: Path) -> None:
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     _write_llava_next(made / "llava_next")
     _write_idefics3(made / "idefics3")
-    make_twin("owlvit", "odd", made / "owlvit")
-    _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / "owlvit")
-    OwlViTImageProcessorPil(size={"height": 44, "width": 44}).save_pretrained(made / "owlvit")
-    for name in ("llava", "llava_next", "idefics3", "owlvit"):
+    export_detectors(made)
+    for name in ("llava", "llava_next", "idefics3"):
         export(str(made / name), repository=made / REPOSITORY)

@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import base64
 import io
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 import torch
 from PIL import Image
 from transformers import (
     AutoModelForImageTextToText,
+    AutoModelForZeroShotObjectDetection,
     CLIPImageProcessorPil,
     Idefics3ImageProcessorPil,
     Idefics3Processor,
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
     LlavaProcessor,
-    OwlViTForObjectDetection,
-    OwlViTImageProcessorPil,
     PreTrainedTokenizerFast,
 )
 
-from tests.e2e.conftest import Stack, running
+from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.interleaved import random_pictures
-from tests.e2e.pictured import IDEFICS3_TEMPLATE, REPOSITORY, TEMPLATE, export_pictured
+from tests.e2e.pictured import (
+    DETECTORS,
+    IDEFICS3_TEMPLATE,
+    REPOSITORY,
+    TEMPLATE,
+    export_pictured,
+)
 from tests.pictures import encoded, noise
 from triptych import Client, GrpcClient
 
@@ -174,11 +181,12 @@ def test_a_prompt_with_pictures_is_continued_as_transformers_does(
     assert (continued.text or "").strip() == wanted
 
 
-def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
+@pytest.mark.parametrize("name", DETECTORS)
+def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) -> None:
     (picture,) = random_pictures(1)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "owlvit")
-    recipe = OwlViTImageProcessorPil.from_pretrained(folder / "owlvit")
-    model = OwlViTForObjectDetection.from_pretrained(folder / "owlvit").eval()
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / name)
+    recipe = DETECTORS[name].from_pretrained(folder / name)
+    model = AutoModelForZeroShotObjectDetection.from_pretrained(folder / name).eval()
     opened = Image.open(io.BytesIO(picture))
     texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
     with torch.no_grad():
@@ -192,9 +200,10 @@ def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
     (wanted,) = recipe.post_process_object_detection(
         output, threshold=threshold, target_sizes=[(opened.height, opened.width)]
     )
+    given: Any = {"labels": LABELS, "threshold": threshold, "model": name}
     with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
-        (item,) = client.detect(picture, labels=LABELS, threshold=threshold).data
-        (over_grpc,) = grpc.detect(picture, labels=LABELS, threshold=threshold).data
+        (item,) = client.detect(picture, **given).data
+        (over_grpc,) = grpc.detect(picture, **given).data
     assert over_grpc.model_dump() == item.model_dump()
     assert item.boxes
     assert len(item.boxes) == len(wanted["scores"])
@@ -205,3 +214,21 @@ def test_boxes_are_those_of_transformers(folder: Path, stack: Stack) -> None:
         assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
         corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
         assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)
+        assert (box.objectness is not None) == (name == "owlv2")
+
+
+def test_the_command_draws_the_boxes_of_a_padded_image(
+    folder: Path, stack: Stack, tmp_path: Path
+) -> None:
+    (picture,) = random_pictures(1)
+    (tmp_path / "photo.png").write_bytes(picture)
+    command = [
+        *(*PROGRAM, "detect", str(tmp_path / "photo.png"), "--label", LABELS[0]),
+        *("--threshold", "0", "--model", "owlv2", "--url", stack.url),
+        *("--output", str(tmp_path / "boxes.png")),
+    ]
+    subprocess.run(command, check=True)
+    drawn = np.asarray(Image.open(tmp_path / "boxes.png"))
+    opened = np.asarray(Image.open(io.BytesIO(picture)))
+    assert drawn.shape == opened.shape
+    assert (drawn != opened).any()

@@ -90,7 +90,7 @@ EXPORTS = {"bundles", "layers"}
 SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
-    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
+    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared

@@ -347,10 +347,12 @@ def _regions(model: Any, reference: Any) -> dict[Role, Tensor]:
     """Boxes, and what scores them, of which the reference's logits are made."""
     patches, head = reference.image_embeds.flatten(1, 2), model.class_head
     scale = head.elu(head.logit_scale(patches)) + 1
+    objectness = getattr(reference, "objectness_logits", None)  # of OWLv2
     return {
         Role.BOXES: reference.pred_boxes,
         Role.REGIONS: reference.class_embeds * scale,
         Role.REGION_BIASES: (head.logit_shift(patches) * scale).squeeze(-1),
+        **({} if objectness is None else {Role.OBJECTNESS: objectness}),
     }
 
 

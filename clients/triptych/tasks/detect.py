@@ -32,7 +32,11 @@ class DetectRequest(Request):
 
 
 class Box(Message):
-    """A thing that was found: its label and score, and its box in pixels of the upright image."""
+    """A thing that was found: its label and score, and its box in pixels of the upright image.
+
+    `objectness`, from 0 to 1, is how sure the model is that anything is there, whatever the labels;
+    models without that score (OWL-ViT) leave it out.
+    """
 
     label: str
     score: float
@@ -40,6 +44,7 @@ class Box(Message):
     y_min: float
     x_max: float
     y_max: float
+    objectness: float | None = None
 
 
 class Detection(Item):

@@ -1,4 +1,4 @@
-"""The detect panel, with a small random OWL-ViT of `transformers`."""
+"""The detect panel, with a small random OWL-ViT and OWLv2 of `transformers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Stack, running
 from tests.e2e.page.conftest import OpenPage
-from tests.e2e.pictured import REPOSITORY, export_pictured
+from tests.e2e.pictured import DETECTORS, REPOSITORY, export_detectors
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -20,18 +20,24 @@ PICTURE = Path(__file__).parents[3] / "examples" / "demo" / "pictures" / "scene-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("boxes")
-    export_pictured(folder)
+    export_detectors(folder)
     with running(folder / REPOSITORY, folder) as stack:
         yield stack
 
 
-def test_boxes_lie_over_the_picture_and_light_up(open_page: OpenPage, served: Stack) -> None:
+@pytest.mark.parametrize("model", DETECTORS)
+def test_boxes_lie_over_the_picture_and_light_up(
+    model: str, open_page: OpenPage, served: Stack
+) -> None:
     screen = open_page("detect", url=served.url)
     screen.panel.locator(".chosen img").first.wait_for()
+    screen.field("Model").select_option(model)
     screen.field("Least score").fill("0")
     screen.run()
     with Client(served.url) as client:
-        (item,) = client.detect(PICTURE, labels=["a ring", "a star"], threshold=0.0).data
+        (item,) = client.detect(
+            PICTURE, labels=["a ring", "a star"], threshold=0.0, model=model
+        ).data
     assert item.boxes
     assert item.width
     rows, frames = screen.answer.locator(".bars li"), screen.answer.locator(".box")

@@ -1,4 +1,4 @@
-"""The scores of OWL-ViT, which are in no graph, and what its network lacks."""
+"""The scores of OWL-ViT and OWLv2, which are in no graph, and what its network lacks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
 
 
+@pytest.mark.parametrize("name", ["owlvit", "owlv2"])
 @pytest.mark.parametrize("config", architecture("owlvit").twin.configs)
-def test_logits_of_regions_and_texts_are_those_of_transformers(config: str, twins: Twins) -> None:
-    twin = twins("owlvit", config)
+def test_logits_of_regions_and_texts_are_those_of_transformers(
+    config: str, name: str, twins: Twins
+) -> None:
+    twin = twins(name, config)
     graphs = twin.graphs()
     inputs = random_inputs(twin, graphs)
     texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
@@ -28,21 +31,27 @@ def test_logits_of_regions_and_texts_are_those_of_transformers(config: str, twin
         want = twin.reference(
             torch.where(inside, texts, 0), normalised(pixels, image), attention_mask=inside.long()
         )
-        boxes, regions, biases = graphs.lowerings["image"].module(pixels)
+        boxes, regions, biases, *objectness = graphs.lowerings["image"].module(pixels)
         labels = graphs.lowerings["text"].module(texts, lengths)
     assert difference(want.logits, regions @ labels.T + biases[..., None]) < TOLERANCE
     assert difference(want.pred_boxes, boxes) < TOLERANCE
+    assert len(objectness) == (name == "owlv2")
+    for found in objectness:
+        assert difference(want.objectness_logits, found) < TOLERANCE
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "change", "message"),
     [
-        ({"architectures": ["OwlViTModel"]}, "OwlViTModel is not supported"),
-        ({"projection_dim": 20}, "hidden_size must be projection_dim = 20"),
-        ({"vision_config": {"num_channels": 1}}, "num_channels"),
+        ("owlvit", {"architectures": ["OwlViTModel"]}, "OwlViTModel is not supported"),
+        ("owlv2", {"architectures": ["OwlViTForObjectDetection"]}, "only Owlv2ForObjectDetection"),
+        ("owlvit", {"projection_dim": 20}, "hidden_size must be projection_dim = 20"),
+        ("owlvit", {"vision_config": {"num_channels": 1}}, "num_channels"),
     ],
 )
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("owlvit")
+def test_what_the_network_lacks_is_refused_by_name(
+    name: str, change: dict[str, Any], message: str
+) -> None:
+    declared = architecture(name)
     with pytest.raises(CheckpointError, match=message):
         declared.read_config({**declared.twin.configs["plain"], **change})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inference.bundle.manifest import Role
+from inference.bundle.manifest import Manifest, Role, Tensor
 from inference.errors import BundleError, InvalidRequest, ServingError, UnsupportedImage
 from inference.tasks import TASKS
 from inference.tasks.detect import TASK, DetectPlan
@@ -23,11 +23,17 @@ LIMITS = TaskLimits(max_client_batch_size=4)
 BOXES = np.array([[0.5, 0.4, 0.5, 0.4], [0.9, 0.5, 0.6, 2.0]], np.float32)
 REGIONS = np.array([[1.0, 0.0, 0.0], [0.0, 3.0, 0.0]], np.float32)
 BIASES = np.array([0.5, -1.0], np.float32)
+OBJECTNESS = np.array([0.0, 2.0], np.float32)
 
 
-def plan(images: list[bytes | ServingError], labels: list[str], **fields: object) -> DetectPlan:
+def plan(
+    images: list[bytes | ServingError],
+    labels: list[str],
+    manifest: Manifest | None = None,
+    **fields: object,
+) -> DetectPlan:
     request = DetectRequest(images=["beside"] * len(images), labels=labels, **fields)
-    return TASK.prepare(request, images, served(detector()), LIMITS)
+    return TASK.prepare(request, images, served(manifest or detector()), LIMITS)
 
 
 def run(call: InferCall) -> Outputs:
@@ -35,12 +41,23 @@ def run(call: InferCall) -> Outputs:
     rows = len(next(iter(call.inputs.values())))
     if "pixels" in call.inputs:
         found = {Role.BOXES: BOXES, Role.REGIONS: REGIONS, Role.REGION_BIASES: BIASES}
-        return {role: np.repeat(value[None], rows, axis=0) for role, value in found.items()}
+        found[Role.OBJECTNESS] = OBJECTNESS
+        asked = set(call.outputs.values())
+        return {
+            role: np.repeat(value[None], rows, axis=0)
+            for role, value in found.items()
+            if role in asked
+        }
     return {Role.EMBEDDING: np.eye(3, dtype=np.float32)[:rows]}
 
 
-def detect(images: list[bytes | ServingError], labels: list[str], **fields: object):
-    made = plan(images, labels, **fields)
+def detect(
+    images: list[bytes | ServingError],
+    labels: list[str],
+    manifest: Manifest | None = None,
+    **fields: object,
+):
+    made = plan(images, labels, manifest, **fields)
     return made.finish([run(call) for call in made.calls]).data
 
 
@@ -62,6 +79,36 @@ def test_a_region_has_its_best_label_and_the_sigmoid_of_its_logit() -> None:
     assert [box.label for box in item.boxes] == ["b", "a"]
     for box in item.boxes:
         assert box.score == pytest.approx(1 / (1 + np.exp(-logits[box.label])), rel=1e-6)
+
+
+def test_boxes_of_a_padded_image_are_parts_of_its_square() -> None:
+    padded = detector()
+    assert padded.image is not None
+    padded = padded.model_copy(
+        update={"image": padded.image.model_copy(update={"resize": "padded"})}
+    )
+    (item,) = detect([image_file("red")], ["a", "b"], padded)  # of 6 x 5 pixels
+    second, first = item.boxes
+    assert (first.x_min, first.y_min, first.x_max, first.y_max) == pytest.approx(
+        (1.5, 1.2, 4.5, 3.6)
+    )
+    assert (second.x_min, second.y_min, second.x_max, second.y_max) == pytest.approx(
+        (3.6, 0.0, 6.0, 5.0)  # cut where the image ends, not the square
+    )
+
+
+def test_objectness_is_a_regions_own_and_absent_without_its_head() -> None:
+    assert [box.objectness for box in detect([image_file("red")], ["a", "b"])[0].boxes] == [
+        None
+    ] * 2
+    with_head = detector()
+    image = with_head.graphs["image"]
+    port = Tensor(name="objects", dtype="float32", shape=("B", 2), role=Role.OBJECTNESS)
+    image = image.model_copy(update={"outputs": (*image.outputs, port)})
+    with_head = with_head.model_copy(update={"graphs": {**with_head.graphs, "image": image}})
+    (item,) = detect([image_file("red")], ["a", "b"], with_head)
+    wanted = [1 / (1 + np.exp(-2.0)), 0.5]  # of the second region, whose label scores best
+    assert [box.objectness for box in item.boxes] == pytest.approx(wanted)
 
 
 def test_threshold_and_top_k_leave_boxes_out() -> None:
