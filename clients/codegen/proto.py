@@ -12,6 +12,7 @@ from codegen.lock import Lock, LockedField
 from codegen.schema import ProtoMessage, ProtoMethod
 
 PROTO = "triptych/triptych.proto"
+_EXPERIMENTAL = "\n\n # This class is part of an EXPERIMENTAL API."
 HEADER = """\
 Generated from the messages of `triptych/tasks` by `make proto`; do not edit. Field numbers and
 types are locked in `proto.lock.json`.
@@ -37,6 +38,8 @@ def proto_text(messages: Iterable[ProtoMessage], methods: Iterable[ProtoMethod],
 def compile_proto(source: Path, output: Path) -> None:
     """Write `triptych_pb2.py`, `.pyi` and `triptych_pb2_grpc.py` below `output`.
 
+    The last has stub and servicer, without a third class that repeats each method.
+
     Args:
         source: Folder that holds `triptych/triptych.proto`.
         output: Folder that gets the same sub-folder.
@@ -49,6 +52,8 @@ def compile_proto(source: Path, output: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"protoc: {result.stderr.strip()}")
+    stubs = output / PROTO.replace(".proto", "_pb2_grpc.py")
+    stubs.write_text(stubs.read_text(encoding="utf-8").partition(_EXPERIMENTAL)[0], "utf-8")
 
 
 def _service(methods: Iterable[ProtoMethod]) -> Iterator[str]:
