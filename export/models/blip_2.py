@@ -173,10 +173,10 @@ class SourceEncoder(nn.Module):
 class Blip2(nn.Module):
     """Image encoder and language model."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, encoder: Any = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = ImageEncoder(config)
+        self.encoder = encoder or ImageEncoder(config)
         self.language = config.language.build(config.text)
 
     @property

@@ -30,14 +30,13 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
-from export.layers.decoder import TransformerDecoder
 from export.layers.mlp import MLP
-from export.layers.qformer import QFormerConfig, QueryBlock, qformer_names
+from export.layers.qformer import QFormerConfig, QueryBlock
 from export.layers.vision import check_recipe
-from export.models import blip, blip_2, llama, opt, vit
+from export.models import blip_2, llama, opt, vit
 from export.tokenizer.prompt_images import leading_images
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -173,27 +172,11 @@ class ImageEncoder(nn.Module):
         return self.projection(self.qformer(self.vit(pixels), tokens, lengths))
 
 
-class InstructBlip(nn.Module):
-    """Image encoder and language model."""
+class InstructBlip(blip_2.Blip2):
+    """BLIP-2 whose image encoder reads instructions."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ImageEncoder(config)
-        self.language = config.language.build(config.text)
-
-    @property
-    def decoder(self) -> TransformerDecoder:
-        """The language model's."""
-        decoder = self.language.get_submodule("decoder")
-        assert isinstance(decoder, TransformerDecoder)
-        return decoder
-
-    @property
-    def images(self) -> PromptImages:
-        """How its prompts hold images."""
-        queries = self.config.qformer.queries
-        return PromptImages(positions=queries, token_id=self.config.image_token, tokens=queries)
+        super().__init__(config, ImageEncoder(config))
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -206,18 +189,14 @@ def rename(config: Config) -> Rename:
     words["output.LayerNorm"] = "text_norm"
     last = config.qformer.layers - 1
     table: Names = {
-        **blip.image_names("encoder.vit"),
-        **qformer_names("encoder.qformer"),
         **{f"{theirs}.*.{name}": f"{ours}.*.{own}" for name, own in words.items()},
         **{f"{theirs}.{last}.{name}": None for name in words},  # that nothing reads
         "qformer.embeddings.word_embeddings": "encoder.qformer.tokens",
         "qformer.embeddings.position_embeddings": "encoder.qformer.positions",
         "qformer.embeddings.layernorm": "encoder.qformer.norm",
         "qformer.embeddings.position_ids": None,
-        "language_projection": "encoder.projection",
-        **config.language.rename(config.text).prefixed("language_model.", "language."),
     }
-    return Rename(table)
+    return Rename(blip_2.rename(config).table | table)
 
 
 # ---------------------------------------------------------------------------------------- graphs
@@ -228,7 +207,7 @@ def graphs(model: InstructBlip, image: ImageSpec | None) -> Graphs:
     assert image is not None
     check_recipe(image, model.config.image.image)
     model.encoder.vit.prepare(image)
-    vocabulary = model.config.vocabulary_size
+    vocabulary = model.encoder.qformer.tokens.num_embeddings
     return image_token_graphs(
         model.encoder, model.decoder, image, model.images, instruction_vocabulary=vocabulary
     )
