@@ -207,7 +207,8 @@ def graphs(model: InstructBlip, image: ImageSpec | None) -> Graphs:
     assert image is not None
     check_recipe(image, model.config.image.image)
     model.encoder.vit.prepare(image)
-    vocabulary = model.encoder.qformer.tokens.num_embeddings
+    assert isinstance(model.config, Config)
+    vocabulary = model.config.vocabulary_size
     return image_token_graphs(
         model.encoder, model.decoder, image, model.images, instruction_vocabulary=vocabulary
     )

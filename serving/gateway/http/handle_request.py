@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from inference.errors import InternalError, ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.dialect import Dialect, StreamRenderer
-from serving.gateway.http.disconnect import unless_disconnected
 from serving.gateway.http.middleware import FAILURE
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
@@ -111,3 +113,51 @@ def _as_ours(error: Exception) -> ServingError:
         return error
     log.error("bug in a stream", exc_info=error)
     return InternalError("the gateway failed: its log has the cause")
+
+
+T = TypeVar("T")
+
+
+async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
+    """The work's result; cancelled when the client disconnects.
+
+    The work runs in the current task: a task of its own costs two more wake-ups.
+
+    Args:
+        receive: The request's, its body having been read.
+        work: What to wait for.
+
+    Raises:
+        ClientDisconnect: the client disconnected.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    is_disconnected = is_over = False
+
+    def on_disconnect(watching: asyncio.Task[None]) -> None:
+        nonlocal is_disconnected
+        if (
+            watching.cancelled() or is_over
+        ):  # is called after its removal if it was scheduled before
+            return
+        watching.exception()  # reading failed: disconnected as well
+        is_disconnected = True
+        task.cancel()
+
+    watching = asyncio.ensure_future(_disconnected(receive))
+    watching.add_done_callback(on_disconnect)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not is_disconnected or task.uncancel():  # also cancelled by others
+            raise
+        raise ClientDisconnect from None
+    finally:
+        is_over = True
+        watching.remove_done_callback(on_disconnect)
+        watching.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

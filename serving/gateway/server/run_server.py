@@ -11,6 +11,8 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
+from types import FrameType
+from typing import Any
 
 import grpc
 import uvloop
@@ -22,7 +24,6 @@ from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
 from serving.gateway.http.http_protocol import Connections
 from serving.gateway.http.http_server import FLUSH_S, HttpServer
-from serving.gateway.observability.event_loop import count_stalls, running_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
@@ -214,3 +215,45 @@ def _http_server(
             metrics=service.metrics,
         ),
     )
+
+
+STALL_S = 0.1
+"""A shorter pause is not counted."""
+_EVERY_S = 0.025
+
+
+async def count_stalls(metrics: Metrics) -> None:
+    """Measure until cancelled how late a short sleep ends."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + _EVERY_S
+        await asyncio.sleep(_EVERY_S)
+        late_s = loop.time() - due_s
+        if late_s > STALL_S:
+            metrics.event_loop_stalls.inc()
+            metrics.event_loop_stalled_s.inc(late_s)
+
+
+def running_tasks() -> list[str]:
+    """One line for each task but the current one: its functions, outermost first."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    return sorted(f"{task.get_name()}: {' > '.join(_places(task.get_coro()))}" for task in tasks)
+
+
+def _places(awaited: Any) -> list[str]:
+    places = []
+    while (frame := _frame(awaited)) is not None:
+        places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+        awaited = next(
+            (getattr(awaited, name) for name in _AWAITED if hasattr(awaited, name)), None
+        )
+    return places or [repr(awaited)]
+
+
+def _frame(awaited: Any) -> FrameType | None:
+    found = (getattr(awaited, name, None) for name in _FRAMES)
+    return next((frame for frame in found if frame is not None), None)
+
+
+_FRAMES = ("cr_frame", "ag_frame", "gi_frame")
+_AWAITED = ("cr_await", "ag_await", "gi_yieldfrom")

@@ -12,8 +12,13 @@ from PIL import Image
 
 from inference.bundle.manifest import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
-from inference.processing.image import ImageLimits, decode_image, prepare_image, to_rgb
-from inference.processing.jpeg import has_too_many_scans
+from inference.processing.image import (
+    ImageLimits,
+    decode_image,
+    has_too_many_scans,
+    prepare_image,
+    to_rgb,
+)
 from tests.pictures import encoded, noise
 from tests.traced_memory import memory_below
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference.processing.stops import StopStrings
+from inference.tasks.shared.incremental_text import StopStrings
 
 LETTERS = "ab\n"
 texts = st.text(alphabet=LETTERS, max_size=4)

@@ -23,7 +23,7 @@ while True:
 """
 PARENT = """
 import pathlib, sys
-from serving.commands.processes import Processes
+from serving.commands.serve import Processes
 from triptych.errors import TriptychError
 folder = pathlib.Path(sys.argv[1])
 child = {child!r}
@@ -168,7 +168,7 @@ hangs()
 
 def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path: Path) -> None:
     script = PARENT.format(child=DEAF).replace(
-        "folder =", "import serving.commands.processes as p; p.STOP_TIMEOUT_S = 0.3\nfolder =", 1
+        "folder =", "import serving.commands.serve as p; p.STOP_TIMEOUT_S = 0.3\nfolder =", 1
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.commands.processes import Processes
+from serving.commands.serve import Processes
 from triptych import cli
 
 PORTS = ("--http-port", "0", "--grpc-port", "0")

@@ -11,8 +11,7 @@ from inference.bundle.repository import Repository
 from inference.errors import SetupError
 from serving.commands.object_storage import pull as pull_command
 from serving.load_model import load_model
-from serving.object_storage.sums import SUMS, parse
-from serving.object_storage.transfer import open_store, pull, push
+from serving.object_storage.transfer import SUMS, open_store, parse, pull, push
 from tests.serving.object_storage.fake_s3 import FakeS3, fake_s3
 from tests.serving.versioned_bundles import publish_towers, publish_version
 

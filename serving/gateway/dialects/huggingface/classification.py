@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from fastapi import Request
 from pydantic import Field
 
@@ -14,7 +15,6 @@ from inference.tasks.classify import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed
-from serving.gateway.dialects.huggingface.entailment import DEFAULT_TEMPLATE, Hypotheses
 from serving.gateway.dialects.huggingface.images import LabelScore
 from serving.gateway.dialects.huggingface.route import (
     PLACEHOLDER,
@@ -28,6 +28,8 @@ from serving.gateway.requests.task_request import TaskRequest
 from triptych.parameters import optional
 from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
 from triptych.tasks.zero_shot import MAX_LABELS
+
+DEFAULT_TEMPLATE = "This example is {}."
 
 
 class ClassificationParameters(Closed):
@@ -140,3 +142,82 @@ def _pairs(text: str, hypotheses: Hypotheses, model: LoadedModel) -> ClassifyReq
     pairs = [(text, hypothesis) for hypothesis in hypotheses.texts]
     fields = {"model": model.name, "pairs": pairs, "function_to_apply": "none", "top_k": MAX_TOP_K}
     return ClassifyRequest.model_validate(fields)
+
+
+_ENTAILMENT = "entail"
+"""How the label of entailment begins, in lower case."""
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """One hypothesis for each candidate."""
+
+    candidates: Sequence[str]
+    texts: Sequence[str]
+    entailment: str
+    """The model's label of entailment."""
+    contradiction: str
+    """The model's label that entailment is weighed against, where several labels may hold."""
+    is_multi_label: bool
+
+    @classmethod
+    def of(
+        cls,
+        labels: Sequence[str],
+        model: str,
+        *,
+        candidates: Sequence[str],
+        template: str,
+        is_multi_label: bool,
+    ) -> Self:
+        """The hypotheses for a model.
+
+        Args:
+            labels: The model's, in the order of its logits.
+            model: Its name, for errors.
+            candidates: Labels to choose from.
+            template: Contains `{}`.
+            is_multi_label: Whether each candidate is scored by itself.
+
+        Raises:
+            InvalidRequest: no label of the model is that of entailment, an empty candidate, or a
+                template without `{}`.
+        """
+        found = [label for label in labels if label.lower().startswith(_ENTAILMENT)]
+        if not found or len(labels) < 2:
+            known = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "") or "none"
+            raise InvalidRequest(
+                "candidate_labels needs a classifier of entailment, with a label that begins with "
+                f"{_ENTAILMENT!r}: the labels of {model} are {known}",
+                field="candidate_labels",
+            )
+        if "{}" not in template:
+            raise InvalidRequest(
+                "hypothesis_template has no {} where the label belongs", field="hypothesis_template"
+            )
+        for index, candidate in enumerate(candidates):
+            if not candidate.strip():
+                field = f"candidate_labels.{index}"
+                raise InvalidRequest(f"{field} is empty", field=field)
+        # The choice of `transformers`: the first label, or the last one if entailment is the first.
+        contradiction = labels[-1] if labels[0] == found[0] else labels[0]
+        texts = [template.replace("{}", candidate) for candidate in candidates]
+        return cls(candidates, texts, found[0], contradiction, is_multi_label)
+
+    def ranked(self, logits: Sequence[Mapping[str, float]]) -> list[LabelScore]:
+        """The candidates, best first.
+
+        Args:
+            logits: Of each hypothesis, by the model's labels.
+        """
+        entailed = np.array([row[self.entailment] for row in logits])
+        if self.is_multi_label or len(logits) == 1:
+            against = np.array([row[self.contradiction] for row in logits])
+            scores = np.exp(-np.logaddexp(0.0, against - entailed))
+        else:
+            weights = np.exp(entailed - entailed.max())
+            scores = weights / weights.sum()
+        return [
+            LabelScore(label=self.candidates[i], score=float(scores[i]))
+            for i in np.argsort(-scores, kind="stable")
+        ]

@@ -2,14 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from serving.documents.passages import Passage, page_passages, translated_pages
+from inference.errors import ServingError, TooLong
+from inference.tasks.shared.alignment import MAX_SOURCE_TOKENS
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters
+from inference.tasks.translate import TASK
+from serving.documents.passages import Passage, TranslatedPassage, page_passages, translated_pages
+from serving.gateway.dialects.all_or_nothing import first_error
+from serving.gateway.dialects.libretranslate.errors import TEXTS, refused
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
-from serving.gateway.dialects.libretranslate.translator import Translator
 from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
+from triptych.tasks.translate import TranslateRequest, Translation
+
+Item: TypeAlias = tuple[int, Translation]
+"""A text's place among all, and its translation."""
+ALIGNMENT = "return_attention"
+"""The field that models without alignments refuse."""
+
+
+@dataclass(frozen=True)
+class Translator:
+    """One model in one direction; it is None where both languages are the same.
+
+    Attributes:
+        service: Serves the model.
+        route: Label of the metrics.
+        name: What the request calls its texts, for errors.
+        model: The model.
+        source: Language of the texts.
+        target: Language to translate into.
+    """
+
+    service: Service
+    route: str
+    name: str
+    model: LoadedModel | None
+    source: str
+    target: str
+
+    async def hypotheses(self, texts: Sequence[str], further: int = 0) -> list[list[str]]:
+        """Translations of each text, best first; a text without a letter is its own only one.
+
+        Args:
+            further: Number of translations beside the best.
+
+        Raises:
+            InvalidRequest: a text cannot be translated: it names that text.
+            ServingError: the service cannot.
+        """
+        results = [[text] for text in texts]
+        if self.model is None:
+            return results
+        beams = self.model.generation.num_beams
+        asked: dict[str, Any] = {}
+        if further:
+            asked = {"n": further + 1, "num_beams": max(further + 1, beams)}
+        places = await self._with_letters(texts)
+        for batch in self._batches(places):
+            for place, item in await self._translated(texts, batch, **asked):
+                results[place] = _distinct(item)
+        return results
+
+    async def passages(self, passages: Sequence[Passage]) -> list[TranslatedPassage] | None:
+        """Translations of passages, with alignments of those that need them; None without a model.
+
+        Raises:
+            ServingError: see `hypotheses`.
+        """
+        if self.model is None:
+            return None
+        texts = [passage.text for passage in passages]
+        await self._with_letters(texts)
+        plain = [place for place, one in enumerate(passages) if one.is_plain]
+        marked = [place for place, one in enumerate(passages) if not one.is_plain]
+        results = [TranslatedPassage("")] * len(passages)
+        for batch in self._batches(plain):
+            for place, item in await self._translated(texts, batch):
+                results[place] = TranslatedPassage(item.text or "")
+        for batch in _short(marked, texts, self.service.settings.max_client_batch_size):
+            for place, item in await self._aligned(texts, batch):
+                results[place] = TranslatedPassage(item.text or "", item.alignment)
+        return results
+
+    async def _with_letters(self, texts: Sequence[str]) -> list[int]:
+        """Places of the texts that are to be translated.
+
+        Raises:
+            InvalidRequest: one of them is far too long.
+        """
+        most = self.service.settings.max_input_tokens
+        places = range(len(texts)) if len(texts) > 1 else ()
+        size = sum(map(len, texts))
+        try:
+            return await self.service.execution.in_pool(size, _with_letters, texts, most)
+        except TooLong as error:
+            raise refused(error, self.name, places) from None
+
+    async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
+        """Translations with alignments; without, from models that have none."""
+        try:
+            return await self._translated(texts, batch, return_attention=True)
+        except ServingError as error:
+            if error.field != ALIGNMENT:
+                raise
+            return await self._translated(texts, batch)
+
+    async def _translated(
+        self, texts: Sequence[str], batch: Sequence[int], **parameters: Any
+    ) -> Iterable[Item]:
+        """Each place with its translation.
+
+        Raises:
+            InvalidRequest: a text cannot be translated: it names that text.
+            ServingError: the service cannot.
+        """
+        assert self.model is not None
+        message = TranslateRequest(
+            model=self.model.name,
+            texts=[texts[place] for place in batch],
+            source=self.source,
+            target=self.target,
+            divide_long_sentences=True,
+            **parameters,
+        )
+        places = batch if len(texts) > 1 else ()
+        try:
+            response, _ = await self.service.answer(TaskRequest(TASK, message, self.route))
+        except ServingError as error:
+            if error.field is None or error.field == ALIGNMENT:
+                raise
+            raise refused(error, self.name, places) from None
+        failure = first_error(response.data)
+        if failure is not None:
+            raise refused(failure, self.name, places)
+        return zip(batch, response.data, strict=True)
+
+    def _batches(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
+        size = self.service.settings.max_client_batch_size
+        return (places[first : first + size] for first in range(0, len(places), size))
+
+
+def _short(places: Sequence[int], texts: Sequence[str], size: int) -> Iterator[Sequence[int]]:
+    """Batches of at most `size` texts whose alignments are small enough for one request."""
+    batch: list[int] = []
+    characters = 0
+    for place in places:
+        characters += len(texts[place])
+        if batch and (characters > MAX_SOURCE_TOKENS or len(batch) == size):
+            yield batch
+            batch, characters = [], len(texts[place])
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _with_letters(texts: Sequence[str], most_tokens: int) -> list[int]:
+    found = []
+    for place, text in enumerate(texts):
+        check_characters(len(text), f"{TEXTS}.{place}", most_tokens)
+        if any(map(str.isalpha, text)):
+            found.append(place)
+    return found
+
+
+def _distinct(item: Translation) -> list[str]:
+    """The best translation and the others that differ from it and from each other."""
+    found = [item.text or "", *(one.text for one in item.alternatives or ())]
+    return list(dict.fromkeys(found))
+
 
 _S_PER_CHARACTER = 1e-6
 """About what reading HTML takes."""

@@ -25,7 +25,7 @@ from serving.gateway.dialects.open_inference.messages import (
 )
 from serving.gateway.dialects.open_inference.tensors import TensorPlan, graph_of
 from serving.gateway.http.bodies import JSON, read_json
-from serving.gateway.http.disconnect import unless_disconnected
+from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.observability.trace_context import TRACE
 from serving.gateway.requests.execution import Preparation

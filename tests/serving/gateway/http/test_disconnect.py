@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from inference.errors import Overloaded
-from serving.gateway.http.disconnect import unless_disconnected
+from serving.gateway.http.handle_request import unless_disconnected
 
 
 async def test_disconnect_ends_the_work() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from serving.gateway.observability.event_loop import count_stalls, running_tasks
 from serving.gateway.observability.metrics import Metrics
+from serving.gateway.server.run_server import count_stalls, running_tasks
 
 
 def values(metrics: Metrics) -> tuple[float, float]:

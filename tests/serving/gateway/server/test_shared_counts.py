@@ -17,9 +17,8 @@ from inference.errors import Overloaded
 from serving.gateway.admission.admission import FREE_BYTES, Admission
 from serving.gateway.admission.auth import KEY, ApiKey
 from serving.gateway.admission.counts import LocalCounts, Usage
-from serving.gateway.server.shared_counts import SharedCounts
+from serving.gateway.server.shared_counts import SharedCounts, SharedTurns
 from serving.gateway.server.shared_memory import Field, Segment
-from serving.gateway.server.shared_turns import SharedTurns
 from tests.serving.gateway.server.admitting import KEYS
 
 LIMIT = 5

@@ -13,8 +13,7 @@ from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client import recovery as module
-from serving.gateway.triton_client.quarantine import KEEP_S, MAX_CALLS, Quarantine
-from serving.gateway.triton_client.recovery import Recovery
+from serving.gateway.triton_client.recovery import KEEP_S, MAX_CALLS, Quarantine, Recovery
 from tests.serving.gateway.conftest import FakeInference
 
 MODEL = "tiny"
