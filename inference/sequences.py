@@ -40,6 +40,8 @@ class Hypothesis:
         log_probs: Of the tokens, if requested.
         top: Per position the best tokens and their log-probabilities, if requested.
         alignment: (tokens, S) float32: attention of each to the source, if requested.
+        text: As a task writes it.
+        pieces: Its tokens as text, those of terms that were placed included.
     """
 
     token_ids: tuple[int, ...]
@@ -48,6 +50,8 @@ class Hypothesis:
     log_probs: tuple[float, ...] = ()
     top: tuple[Top, ...] = ()
     alignment: NDArray[np.float32] | None = None
+    text: str = ""
+    pieces: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> TokenChunk:

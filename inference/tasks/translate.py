@@ -14,6 +14,7 @@ from inference.errors import BundleError, InvalidRequest, ServingError
 from inference.processing.sentences import Paragraph
 from inference.processing.stored_terms import StoredTerms
 from inference.processing.terms import TermIndex
+from inference.sequences import Finished
 from inference.tasks.generation.overrides import beam_overrides, is_greedy_stream
 from inference.tasks.shared.alignment import block_diagonal, check_size, weights_of
 from inference.tasks.shared.canaries import generator_canary
@@ -35,7 +36,6 @@ from inference.tasks.shared.streaming import (
 )
 from inference.tasks.translation.glossary_calls import (
     GlossaryCalls,
-    GlossaryResult,
     aligns,
     plain_result,
     with_terms,
@@ -48,9 +48,7 @@ from inference.tasks.translation.languages import (
     prefix_direction,
     token_direction,
 )
-from inference.tasks.translation.sentence_terms import (
-    TermSpeller,
-)
+from inference.tasks.translation.sentence_terms import TermSpeller
 from inference.tasks.translation.source_sentences import (
     MostTokens,
     addressed,
@@ -100,7 +98,7 @@ class Sentence:
     call: int
     termed: GlossaryCalls | None = None
 
-    def result(self, outcomes: Outcomes, model: LoadedModel) -> GlossaryResult:
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> Finished:
         """Its translations.
 
         Raises:
@@ -161,7 +159,7 @@ class TranslatePlan(Plan):
 
         def result(outcomes: Outcomes) -> tuple[str, str]:
             found = termed.result(outcomes, self.model)
-            return found.texts[0], found.finished.best.finish_reason
+            return found.best.text, found.best.finish_reason
 
         return WholeSegment(termed.calls, result, before)
 
@@ -173,10 +171,10 @@ class TranslatePlan(Plan):
         # The k-th alternative of a text is joined from the k-th hypotheses of its sentences.
         hypotheses = [
             Alternative(
-                text=text.paragraph.join([one.texts[rank] for one in found]),
-                score=sum(one.finished.hypotheses[rank].score for one in found),
+                text=text.paragraph.join([one.hypotheses[rank].text for one in found]),
+                score=sum(one.hypotheses[rank].score for one in found),
             )
-            for rank in range(min(len(one.texts) for one in found))
+            for rank in range(min(len(one.hypotheses) for one in found))
         ]
         return Translation(
             index=index,
@@ -186,15 +184,15 @@ class TranslatePlan(Plan):
             alignment=self._alignment(text, found) if self.with_alignment else None,
         )
 
-    def _alignment(self, text: Text, found: Sequence[GlossaryResult]) -> Alignment:
+    def _alignment(self, text: Text, found: Sequence[Finished]) -> Alignment:
         sources = [self.calls[sentence.call].inputs[SOURCE_IDS] for sentence in text.sentences]
         pieces = self.model.tokenizer.pieces
         return Alignment(
             source_tokens=[p for ids in sources for p in pieces(ids.tolist(), of_source=True)],
-            target_tokens=[piece for one in found for piece in one.pieces],
+            target_tokens=[piece for one in found for piece in one.best.pieces],
             weights=block_diagonal(
                 [
-                    weights_of(one.weights, rows=len(one.pieces), columns=len(ids))
+                    weights_of(one.best.alignment, rows=len(one.best.pieces), columns=len(ids))
                     for one, ids in zip(found, sources, strict=True)
                 ]
             ),

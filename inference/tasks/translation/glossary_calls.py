@@ -8,7 +8,8 @@ taken, with the rendering in place of the words that attend to the term.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,8 +59,8 @@ class GlossaryCalls:
         """Their numbers."""
         return tuple(call for call in (self.plain, self.forced) if call is not None)
 
-    def result(self, outcomes: Outcomes, model: LoadedModel) -> GlossaryResult:
-        """The hypotheses.
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> Finished:
+        """The hypotheses, each with its text.
 
         Raises:
             ServingError: the calls failed.
@@ -81,42 +82,20 @@ class GlossaryCalls:
         length = len(finished.best.token_ids)
         return float(finished.best.score * length ** (self.length_penalty - 1))
 
-    def _forced(self, forced: Finished, model: LoadedModel) -> GlossaryResult:
+    def _forced(self, forced: Finished, model: LoadedModel) -> Finished:
         decode = model.tokenizer.decode
         texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
-        pieces = model.tokenizer.pieces(forced.best.token_ids)
-        return self._result(texts, forced, pieces, forced.best.alignment)
+        pieces = map(self.sentence.restored, model.tokenizer.pieces(forced.best.token_ids))
+        return written(forced, texts, pieces, forced.best.alignment)
 
-    def _placed(self, plain: Finished, model: LoadedModel) -> GlossaryResult:
+    def _placed(self, plain: Finished, model: LoadedModel) -> Finished:
         targets: list[Target] = []
         for one in plain.hypotheses:
             weights = weights_of(one.alignment, rows=len(one.token_ids))
             targets.append(placed(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
-        return self._result(texts, plain, targets[0].pieces, targets[0].weights)
-
-    def _result(
-        self, texts: list[str], found: Finished, pieces: list[str], weights: Array | None
-    ) -> GlossaryResult:
-        restored = [self.sentence.restored(piece) for piece in pieces]
-        return GlossaryResult(tuple(texts), found, restored, weights)
-
-
-@dataclass(frozen=True)
-class GlossaryResult:
-    """Hypotheses of a sentence, best first.
-
-    Attributes:
-        texts: The sentences.
-        finished: Of the search; placing terms does not change its scores.
-        pieces: Tokens of the best, and terms that were placed.
-        weights: (pieces, S or more) their attention, if there is one.
-    """
-
-    texts: tuple[str, ...]
-    finished: Finished
-    pieces: list[str]
-    weights: Array | None
+        pieces = map(self.sentence.restored, targets[0].pieces)
+        return written(plain, texts, pieces, targets[0].weights)
 
 
 def with_terms(
@@ -206,12 +185,27 @@ def _source_terms(
     return tuple(found)
 
 
-def plain_result(finished: Finished, model: LoadedModel) -> GlossaryResult:
+def plain_result(finished: Finished, model: LoadedModel) -> Finished:
     """That of a sentence without terms.
 
     Raises:
         ServingError: the call failed.
     """
-    texts = tuple(model.tokenizer.decode(one.token_ids) for one in finished.hypotheses)
+    texts = [model.tokenizer.decode(one.token_ids) for one in finished.hypotheses]
     pieces = model.tokenizer.pieces(finished.best.token_ids)
-    return GlossaryResult(texts, finished, pieces, finished.best.alignment)
+    return written(finished, texts, pieces, finished.best.alignment)
+
+
+def written(
+    finished: Finished, texts: Sequence[str], pieces: Iterable[str], weights: Array | None
+) -> Finished:
+    """The hypotheses with their texts; placing terms does not change their scores.
+
+    Args:
+        pieces: Of the best.
+        weights: (pieces, S or more) their attention, if there is one.
+    """
+    each = zip(finished.hypotheses, texts, strict=True)
+    best, *others = (replace(one, text=text) for one, text in each)
+    best = replace(best, pieces=tuple(pieces), alignment=weights)
+    return replace(finished, hypotheses=(best, *others))
