@@ -115,6 +115,7 @@ class NullRunner:
     greedy_steps = 0
     shares_prefixes = False
     reads_whole_prompts = False
+    whole_image_token: int | None = None
     blocks = None
     spare_bytes = 0
     free_bytes: int | None = None

@@ -51,6 +51,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "gemma": "export.models.gemma",
     "gemma2": "export.models.gemma2",
     "gemma3_text": "export.models.gemma3",
+    "gemma3": "export.models.gemma3_images",
     "deberta-v2": "export.models.deberta",
     "xlnet": "export.models.xlnet",
     "perceiver": "export.models.perceiver",
@@ -69,11 +70,6 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "pegasus": "export.models.pegasus",
     "m2m_100": "export.models.m2m_100",
 }
-
-PARTS = {
-    "gemma3": "Gemma 3 with images; its text models are (gemma3_text, e.g. gemma-3-1b-it)",
-}
-"""`model_type` of a checkpoint of which we have a part only → what it is."""
 
 
 def families() -> tuple[str, ...]:
@@ -104,8 +100,6 @@ def module_of(model_type: object) -> str:
     Raises:
         CheckpointError: it is not in the registry.
     """
-    if isinstance(model_type, str) and model_type in PARTS:
-        raise CheckpointError(f"model_type {model_type!r} is not supported: {PARTS[model_type]}")
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"

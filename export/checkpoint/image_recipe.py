@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
-from export.checkpoint.tile_recipe import FILE, longest_edge, read_canvases, read_tiling
+from export.checkpoint.tile_recipe import (
+    FILE,
+    longest_edge,
+    read_canvases,
+    read_pan_and_scan,
+    read_tiling,
+)
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import ImageSpec, Resolutions, Tiling
+from inference.bundle.manifest import ImageSpec, PanAndScan, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
@@ -44,6 +50,7 @@ class Processor:
         steps: Fields that switch steps on and off, and the one value that is supported.
         longest_edge: Default of `size` where images are divided into tiles; None: they are not.
             `size` of the processor is then the side of a tile (`max_image_size`).
+        scans: Whether `do_pan_and_scan` divides long images.
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
@@ -58,6 +65,7 @@ class Processor:
     crops_first: bool = False
     size_name: str | None = None
     longest_edge: int | None = None
+    scans: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
 
 
@@ -90,6 +98,7 @@ PROCESSORS = {
         ),
     ),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "Gemma3": Processor("exact", 224, None, (HALF, HALF), BILINEAR, scans=True),
     "OwlViT": Processor("exact", 768, None, OPENAI),
     "Owlv2": Processor(
         "padded",
@@ -237,13 +246,13 @@ def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tupl
 
 def _tiles(
     values: Mapping[str, Any], processor: Processor, side: int, config: Mapping[str, Any]
-) -> Tiling | Resolutions | None:
+) -> Tiling | PanAndScan | Resolutions | None:
     """How images are divided into tiles of that side; None for a processor that does not."""
     if processor.resolutions:
         return read_canvases(values, processor.resolutions, side, config)
     if processor.longest_edge is not None:
         return read_tiling(values, processor.longest_edge, side)
-    return None
+    return read_pan_and_scan(values) if processor.scans else None
 
 
 def _resample(values: Mapping[str, Any], processor: Processor) -> int:

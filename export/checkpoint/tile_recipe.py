@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import Resolutions, Tiling
+from inference.bundle.manifest import PanAndScan, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 FILE = "preprocessor_config.json"
@@ -46,6 +46,28 @@ def read_tiling(values: Mapping[str, Any], default: int, side: int) -> Tiling:
             f"{side} of max_image_size"
         )
     return Tiling(longest_edge=edge, is_divided=bool(values.get("do_image_splitting", True)))
+
+
+def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
+    """How long images are divided, as of Gemma 3's processor; None where they are not.
+
+    Raises:
+        CheckpointError: too many parts.
+    """
+    if not values.get("do_pan_and_scan"):
+        return None
+    given = {name: value for name, value in values.items() if value is not None}
+    reader = ConfigReader(given, FILE)
+    most = reader.integer("pan_and_scan_max_num_crops", 4)
+    if not 0 < most <= MOST_TILES:
+        raise CheckpointError(
+            f"{FILE}: pan_and_scan_max_num_crops = {most} is not supported, only 1 to {MOST_TILES}"
+        )
+    return PanAndScan(
+        min_crop=reader.integer("pan_and_scan_min_crop_size", 256),
+        max_crops=most,
+        min_ratio=reader.number("pan_and_scan_min_ratio_to_activate", 1.2),
+    )
 
 
 def read_resolutions(given: object, side: int, place: str) -> Sizes:

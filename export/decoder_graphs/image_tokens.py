@@ -14,6 +14,8 @@ Decision D104.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -60,12 +62,16 @@ class ImageTokenStep(nn.Module):
 
     Args:
         image_token: Stands for a part of an image.
+        has_blocks: Whether image tokens in a row attend to each other in both directions (D112).
     """
 
-    def __init__(self, decoder: TransformerDecoder, image_token: int) -> None:
+    def __init__(
+        self, decoder: TransformerDecoder, image_token: int, *, has_blocks: bool = False
+    ) -> None:
         super().__init__()
         self.decoder = decoder
         self.image_token = image_token
+        self.has_blocks = has_blocks
 
     def forward(
         self,
@@ -92,6 +98,9 @@ class ImageTokenStep(nn.Module):
         read, is_image = self._images(tokens, passed, source, vectors)
         placed = self.decoder.place(read, positions)
         x = torch.where(is_image, placed, self.decoder.embed(tokens, positions))
+        if self.has_blocks:
+            is_in_block = is_image.squeeze(-1) & rows.is_first[:, None]
+            rows = replace(rows, blocks=number_runs(is_in_block))
         past = list(zip(states[::2], states[1::2], strict=True))
         hidden, present = self.decoder.run_blocks(x, positions, rows, past)
         index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -120,12 +129,21 @@ class ImageTokenStep(nn.Module):
         return read, is_image.reshape(*tokens.shape, 1)
 
 
+def number_runs(is_inside: Tensor) -> Tensor:
+    """(R, T) bool → int64: 1, 2, … in the runs of true ones of each row, 0 elsewhere."""
+    before = nn.functional.pad(is_inside.long(), (1, 0))[:, :-1]
+    starts = is_inside.long() * (1 - before)
+    return starts.cumsum(-1) * is_inside
+
+
 def image_token_graphs(
     encoder: nn.Module,
     decoder: TransformerDecoder,
     image: ImageSpec,
     images: PromptImages,
     instruction_vocabulary: int | None = None,
+    *,
+    has_blocks: bool = False,
 ) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
 
@@ -133,6 +151,7 @@ def image_token_graphs(
         encoder: Images (B, height, width, 3) → vectors (B, L, D).
         instruction_vocabulary: Tokens of the encoder's own table, where it reads an instruction
             (B, T) and its lengths (B,) with each image.
+        has_blocks: See `ImageTokenStep`.
     """
     width = decoder.heads.model_width
     size = image.shape if images.grid is None else ("height", "width", 3)
@@ -153,13 +172,14 @@ def image_token_graphs(
         inputs=(*CONTROLS, source, before, vectors, *cache_ports(decoder, "past")),
         outputs=(logits, after, *cache_ports(decoder, "present")),
         whole_prompts=decoder.heads.is_prefix_lm,
+        whole_images=has_blocks,
     )
     grid = images.grid
     # Two by three tiles, some of whose vectors are left out.
     traced = {} if grid is None else {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}
     lowerings = {
         "admit": Lowering(AdmitImageVectors(encoder), admit, traced_sizes=traced),
-        "step": Lowering(ImageTokenStep(decoder, images.token_id), step),
+        "step": Lowering(ImageTokenStep(decoder, images.token_id, has_blocks=has_blocks), step),
     }
     seen = State(
         name=_SEEN,

@@ -27,7 +27,9 @@ from export.layers.scores import (
     attend,
     attention_weights,
     causal,
+    in_block,
     neighbours,
+    not_behind,
     repeat_groups,
     within,
 )
@@ -199,7 +201,12 @@ class CachedAttention(Attention):
         present_value = self._write(past[1], value, positions)
         visible = causal(positions, past[0].shape[2], self.heads.window)
         if self.heads.is_prefix_lm:
-            visible = visible | (_is_first(rows) & within(rows.lengths, past[0].shape[2])[:, None])
+            first = rows.is_first[:, None, None]
+            visible = visible | (first & within(rows.lengths, past[0].shape[2])[:, None])
+        if rows.blocks is not None:
+            held = torch.zeros_like(past[0][:, 0, :, 0], dtype=torch.int64)  # (R, P)
+            held = held.scatter(1, positions, rows.blocks)
+            visible = visible | self._in_block(rows.blocks, held, positions)
         visible, width = visible[:, None], self.heads.width
         keys, values = present_key[..., :width], present_value[..., :width]
         mixed = attend(self.heads, query, keys, values, visible, bias)
@@ -258,26 +265,63 @@ class CachedAttention(Attention):
             packed = self._rotate(packed, rows.positions(x.shape[1]))
         mixed, *present = group_query_attention(self.heads, packed, past, rows, bias)
         if self.heads.is_prefix_lm:
-            mixed = torch.where(_is_first(rows), self._attend_both_ways(packed, rows), mixed)
+            first = rows.is_first[:, None, None]
+            mixed = torch.where(first, self._attend_both_ways(packed, rows), mixed)
+        if rows.blocks is not None:
+            is_in_block = (rows.blocks > 0)[..., None]
+            mixed = torch.where(is_in_block, self._attend_in_blocks(packed, rows), mixed)
         return mixed, present[0], present[1]
+
+    def _in_block(self, queries: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
+        """(R, T, S) bool: keys of a query's block, of those behind it as far as the window.
+
+        Args:
+            queries: Blocks of the new positions, (R, T).
+            keys: Blocks of the keys at 0 … S - 1, (R, S).
+        """
+        together = in_block(queries, keys)
+        if self.heads.window is None:
+            return together
+        return together & not_behind(positions, keys.shape[1], self.heads.window)
+
+    def _attend_in_blocks(self, packed: Tensor, rows: Rows) -> Tensor:
+        """New positions attend to earlier new ones and to all of their block.
+
+        As `_attend_both_ways`: (R, T, (H + 2·G)·K') → mixed of a row's first call.
+        """
+        assert rows.blocks is not None
+        new = packed.shape[1]
+        places = torch.arange(new, device=packed.device)[None]
+        visible = causal(places, new, self.heads.window)
+        visible = (visible | self._in_block(rows.blocks, rows.blocks, places))[:, None]
+        query, key, value = self._unpack(packed, rows)
+        if self.heads.soft_cap is not None:
+            return self.join(attend(self.heads, query, key, value, visible))
+        bias = torch.where(visible, 0.0, MASKED_SCORE)
+        query, key, value = (self.join(part) for part in (query, key, value))
+        return multi_head_attention(self.heads, query, key, value, bias=bias)
 
     def _attend_both_ways(self, packed: Tensor, rows: Rows) -> Tensor:
         """New positions attend to each other and to no earlier one: (R, T, (H + 2·G)·K') → mixed.
 
         The operator that writes the cache is causal; this is its result for a prompt's first call.
         """
+        query, key, value = self._unpack(packed, rows)
+        lengths = (rows.last + 1).int()
+        if self.heads.soft_cap is None:
+            query, key, value = (self.join(part) for part in (query, key, value))
+            return multi_head_attention(self.heads, query, key, value, lengths)
+        visible = within(lengths, packed.shape[1])[:, None, None]
+        return self.join(attend(self.heads, query, key, value, visible))
+
+    def _unpack(self, packed: Tensor, rows: Rows) -> list[Tensor]:
+        """Rotated queries, keys and values, (R, H, T, K') each, of (R, T, (H + 2·G)·K')."""
         heads, new = self.heads, packed.shape[1]
         if heads.rotary is not None and rotates_fused(heads):
             packed = self._rotate(packed, rows.positions(new))
         sizes = [heads.count, heads.groups, heads.groups]
         parts = packed.unflatten(-1, (-1, heads.cache_width)).transpose(1, 2).split(sizes, dim=1)
-        query, key, value = (repeat_groups(part, heads) for part in parts)  # (R, H, T, K')
-        lengths = (rows.last + 1).int()
-        if heads.soft_cap is None:
-            query, key, value = (self.join(part) for part in (query, key, value))
-            return multi_head_attention(heads, query, key, value, lengths)
-        visible = within(lengths, new)[:, None, None]
-        return self.join(attend(heads, query, key, value, visible))
+        return [repeat_groups(part, heads) for part in parts]
 
     def _normalise(self, packed: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
         """Queries and keys of (R, T, (H + 2·G)·K') normalised, without their padding."""
@@ -347,8 +391,3 @@ class CrossAttention(Attention):
     def _visible(key: Tensor, lengths: Tensor | None) -> Tensor | None:
         """Mask for `attend`, (B, 1, 1, S)."""
         return None if lengths is None else within(lengths, key.shape[2])[:, None, None]
-
-
-def _is_first(rows: Rows) -> Tensor:
-    """(R, 1, 1) bool: whether this is a row's first call."""
-    return (rows.lengths.long() - rows.last - 1 == 0)[:, None, None]

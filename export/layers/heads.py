@@ -77,8 +77,16 @@ class Rows:
     """() int32: the largest of them."""
     last: Tensor
     """(R,) int64: index in T of each row's last real token."""
+    blocks: Tensor | None = None
+    """(R, T) int64: new positions of one number above 0 attend to each other in both directions.
+    Only a row's first call has any. None: all is causal."""
 
     def positions(self, new: int) -> Tensor:
         """(R, T) int64: each new token's place in its row, padding counted on."""
         start = self.lengths.long() - self.last - 1
         return start[:, None] + torch.arange(new, device=start.device)[None]
+
+    @property
+    def is_first(self) -> Tensor:
+        """(R,) bool: whether this is a row's first call."""
+        return self.lengths.long() - self.last - 1 == 0

@@ -67,6 +67,16 @@ def causal(queries: Tensor, keys: int, window: int | None) -> Tensor:
     return distance >= 0 if window is None else (distance >= 0) & (distance < window)
 
 
+def in_block(queries: Tensor, keys: Tensor) -> Tensor:
+    """(R, T, S) bool: queries and keys whose blocks (R, T), (R, S) are one number above 0."""
+    return (queries[..., None] == keys[:, None]) & (queries > 0)[..., None]
+
+
+def not_behind(queries: Tensor, keys: int, window: int) -> Tensor:
+    """(R, T, S) bool: keys at 0 … S - 1 that are in the window of queries, or later ones."""
+    return queries[..., None] - torch.arange(keys, device=queries.device) < window
+
+
 def neighbours(size: int, window: int) -> Tensor:
     """(size, size) bool: positions nearer than the window, on either side."""
     positions = torch.arange(size)

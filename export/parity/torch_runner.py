@@ -55,6 +55,7 @@ class TorchRunner:
         self.supports_deferred_admission = False
         self.takes_chunks = False
         self.reads_whole_prompts = graphs.lowerings["step"].graph.whole_prompts
+        self.whole_image_token = manifest.whole_image_token
         self.scores_prompts = False
         self.greedy_steps = 0
         self.shares_prefixes = False

@@ -33,20 +33,30 @@ def image_places(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any
 def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     """`images` of the section of a model that reads a text as it is written, images apart.
 
-    A network that reads images as tiles has `tile_texts`: checkpoint and the text that stands for
-    an image → fields of `TileTexts`.
+    A network that reads images as tiles, or between tokens of their own, has `tile_texts`:
+    checkpoint and the text that stands for an image → fields of `TileTexts`; and, where that is not
+    the token of its vectors, `place_id`.
 
     Raises:
         CheckpointError: the tokenizer has no token of the id that stands for an image.
     """
-    wanted = network.images.token_id
-    found = [text for text, token in special_tokens(checkpoint).items() if token == wanted]
-    if not found:
-        raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {wanted}")
-    place, texts = found[0], getattr(network, "tile_texts", None)
+    place = text_of_token(checkpoint, getattr(network, "place_id", network.images.token_id))
+    texts = getattr(network, "tile_texts", None)
     return {
         "images": {"place": place} | ({} if texts is None else {"tiles": texts(checkpoint, place)})
     }
+
+
+def text_of_token(checkpoint: Checkpoint, token_id: int) -> str:
+    """The text of a special token.
+
+    Raises:
+        CheckpointError: the tokenizer has no such token.
+    """
+    found = [text for text, token in special_tokens(checkpoint).items() if token == token_id]
+    if not found:
+        raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token of id {token_id}")
+    return found[0]
 
 
 def leading_images(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -114,6 +114,9 @@ class Graph(_Frozen):
     whole_prompts: bool = False
     """step: the tokens of a row's first call see each other in both directions, so that it holds
     exactly the row's prompt."""
+    whole_images: bool = False
+    """step: the tokens of an image see each other in both directions, which a row's first call does
+    for the images that it holds whole."""
     profiles: tuple[Profile, ...] = ()
     """For TensorRT: together they take every shape that is served."""
 
@@ -179,6 +182,20 @@ class Tiling(_Frozen):
     """False: there is the whole picture only."""
 
 
+class PanAndScan(_Frozen):
+    """How a long picture becomes several of the size of `ImageSpec`, as Gemma 3 reads it.
+
+    The whole picture comes first; parts of equal size follow, side by side along its longer edge.
+    """
+
+    min_crop: int = Field(ge=1)
+    """Sides of a part in pixels; a picture whose parts would be smaller is not divided."""
+    max_crops: int = Field(ge=1)
+    """Parts at most."""
+    min_ratio: float
+    """Longer edge to shorter edge; a picture with less is not divided."""
+
+
 class Resolutions(_Frozen):
     """How a picture becomes a canvas (`TileGrid`), as LLaVA-NeXT reads it.
 
@@ -215,7 +232,7 @@ class ImageSpec(_Frozen):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     rescale: float
-    tiles: Tiling | Resolutions | None = None
+    tiles: Tiling | PanAndScan | Resolutions | None = None
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
 
     @property
@@ -402,6 +419,13 @@ class Manifest(_Frozen):
     def text_images(self) -> PromptImages | None:
         """How texts hold images, the decoder's or the encoder's."""
         return self.images or self.source_image
+
+    @property
+    def whole_image_token(self) -> int | None:
+        """The token whose images a row's first call must hold whole; None without such images."""
+        step = self.graphs.get("step")
+        has_whole = self.images is not None and step is not None and step.whole_images
+        return self.images.token_id if self.images is not None and has_whole else None
 
     @property
     def generator(self) -> str | None:

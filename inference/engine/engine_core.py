@@ -86,6 +86,8 @@ class EngineCore:
             sequence.request.rules.given_ids
         )
         sequence.is_read_whole = self._runner.reads_whole_prompts
+        if self._runner.whole_image_token is not None:
+            sequence.read_images_whole(self._runner.whole_image_token)
         self._scheduler.add(sequence, self._clock())
 
     def step(self) -> None:
@@ -187,7 +189,8 @@ class EngineCore:
         request = sequence.request
         # what is scored must be computed
         ids = request.prefix_ids if sequence.reads_given else sequence.prefix_ids
-        blocks = self._prefixes.find(ids) if self._prefixes is not None else []
+        has_cached = self._prefixes is not None and self._cached_tokens(sequence) > 0
+        blocks = self._prefixes.find(ids) if self._prefixes is not None and has_cached else []
         started: list[PrefillingSequence] = []
 
         def begin() -> None:
@@ -235,7 +238,8 @@ class EngineCore:
         if self._prefixes is None:
             return 0
         ids = sequence.request.prefix_ids if sequence.reads_given else sequence.prefix_ids
-        return self._prefixes.cached_tokens(ids)
+        tokens = self._prefixes.cached_tokens(ids)
+        return tokens if tokens >= sequence.whole_tokens else 0
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
         if self._prefixes is None:

@@ -191,9 +191,11 @@ class Scheduler:
 
     def _cost(self, sequence: SequenceState, budget: StepBudget) -> int:
         """Tokens to prefill in this turn."""
-        rest = len(sequence.decoder_ids) - budget.cached_tokens(sequence)
+        cached = budget.cached_tokens(sequence)
+        rest = len(sequence.decoder_ids) - cached
         if self._takes_chunks:
-            rest = min(rest, self._capacity.chunk_tokens)
+            whole = 0 if cached else sequence.whole_tokens
+            rest = min(rest, max(whole, self._capacity.chunk_tokens))
         return sequence.request.encoder_tokens + rest
 
     def _runs_alone(self, sequence: SequenceState, budget: StepBudget) -> bool:

@@ -39,6 +39,7 @@ class SequenceState:
         admission: Its place in the order of admissions; the largest number is the youngest.
         reads_given: Whether the tokens that its request gives are scored in its prefill.
         is_read_whole: Whether one call must read its request's prompt and nothing else.
+        whole_tokens: So many of the first tokens must be read by one call (D112).
         was_put_back: Whether it has lost its memory once; it does not lose it again.
     """
 
@@ -50,6 +51,7 @@ class SequenceState:
         self.admission = 0
         self.reads_given = False
         self.is_read_whole = False
+        self.whole_tokens = 0
         self.was_put_back = False
         self._listener = listener
         self._streams = request.stream and self.width == 1
@@ -77,6 +79,12 @@ class SequenceState:
         request = self.request
         behind = self.decoder_ids[len(request.decoder_ids) :]
         return (*request.prefix_ids, *behind) if request.prefix_ids else ()
+
+    def read_images_whole(self, token_id: int) -> None:
+        """Has its first call read the prompt up to the last image, whose tokens are these."""
+        ids = self.request.decoder_ids
+        if self.request.pixels is not None and token_id in ids:
+            self.whole_tokens = len(ids) - ids[::-1].index(token_id)
 
     @property
     def is_resumed(self) -> bool:
@@ -270,9 +278,10 @@ class PrefillingSequence:
     def next_chunk(self, most: int) -> int:
         """Tokens to read next, at most so many where the prompt may be cut anywhere."""
         remaining = self.prefill.remaining_tokens
+        done = len(self.sequence.decoder_ids) - remaining
         if not self.sequence.is_read_whole:
-            return min(remaining, most)
-        is_first = remaining == len(self.sequence.decoder_ids)
+            return min(remaining, max(most, self.sequence.whole_tokens - done))
+        is_first = not done
         return len(self.sequence.request.decoder_ids) if is_first else remaining
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from inference.bundle.manifest import ImageSpec, Resolutions, Tiling
+from inference.bundle.manifest import ImageSpec, PanAndScan, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.image import (
     ImageLimits,
@@ -55,7 +55,7 @@ class PreparedImage:
     Attributes:
         pixels: (height, width, 3); (tiles, height, width, 3) where tiles are images of their own.
         size: (width, height) of the image itself, upright.
-        grid: Of the tiles; behind them comes the whole image.
+        grid: Of the tiles; the whole image is beside them.
     """
 
     pixels: Pixels
@@ -85,7 +85,10 @@ def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedIma
         return PreparedImage(prepare_image(image, spec), image.size)
     if isinstance(spec.tiles, Resolutions):
         return PreparedImage(fit_resolution(image, spec, spec.tiles), image.size)
-    pixels, grid = divide_image(image, spec, spec.tiles)
+    if isinstance(spec.tiles, PanAndScan):
+        pixels, grid = pan_and_scan(image, spec, spec.tiles)
+    else:
+        pixels, grid = divide_image(image, spec, spec.tiles)
     return PreparedImage(pixels, image.size, grid)
 
 
@@ -105,6 +108,34 @@ def divide_image(image: Image.Image, spec: ImageSpec, tiles: Tiling) -> tuple[Pi
     parts = np.asarray(image, np.uint8).reshape(rows, height, columns, width, 3).swapaxes(1, 2)
     whole = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
     return np.concatenate([parts.reshape(-1, *spec.shape), whole[None]]), (rows, columns)
+
+
+def pan_and_scan(image: Image.Image, spec: ImageSpec, scan: PanAndScan) -> tuple[Pixels, Grid]:
+    """(1 + parts, height, width, 3) of an RGB image, and how many parts there are.
+
+    As `Gemma3ImageProcessor` does it with `do_pan_and_scan`.
+    """
+    count = _parts(image.size, scan)
+    (width, height), boxes = image.size, [(0, 0, *image.size)]
+    if width >= height:
+        step = ceil(width / max(count, 1))
+        boxes += [(n * step, 0, min((n + 1) * step, width), height) for n in range(count)]
+    else:
+        step = ceil(height / max(count, 1))
+        boxes += [(0, n * step, width, min((n + 1) * step, height)) for n in range(count)]
+    read = [resized(image.crop(box), spec.size, spec.resample) for box in boxes]
+    grid = (1, count) if count else UNDIVIDED
+    return np.stack([np.asarray(each, np.uint8) for each in read]), grid
+
+
+def _parts(size: tuple[int, int], scan: PanAndScan) -> int:
+    """Parts of an image of that size; 0 where it is not divided."""
+    longer, shorter = max(size), min(size)
+    if longer / shorter < scan.min_ratio:
+        return 0
+    count = min(longer // scan.min_crop, floor(longer / shorter + 0.5))
+    count = min(scan.max_crops, max(2, count))
+    return count if min(ceil(longer / count), shorter) >= scan.min_crop else 0
 
 
 def fit_resolution(image: Image.Image, spec: ImageSpec, tiles: Resolutions) -> Pixels:

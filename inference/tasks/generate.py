@@ -178,11 +178,12 @@ def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
             f"{model.name} reads prompts with its encoder and does not score them: leave echo out",
             field="echo",
         )
-    is_scored = request.echo and request.logprobs is not None
-    if is_scored and model.manifest.graphs["step"].whole_prompts:
+    is_scored, step = request.echo and request.logprobs is not None, model.manifest.graphs["step"]
+    if is_scored and (step.whole_prompts or (step.whole_images and request.images)):
+        read, scored = ("prompts", "them") if step.whole_prompts else ("images", "their prompts")
         raise InvalidRequest(
-            f"{model.name} reads prompts in both directions and does not score them: leave echo or "
-            "logprobs out",
+            f"{model.name} reads {read} in both directions and does not score {scored}: leave echo "
+            "or logprobs out",
             field="echo",
         )
 

@@ -160,7 +160,8 @@ def pair_of(name: str, config: str, folder: Path, reference: Any) -> TwinPair:
 
 def _write_tokenizer(folder: Path) -> None:
     """What sections of the manifest read from the tokenizer."""
-    added = {"en_XX": 5, "de_DE": 6, "<fake_token_around_image>": 60, "<image>": 61}
+    added = {"en_XX": 5, "de_DE": 6, "<start_of_image>": 59, "<fake_token_around_image>": 60}
+    added["<image>"] = 61
     tokens = [{"content": text, "id": token} for text, token in added.items()]
     tokenizer = {"model": {"vocab": {"[MASK]": 4}}, "added_tokens": tokens}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -28,6 +28,7 @@ from tests.export.models.interleaved import (
     planted,
     prompt_images,
     prompt_inputs,
+    types_of_tokens,
 )
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 
@@ -154,7 +155,8 @@ def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
         if whole is not None:
             end, given = whole
             for row, (wanted, _, _) in enumerate(references):
-                if graphs.lowerings["step"].graph.whole_prompts:
+                graph = graphs.lowerings["step"].graph
+                if graph.whole_prompts or graph.whole_images:
                     wanted = _both_ways(pair, inputs, row, end)
                 yield f"row {row}, {end} tokens at once", wanted[end - 1], given[row]
     held = StepCalls(graphs, inputs.by_role, inputs.target.shape).values
@@ -196,7 +198,8 @@ def _reference(
     Args:
         source: Inputs of `admit`, (1, …) each; empty for a language model.
         target: (T,)
-        prompt: Tokens that a model which reads prompts in both directions takes for one.
+        prompt: Tokens that a model takes for one which reads prompts, or their images, in both
+            directions.
     """
     image = pair.prepared.image
     if isinstance(pair.reference, nn.Module):
@@ -208,8 +211,7 @@ def _reference(
             if Role.SOURCE_TOKENS in source:
                 count = len(named["pixel_values"])
                 named["qformer_input_ids"] = source[Role.SOURCE_TOKENS].expand(count, -1)
-            if pair.graphs().lowerings["step"].graph.whole_prompts:
-                named["token_type_ids"] = (torch.arange(len(target)) >= prompt).long()[None]
+            named |= types_of_tokens(pair, target[None], prompt)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's

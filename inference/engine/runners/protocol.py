@@ -279,6 +279,9 @@ class Runner(Protocol):
     """Whether a position's state depends on nothing but the tokens up to it."""
     reads_whole_prompts: bool
     """Whether the first call of a row must hold exactly its request's prompt."""
+    whole_image_token: int | None
+    """Stands for parts of images that a row's first call must hold, all of them; None: no tokens
+    must be read together (D112)."""
     scores_prompts: bool
     """Whether prefills have `score`, so that given tokens need no step each."""
     blocks: BlockPool | None

@@ -26,11 +26,15 @@ from triptych.task import IMAGES
 class TileTexts(TaskConfig):
     """What a model reads for an image in tiles, with a place for each of them."""
 
+    first: str = ""
+    """In front of the tiles: for the whole image, where that comes first."""
     tile: str
     """For the tile at `{row}` and `{column}`, counted from 1."""
-    row_end: str
+    between: str = ""
+    """Between two tiles of a row."""
+    row_end: str = ""
     """Behind each row of tiles."""
-    whole: str
+    whole: str = ""
     """For the whole image behind its tiles."""
     single: str
     """For an image without tiles."""
@@ -40,11 +44,12 @@ class TileTexts(TaskConfig):
         rows, columns = grid
         if not rows:
             return self.single
-        text = ""
+        text = self.first
         for row in range(1, rows + 1):
-            for column in range(1, columns + 1):
-                tile = self.tile.replace("{row}", str(row)).replace("{column}", str(column))
-                text += tile
+            text += self.between.join(
+                self.tile.replace("{row}", str(row)).replace("{column}", str(column))
+                for column in range(1, columns + 1)
+            )
             text += self.row_end
         return text + self.whole
 

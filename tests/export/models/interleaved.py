@@ -90,6 +90,22 @@ def requires_pixels(reference: Any) -> bool:
     return given.default is inspect.Parameter.empty
 
 
+def types_of_tokens(pair: TwinPair, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+    """`token_type_ids` of prompts that are read in both directions, whole or at their images.
+
+    Args:
+        tokens: (R, T).
+        prompt: Tokens of it; all when not given.
+    """
+    graph, images = pair.graphs().lowerings["step"].graph, prompt_images(pair)
+    is_prompt = torch.arange(tokens.shape[1]) < (tokens.shape[1] if prompt is None else prompt)
+    if graph.whole_prompts:
+        return {"token_type_ids": (~is_prompt).long().expand(tokens.shape)}
+    if graph.whole_images and images is not None:
+        return {"token_type_ids": ((tokens == images.token_id) & is_prompt).long()}
+    return {}
+
+
 def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int) -> Tensor:
     """(R, T, I) bool as `IdeficsProcessor` makes it."""
     tokenizer = _Tokenizer(token, end)
@@ -117,8 +133,7 @@ def of_request(
         if pixels is None and requires_pixels(pair.reference):
             pixels = np.zeros((1, *image.shape), np.uint8)
         given = {"input_ids": tokens[None]}
-        if pair.graphs().lowerings["step"].graph.whole_prompts:
-            given["token_type_ids"] = torch.zeros_like(tokens)[None]
+        given |= types_of_tokens(pair, tokens[None])
         if pixels is None:
             return given
         if source_ids is not None:

@@ -27,7 +27,7 @@ from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import unexported
-from tests.export.models.interleaved import normalised
+from tests.export.models.interleaved import normalised, types_of_tokens
 from tests.export.oracle import difference
 
 IMAGE = 61
@@ -69,6 +69,8 @@ def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
         ("instructblip", "odd"),
         ("paligemma", "odd"),
         ("paligemma", "gemma2"),
+        ("gemma3", "odd"),
+        ("gemma3", "wide window, untied"),
     ],
 )
 def test_ragged_prompts_generate_what_a_left_padded_batch_does(
@@ -82,13 +84,12 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         normalised(torch.from_numpy(r.pixels), image) for r in requests if r.pixels is not None
     ]
     missing = [longest - len(prompt) for prompt in PROMPTS]
-    is_prefix_lm = twin.graphs().lowerings["step"].graph.whole_prompts
-    prefix = {"token_type_ids": torch.zeros(len(PROMPTS), longest).long()} if is_prefix_lm else {}
+    tokens = torch.tensor([[0] * n + list(p) for n, p in zip(missing, PROMPTS, strict=True)])
     output = twin.reference.generate(
-        input_ids=torch.tensor([[0] * n + list(p) for n, p in zip(missing, PROMPTS, strict=True)]),
+        input_ids=tokens,
         attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in missing]),
         pixel_values=torch.cat(given),
-        **prefix,
+        **types_of_tokens(twin, tokens),
         **_instructed(requests),
         max_new_tokens=NEW_TOKENS,
         num_beams=beams,

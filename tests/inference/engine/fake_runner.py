@@ -239,6 +239,7 @@ class FakeRunner:
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
     reads_whole_prompts: bool = False
+    whole_image_token: int | None = None
     scores_prompts: bool = False
     greedy_steps: int = 0
     shares_prefixes: bool = False

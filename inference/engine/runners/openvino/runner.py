@@ -38,6 +38,7 @@ class PagedRunner:
     supports_deferred_admission = True
     takes_chunks = True
     reads_whole_prompts = False
+    whole_image_token: int | None = None
     scores_prompts = True
     greedy_steps = 0
     free_bytes: int | None = None

@@ -52,6 +52,7 @@ class OrtRunner:
         self.supports_deferred_admission = True
         self.takes_chunks = True
         self.reads_whole_prompts = manifest.graphs["step"].whole_prompts
+        self.whole_image_token = manifest.whole_image_token
         self.scores_prompts = False
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
         self.blocks: BlockPool | None = None
