@@ -51,12 +51,14 @@ class Graphs:
         parts: Part → suffix of its Triton model (`{"text": "-text"}`); a stateless model has one
             graph a part, under the same key. The part without suffix holds the manifest.
         source_vocabulary: Tokens that a text encoder's table holds; verification draws from them.
+        fields: Further manifest fields, where the image recipe decides on them.
     """
 
     lowerings: Mapping[str, Lowering]
     states: tuple[State, ...] = ()
     parts: Mapping[str, str] = field(default_factory=lambda: {"generate": ""})
     source_vocabulary: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def without_weights(self) -> Graphs:
         """The same graphs with no module to compute them: all that comparing ONNX files needs.

@@ -13,6 +13,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "blip": "export.models.blip",
     "blip-2": "export.models.blip_2",
     "instructblip": "export.models.instructblip",
+    "florence2": "export.models.florence2",
     "git": "export.models.git",
     "idefics": "export.models.idefics",
     "llava": "export.models.llava",

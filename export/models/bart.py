@@ -185,7 +185,15 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
-        return self.norm(self.tokens(tokens) * self.scale + self.positions(tokens, positions))
+        return self.place(self.embed(tokens), tokens, positions)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, T) → (B, T, D), without their positions."""
+        return self.tokens(tokens) * self.scale
+
+    def place(self, x: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, D) of tokens, or of what stands in their place → (B, T, D)."""
+        return self.norm(x + self.positions(tokens, positions))
 
 
 def position_table(config: Config) -> PositionTable:
@@ -213,7 +221,11 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
-        x = self.embedding(tokens, torch.arange(tokens.shape[1])[None])
+        return self.read(self.embedding.embed(tokens), tokens, lengths)
+
+    def read(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """The same, with vectors (B, S, D) in place of the tokens' own."""
+        x = self.embedding.place(x, tokens, torch.arange(tokens.shape[1])[None])
         for block in self.blocks:
             x = block(x, lengths)
         return self.norm(x)

@@ -19,20 +19,18 @@ Decision D109.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
+from export.decoder_graphs.image_source import image_source_graphs, place_vectors
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
-from export.decoder_graphs.source import image_source, text_source
-from export.decoder_graphs.transformer import encoder_decoder_graphs
 from export.layers.block_config import read_blocks
 from export.layers.decoder import TransformerDecoder
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
@@ -157,17 +155,10 @@ class SourceEncoder(nn.Module):
         self.image_token = image_token
 
     def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
-        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D).
-
-        Tokens beyond those of the image are ordinary ones.
-        """
-        vectors = self.images(pixels)  # (B, Q, D)
-        is_image = tokens == self.image_token
-        number = is_image.long().cumsum(-1)  # from 1
-        place = (number - 1).clamp(min=0, max=vectors.shape[1] - 1)
-        read = vectors.gather(1, place[..., None].expand(-1, -1, vectors.shape[2]))
-        is_image = (is_image & (number <= vectors.shape[1]))[..., None]
-        return self.texts.read(torch.where(is_image, read, self.texts.tokens(tokens)), lengths)
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
+        vectors, embedded = self.images(pixels), self.texts.tokens(tokens)
+        placed = place_vectors(tokens, embedded, vectors, self.image_token)
+        return self.texts.read(placed, lengths)
 
 
 class Blip2(nn.Module):
@@ -221,16 +212,13 @@ def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
         return image_token_graphs(model.encoder, model.decoder, image, model.images)
     texts = model.language.encoder
     encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
-    source = text_source(texts.tokens.num_embeddings)
-    ports = (*source.ports, *image_source(image.shape, model.images.tokens).ports)
-    made = encoder_decoder_graphs(encoder, model.decoder, replace(source, ports=ports))
-    return replace(made, lowerings={key: made.lowerings[key] for key in ("admit", "step")})
+    vocabulary = texts.tokens.num_embeddings
+    return image_source_graphs(encoder, model.decoder, image, model.images, vocabulary)
 
 
 def details(model: Blip2) -> Mapping[str, Any]:
-    """The manifest's field for images in the text of the language model."""
-    is_source = isinstance(model.language, t5.T5)
-    return {"source_image" if is_source else "images": model.images}
+    """The manifest's field for images in the decoder's prompts."""
+    return {} if isinstance(model.language, t5.T5) else {"images": model.images}
 
 
 # ------------------------------------------------------------------------------------------ twin

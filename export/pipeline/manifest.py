@@ -106,7 +106,7 @@ def build_manifest(
     """
     checkpoint, declared, network = model.checkpoint, model.architecture, model.network
     limits = sentence_limits(checkpoint, model.configuration.limits)
-    fields: dict[str, Any] = dict(declared.details(network))
+    fields: dict[str, Any] = {**declared.details(network), **graphs.fields}
     fields["source_vocabulary_size"] = graphs.source_vocabulary
     warnings: list[str] = []
     if "step" in graphs.lowerings:

@@ -95,8 +95,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
     """The same for every call; of texts, the last token is the tokenizer's end token."""
     generator = torch.Generator().manual_seed(0)
     optional = torch.Generator().manual_seed(1)  # what few graphs read leaves the rest as it was
-    lengths = torch.tensor(SOURCE_LENGTHS, dtype=torch.int32)
-    shape = (len(lengths), max(SOURCE_LENGTHS))
+    held: PromptImages | None = graphs.fields.get("source_image")
+    further = 0 if held is None else held.tokens - 1  # the last row is an image alone
+    lengths = torch.tensor(SOURCE_LENGTHS, dtype=torch.int32) + further
+    shape = (len(lengths), int(lengths.max()))
     tokens = torch.randint(3, min(60, graphs.source_vocabulary or 60), shape, generator=generator)
     if "step" not in graphs.lowerings and pair.prepared.tokenizer is not None:
         end = pair.prepared.tokenizer.eos_token_id
@@ -133,10 +135,9 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
         counts = (target == images.token_id).sum(dim=1) // images.tokens
         by_role[Role.SOURCE] = (counts * images.positions).int()
-    held: PromptImages | None = pair.architecture.details(pair.network).get("source_image")
-    if held is not None:  # the first row's behind a token, the last row's first token alone
+    if held is not None:  # the first row's is behind a token
         tokens[tokens == held.token_id] = 3
-        tokens[:, 1 : 1 + held.tokens] = tokens[-1, 0] = held.token_id
+        tokens[0, 1 : 1 + held.tokens] = tokens[1:, : held.tokens] = held.token_id
     return Inputs(by_role, target, pair.architecture.reads_instructions)
 
 

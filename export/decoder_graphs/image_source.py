@@ -1,0 +1,58 @@
+"""The engine's graphs of an encoder-decoder whose source is a text with one image.
+
+The image's tokens in the source are a number of one kind; each has a vector of the image in place
+of its embedding.
+
+Legend: B sequences, S source positions, L tokens of an image, D width.
+
+Decision D109.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Graphs
+from export.decoder_graphs.source import image_source, text_source
+from export.decoder_graphs.transformer import encoder_decoder_graphs
+from export.layers.decoder import TransformerDecoder
+from inference.bundle.manifest import ImageSpec, PromptImages
+
+
+def place_vectors(tokens: Tensor, embedded: Tensor, vectors: Tensor, image_token: int) -> Tensor:
+    """Embeddings (B, S, D) of `tokens` (B, S) with vectors (B, L, D) at the tokens of the image.
+
+    Tokens beyond those of the image are ordinary ones.
+
+    Args:
+        image_token: Stands for a part of the image.
+    """
+    is_image = tokens == image_token
+    number = is_image.long().cumsum(-1)  # from 1
+    place = (number - 1).clamp(min=0, max=vectors.shape[1] - 1)
+    read = vectors.gather(1, place[..., None].expand(-1, -1, vectors.shape[2]))
+    is_image = (is_image & (number <= vectors.shape[1]))[..., None]
+    return torch.where(is_image, read, embedded)
+
+
+def image_source_graphs(
+    encoder: nn.Module,
+    decoder: TransformerDecoder,
+    image: ImageSpec,
+    images: PromptImages,
+    vocabulary: int,
+) -> Graphs:
+    """`admit` and `step` (R, T, P, B, S dynamic; in place).
+
+    Args:
+        encoder: Tokens (B, S), lengths (B,) and pixels (B, height, width, 3) → (B, S, D).
+        vocabulary: Tokens of the encoder's table.
+    """
+    source = text_source(vocabulary)
+    ports = (*source.ports, *image_source(image.shape, images.tokens).ports)
+    made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))
+    lowerings = {key: made.lowerings[key] for key in ("admit", "step")}
+    return replace(made, lowerings=lowerings, fields={"source_image": images})
