@@ -118,6 +118,8 @@ class Architecture:
             checkpoint has a second tokenizer.
         token_ids: Field of the configuration → text of the special token whose id it is, where
             `config.json` may leave it out and the tokenizer has it.
+        control_tokens: Special tokens that are left out of an answer's text, where others are part
+            of it; None: all of them.
         generation: Checkpoint → the generation parameters that apply to it, where they are neither
             in `generation_config.json` nor at the top of `config.json`. None: they are there.
     """
@@ -138,6 +140,7 @@ class Architecture:
     generation: Callable[[Checkpoint], Mapping[str, Any]] | None = None
     token_ids: Mapping[str, str] = field(default_factory=dict)
     reads_instructions: bool = False
+    control_tokens: frozenset[str] | None = None
 
     def configuration(self, checkpoint: Checkpoint) -> Any:
         """The configuration of a checkpoint, ids of the tokenizer included.

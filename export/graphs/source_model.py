@@ -15,10 +15,12 @@ from export.checkpoint.load_network import load_network
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
 from export.tokenizer.tokenizer import (
+    FAST_FILE,
     TokenizerFiles,
     fast_tokenizer,
     instruction_file,
     sentencepiece_pair,
+    with_written_tokens,
 )
 from inference.bundle.manifest import INSTRUCTION, ImageSpec, TokenizerSpec
 
@@ -103,6 +105,9 @@ class SourceModel:
                 update={"files": {**tokenizer.files, INSTRUCTION: name}}
             )
             files = {**files, name: content}
+        if declared.control_tokens is not None:
+            written = with_written_tokens(files[FAST_FILE], declared.control_tokens)
+            files = {**files, FAST_FILE: written}
         return Preprocessing(tokenizer, files, self.image)
 
     @cached_property

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -383,6 +383,18 @@ def without_segments(content: bytes) -> bytes:
                     changed |= part["type_id"] != 0
                     part["type_id"] = 0
     return json.dumps(tokenizer, ensure_ascii=False).encode() if changed else content
+
+
+def with_written_tokens(content: bytes, control: Set[str]) -> bytes:
+    """`tokenizer.json` whose special tokens are part of a decoded text.
+
+    Args:
+        control: Those that are not.
+    """
+    tokenizer = json.loads(content)
+    for token in tokenizer.get("added_tokens") or ():
+        token["special"] = token["content"] in control
+    return json.dumps(tokenizer, ensure_ascii=False).encode()
 
 
 @contextmanager

@@ -111,6 +111,8 @@ class CaptionSection(WithImages):
     included; the answer is then the caption. None: the image, and the caption's first words."""
     is_complete: bool = False
     """Whether the layout has all special tokens."""
+    prompt: str = ""
+    """Where there is no layout: the prompt of a request without one."""
 
     @property
     def answers(self) -> bool:
@@ -120,7 +122,7 @@ class CaptionSection(WithImages):
     def written(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
         """The text that the model reads, and whether it has all special tokens."""
         if self.layout is None:
-            return places.place + (prompt or ""), False
+            return places.place + (prompt or self.prompt), False
         before, behind = self.layout
         return before + (prompt or INSTRUCTION) + behind, self.is_complete
 

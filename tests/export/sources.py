@@ -10,7 +10,10 @@ from inference.bundle.manifest import Bundle, Role
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
-    """Fields of a request: an image, a text of that many tokens, or nothing (language models)."""
+    """Fields of a request: an image, a text of that many tokens, or nothing (language models).
+
+    An encoder that reads an image with its text has both, the image in the middle.
+    """
     admit = bundle.manifest.graphs.get("admit")
     if admit is None:
         return {}
@@ -19,7 +22,13 @@ def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str
     pixels = admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
-        return {"pixels": random.integers(0, 256, shape, dtype=np.uint8)}
+        fields = {"pixels": random.integers(0, 256, shape, dtype=np.uint8)}
+        held = bundle.manifest.source_image
+        if held is not None:
+            place = np.repeat(length // 2, held.tokens)
+            ids = np.insert(random.integers(3, 40, length), place, held.token_id)
+            fields["source_ids"] = ids
+        return fields
     return {"source_ids": random.integers(1, 40, length)}
 
 

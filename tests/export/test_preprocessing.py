@@ -173,6 +173,7 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
         (tmp_path / INSTRUCTION_TOKENIZER / "tokenizer.json").write_text("{}")
     image = declared.size_of(config)
     if image is not None:
+        image = declared.twin.images.get(EXPORTED) or image
         height, width = image
         size = {"height": height, "width": width}
         files["preprocessor_config__json"] = VIT | {"size": size}

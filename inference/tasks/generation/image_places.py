@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field
 
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import IMAGE_SIZES, PIXELS, SOURCE_IDS
@@ -71,6 +72,9 @@ class ImagePlaces(TaskConfig):
     """What the model reads last, where images are leading; its answer follows."""
     tiles: TileTexts | None = None
     """What the model reads for each image; None: its place."""
+    sentences: Mapping[str, str] = Field(default_factory=dict)
+    """Name of a task in a text → what the model reads in its place, with `{input}` for the rest of
+    the text; a sentence without it is for a text that is the name alone."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
@@ -125,13 +129,14 @@ class ImagePlaces(TaskConfig):
             is_complete: Whether the text has all special tokens; none are added.
 
         Raises:
-            InvalidRequest: an image behind words, where images are leading.
+            InvalidRequest: an image behind words, where images are leading; words beside the name
+                of a task without input.
             TooLong: more than the gateway takes.
         """
         images = model.manifest.text_images
         if self.is_leading:
             assert images is not None
-            words = self._behind_images(text, field)
+            words = self._sentence(self._behind_images(text, field), field)
             before = [images.token_id] * (self.count(text) * images.tokens)
             special = not is_complete and not self.begin
             written = self.begin + words + self.end
@@ -163,6 +168,22 @@ class ImagePlaces(TaskConfig):
                 field=field,
             )
         return {SOURCE_IDS: np.array(ids, dtype=np.int64)}
+
+    def _sentence(self, words: str, field: str) -> str:
+        """Words, or the sentence of the task that they name.
+
+        Raises:
+            InvalidRequest: a task without input has some.
+        """
+        for name, sentence in self.sentences.items():
+            if name not in words:
+                continue
+            if "{input}" not in sentence and words != name:
+                raise InvalidRequest(
+                    f"{field} has text beside {name}, which takes none: leave it out", field=field
+                )
+            return sentence.replace("{input}", words.replace(name, "").strip())
+        return words
 
     def _behind_images(self, text: str, field: str) -> str:
         """The words of a text that begins with its images."""

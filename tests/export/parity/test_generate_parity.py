@@ -116,14 +116,16 @@ def _transformers(
         image = twin.prepared.image
         source, prompt = request.source_ids, request.prompt_ids
         inputs = of_request(twin, source, request.pixels, prompt, image, images, end)
-    elif request.source_ids is not None:
-        inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
-    elif request.pixels is None:
+    elif request.source_ids is None and request.pixels is None:
         inputs = {"input_ids": torch.tensor([request.prompt_ids])}
     else:
-        assert twin.prepared.image is not None
-        pixels = torch.from_numpy(request.pixels)[None]
-        inputs = {"pixel_values": normalised(pixels, twin.prepared.image)}
+        inputs = {}
+        if request.source_ids is not None:
+            inputs["input_ids"] = torch.from_numpy(request.source_ids)[None]
+        if request.pixels is not None:
+            assert twin.prepared.image is not None
+            pixels = torch.from_numpy(request.pixels)[None]
+            inputs["pixel_values"] = normalised(pixels, twin.prepared.image)
     output = reference.generate(
         **inputs,
         do_sample=False,
