@@ -52,7 +52,7 @@ def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
     """How long images are divided, as of Gemma 3's processor; None where they are not.
 
     Raises:
-        CheckpointError: too many parts.
+        CheckpointError: too many parts, or parts that may be empty.
     """
     if not values.get("do_pan_and_scan"):
         return None
@@ -63,8 +63,14 @@ def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
         raise CheckpointError(
             f"{FILE}: pan_and_scan_max_num_crops = {most} is not supported, only 1 to {MOST_TILES}"
         )
+    least = reader.integer("pan_and_scan_min_crop_size", 256)
+    if least < max(2, most):
+        raise CheckpointError(
+            f"{FILE}: pan_and_scan_min_crop_size = {least} is not supported, only "
+            f"{max(2, most)} and more"
+        )
     return PanAndScan(
-        min_crop=reader.integer("pan_and_scan_min_crop_size", 256),
+        min_crop=least,
         max_crops=most,
         min_ratio=reader.number("pan_and_scan_min_ratio_to_activate", 1.2),
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     CLIPImageProcessorPil,
+    Gemma3ImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
     Owlv2ImageProcessorPil,
@@ -41,13 +43,27 @@ IDEFICS3_TEMPLATE = (
     "<end>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 """As that of Idefics3-8B-Llama3."""
+GEMMA3_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}USER "
+    "{% if m.content is string %}{{ m.content | trim }}{% else %}{% for p in m.content %}"
+    "{{ '<start_of_image>' if p.type == 'image' else (p.text | trim) }}{% endfor %}{% endif %}"
+    "<end>\n{% endfor %}{% if add_generation_prompt %}ASSISTANT\n{% endif %}"
+)
+"""As that of gemma-3-4b-it."""
+SCANNED = {
+    "do_pan_and_scan": True,
+    "pan_and_scan_min_crop_size": 16,
+    "pan_and_scan_max_num_crops": 3,
+    "pan_and_scan_min_ratio_to_activate": 1.5,
+}
+"""How Gemma 3 divides long pictures."""
 TILE = 33
 """Side of a tile of Idefics3; a picture has up to two by two of them."""
 _TILE_WORDS = ["<fake_token_around_image>", "<global-img>", "\n", "\n\n"]
 _TILE_WORDS += [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
 
 
-def _tokenizer(layout: str, tiles: Sequence[str] = (), **settings: str) -> PreTrainedTokenizerFast:
+def _tokenizer(layout: str, tiles: Sequence[str] = (), **settings: Any) -> PreTrainedTokenizerFast:
     """One of words; `layout` has the special tokens that are added to a text.
 
     Args:
@@ -120,6 +136,25 @@ def export_detectors(made: Path) -> None:
         export(str(made / name), repository=made / REPOSITORY)
 
 
+def _write_gemma3(folder: Path) -> None:
+    text = architecture("gemma3").twin.configs["odd"]["text_config"]
+    changes = {"boi_token_index": 57, "eoi_token_index": 58}
+    changes |= {"text_config": {**text, "max_position_embeddings": 256, "sliding_window": 9}}
+    make_twin("gemma3", "odd", folder, changes)
+    places = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+    named = {**places, "image_token": "<image>"}
+    tokenizer = _tokenizer(
+        *("<s> $A", list(places.values())),
+        bos_token="<s>",
+        eos_token="</s>",
+        extra_special_tokens=named,
+    )
+    tokenizer.save_pretrained(folder)
+    Gemma3ImageProcessorPil(size={"height": 15, "width": 15}, **SCANNED).save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_length": 4}))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": GEMMA3_TEMPLATE}))
+
+
 def export_pictured(made: Path) -> None:
     """Write the checkpoints with all files of such folders, and export them to `REPOSITORY`."""
     make_twin("llava", "odd", made / "llava")
@@ -130,6 +165,7 @@ def export_pictured(made: Path) -> None:
     (made / "llava" / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     _write_llava_next(made / "llava_next")
     _write_idefics3(made / "idefics3")
+    _write_gemma3(made / "gemma3")
     export_detectors(made)
-    for name in ("llava", "llava_next", "idefics3"):
+    for name in ("llava", "llava_next", "idefics3", "gemma3"):
         export(str(made / name), repository=made / REPOSITORY)

@@ -22,6 +22,8 @@ from transformers import (
     AutoModelForImageTextToText,
     AutoModelForZeroShotObjectDetection,
     CLIPImageProcessorPil,
+    Gemma3ImageProcessorPil,
+    Gemma3Processor,
     Idefics3ImageProcessorPil,
     Idefics3Processor,
     LlavaNextImageProcessorPil,
@@ -34,8 +36,10 @@ from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.interleaved import random_pictures
 from tests.e2e.pictured import (
     DETECTORS,
+    GEMMA3_TEMPLATE,
     IDEFICS3_TEMPLATE,
     REPOSITORY,
+    SCANNED,
     TEMPLATE,
     export_pictured,
 )
@@ -45,7 +49,7 @@ from triptych import Client, GrpcClient
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "idefics3"]
+NAMES = ["llava", "llava_next", "idefics3", "gemma3"]
 LABELS = ["w5 w9", "w7"]
 
 
@@ -69,6 +73,9 @@ def _processor(folder: Path) -> Any:
     if folder.name == "idefics3":
         recipe = Idefics3ImageProcessorPil.from_pretrained(folder)
         return Idefics3Processor(recipe, tokenizer, 4, chat_template=IDEFICS3_TEMPLATE)
+    if folder.name == "gemma3":
+        recipe = Gemma3ImageProcessorPil.from_pretrained(folder)
+        return Gemma3Processor(recipe, tokenizer, GEMMA3_TEMPLATE, image_seq_length=4)
     kind, recipe = LlavaProcessor, CLIPImageProcessorPil
     if folder.name == "llava_next":
         kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil
@@ -90,6 +97,8 @@ def _answer(
     if isinstance(messages, list):
         text = processor.apply_chat_template(messages, add_generation_prompt=True)
         options["add_special_tokens"] = not text.startswith("<s>")
+    if folder.name == "gemma3":
+        options |= SCANNED
     images = [Image.open(io.BytesIO(picture)) for picture in pictures]
     inputs = processor(text=text, images=images or None, return_tensors="pt", **options)
     model = AutoModelForImageTextToText.from_pretrained(folder).eval()
@@ -100,6 +109,11 @@ def _answer(
     behind = tokens[0, inputs["input_ids"].shape[1] :]
     answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
     return answer
+
+
+def _place(name: str) -> str:
+    """What stands for an image in a text."""
+    return "<start_of_image>" if name == "gemma3" else "<image>"
 
 
 def _url(picture: bytes) -> dict[str, Any]:
@@ -146,7 +160,7 @@ def test_native_clients_write_places_of_images(name: str, folder: Path, stack: S
     assert seen != told
     with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
         for each in (client, grpc):
-            message = [{"role": "user", "content": "<image> w9 w12"}]
+            message = [{"role": "user", "content": f"{_place(name)} w9 w12"}]
             assert each.chat(message, images=[picture], **given).data[0].text == seen
             message = [{"role": "user", "content": "w9 w12"}]
             assert each.chat(message, **given).data[0].text == told
@@ -170,7 +184,7 @@ def test_a_prompt_with_pictures_is_continued_as_transformers_does(
     name: str, beams: int, folder: Path, stack: Stack
 ) -> None:
     pictures = [*random_pictures(1), encoded(noise(30, 70))]
-    prompt = "<image> w9 w12 <image> w20"
+    prompt = "{place} w9 w12 {place} w20".format(place=_place(name))
     wanted = _answer(folder / name, prompt, pictures, beams)
     assert wanted
     given: Any = {"temperature": 0} if beams == 1 else {"num_beams": beams}

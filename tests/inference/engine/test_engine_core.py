@@ -98,6 +98,23 @@ def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> Non
     assert long.pieces == 1
 
 
+def test_no_chunk_ends_in_front_of_the_last_image() -> None:
+    """What follows it, and prompts without images, are cut as ever."""
+    image, runner = 11, FakeRunner(LOGITS, VOCABULARY, whole_image_token=11)
+    prompt = (3, image, image, 4, 5, image, image, *(6,) * 9)
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+    for held, wanted in ((pixels, [8, 5, 4]), (None, [5, 5, 5, 2])):  # with the start token
+        decoder, taken = EngineCore(runner, CAPACITY), []
+        request = EngineRequest(RULES, prompt_ids=prompt, pixels=held)
+        sequence = SequenceState(request, [].append)
+        decoder.add(sequence)
+        while not sequence.generated:
+            before = decoder.metrics.prefill_tokens
+            decoder.step()
+            taken.append(decoder.metrics.prefill_tokens - before)
+        assert taken == wanted
+
+
 def test_short_prompts_are_prefilled_beside_a_long_one(runner: Runner) -> None:
     decoder = EngineCore(runner, CAPACITY)
     long = Caller(decoder, prompt=(3,) * 43)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
@@ -65,6 +66,50 @@ def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
     processor = Idefics3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
     wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(read_image(encoded(image), ImageLimits(), spec).images, wanted)
+
+
+@pytest.mark.parametrize(("least", "most"), [(20, 4), (12, 3), (4, 2)])
+def test_parts_of_long_images_are_those_of_the_processor(
+    least: int, most: int, tmp_path: Path
+) -> None:
+    fields = {"size": {"height": 12, "width": 20}, "do_pan_and_scan": True}
+    fields |= {"pan_and_scan_min_crop_size": least, "pan_and_scan_max_num_crops": most}
+    fields["pan_and_scan_min_ratio_to_activate"] = 1.3
+    values = {"image_processor_type": "Gemma3ImageProcessor", **fields}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    spec, counts = image_spec(Checkpoint(tmp_path, "x", {})), set()
+    processor = Gemma3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    for size in (*SIZES, (100, 24)):
+        image = noise(*size)
+        wanted = processor(image, return_tensors="np")
+        ours = read_image(encoded(image), ImageLimits(), spec)
+        pixels = wanted["pixel_values"].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(ours.images, pixels, err_msg=str(size))
+        assert ours.grid[1] == wanted["num_crops"][0], size
+        counts.add(ours.grid)
+    assert {(0, 0), (1, most)} <= counts
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pan_and_scan_max_num_crops": 17}, "pan_and_scan_max_num_crops = 17"),
+        ({"pan_and_scan_min_crop_size": 3}, "pan_and_scan_min_crop_size = 3"),
+    ],
+)
+def test_parts_that_may_be_empty_or_too_many_are_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    values = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 12, "width": 20}}
+    folder = Checkpoint(tmp_path, "x", {})
+    for is_on in (None, True):  # the published files have nulls
+        written = {**values, **change, "do_pan_and_scan": is_on}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(written))
+        if is_on:
+            with pytest.raises(CheckpointError, match=message):
+                image_spec(folder)
+        else:
+            assert image_spec(folder).tiles is None
 
 
 def _next(folder: Path, **changes: Any) -> ImageSpec:

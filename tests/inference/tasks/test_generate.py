@@ -282,6 +282,17 @@ def test_prompts_read_in_both_directions_are_not_scored(model: LoadedModel) -> N
     assert len(plan(prefix_lm, "one two", echo=True).calls) == 1
 
 
+def test_prompts_whose_images_are_read_in_both_directions_are_not_scored(
+    model: LoadedModel,
+) -> None:
+    graphs = {"step": model.manifest.graphs["step"].model_copy(update={"whole_images": True})}
+    manifest = model.manifest.model_copy(update={"graphs": graphs})
+    reads_images = dataclasses.replace(model, manifest=manifest)
+    assert len(plan(reads_images, "one two", echo=True, logprobs=1).calls) == 2
+    with pytest.raises(InvalidRequest, match="does not score their prompts"):
+        plan(reads_images, "one two", echo=True, logprobs=1, images=["beside"])
+
+
 def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:
     with pytest.raises(InvalidRequest, match="stream"):
         plan(model, "one", echo=True, stream=True)
