@@ -137,7 +137,7 @@ def test_text_of_an_image_is_written_as_the_processor_writes_it(
     scanned = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}
     scanned |= {"pan_and_scan_max_num_crops": 4, "pan_and_scan_min_ratio_to_activate": 1.2}
     for options, grid in ((scanned, (1, 3)), ({}, (0, 0))):
-        _, written = processor._process_images([pictures], **options)  # noqa: SLF001
+        _, written = processor._process_images([pictures], **options)
         one, two = (each.replace("<image>" * TOKENS, "<image>") for each in written)
         assert places.laid_out(text, [grid, (0, 0)]) == f"a{one} b {two}"
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_seq_length": 5}))

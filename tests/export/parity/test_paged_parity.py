@@ -40,6 +40,7 @@ REFUSED = {
     "paligemma": "its prompts hold images",
     "idefics3": "its prompts hold images",
     "llava_next": "its prompts hold images",
+    "gemma3": "its prompts hold images",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""
 SERVED = [name for name in GENERATORS if name not in REFUSED]
