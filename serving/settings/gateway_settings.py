@@ -53,6 +53,12 @@ class GatewaySettings(FrontSettings):
         description="TOML file with the hashes of several keys and their limits, read again when "
         "it changes (triptych key makes entries).",
     )
+    limits_store: SecretStr | None = Field(
+        default=None,
+        description="Redis or Valkey server in which several gateways count, so that limits of "
+        "--api-keys hold for all of them together: redis://HOST:PORT, rediss:// with TLS. Needs "
+        "'triptych[redis]'.",
+    )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
     )
@@ -223,6 +229,13 @@ class GatewaySettings(FrontSettings):
                 raise ValueError(f"{each!r} is no address: give HOST:PORT, comma-separated")
         if len(set(value)) < len(value):
             raise ValueError("an address is given twice")
+        return value
+
+    @field_validator("limits_store")
+    @classmethod
+    def _is_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        if value and not value.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("give redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH")
         return value
 
     @field_validator("triton_metrics")

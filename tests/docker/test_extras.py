@@ -28,6 +28,7 @@ HALVES = {
         "triptych.cli",
     ),
     "gateway,otlp": ("serving.gateway.observability.otlp",),
+    "gateway,redis": ("serving.gateway.admission.redis_counts",),
     "batch": (
         "serving.batch.command", "inference.engine.runner_factory",
         "inference.stateless.graph_sessions", "triptych.cli",
@@ -98,7 +99,7 @@ def test_images_install_these_extras() -> None:
     text = (folder / "Dockerfile").read_text()
     assert "ARG TRITON_EXTRAS=triton-cpu,openvino-runtime" in text
     assert 'requirements/$(echo "${TRITON_EXTRAS}" | tr , +).txt' in text
-    assert "-r requirements/gateway+otlp.txt" in text
+    assert "-r requirements/gateway+otlp+redis.txt" in text
     assert "-r requirements/object-storage.txt" in text
     assert not re.search(
         r"pip\b[^&]*? install (?!\\\n\s+--require-hashes|--require-hashes|--no-deps)", text

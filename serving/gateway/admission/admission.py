@@ -19,7 +19,7 @@ from inference.errors import (
     ServingError,
     Unavailable,
 )
-from serving.gateway.admission.auth import KEY, ApiKey
+from serving.gateway.admission.auth import KEY, ApiKey, Resource
 from serving.gateway.admission.counts import Counts, FairTurns, LocalCounts, Usage
 from triptych.task import IMAGES
 
@@ -266,6 +266,30 @@ class Admission:
             yield reserve
         finally:
             hold(None, 0)
+
+    async def agree(self, *resources: Resource) -> None:
+        """Compare what the current request's key uses at all gateways with the key's limits.
+
+        Called once what is compared has been reserved here; returns at once if the key has no
+        limit on it (D115).
+
+        Raises:
+            Overloaded: other gateways leave too little.
+        """
+        key = KEY.get()
+        if key is None:
+            return
+        limits = {each: limit for each in resources if (limit := key.limit(each)) is not None}
+        if not limits:
+            return
+        used = await self._counts.of_key_everywhere(key.name)
+        for each, limit in limits.items():
+            if (number := getattr(used, each)) > limit:
+                raise Overloaded(
+                    f"{number} {each} with this key would be served by all gateways together, at "
+                    f"most {limit} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -26,6 +27,9 @@ _RELOAD_S = 1.0
 """Between two looks at the file."""
 
 
+Resource: TypeAlias = Literal["requests", "tokens", "pixels", "bytes"]
+
+
 class ApiKey(BaseModel):
     """One entry of the file: a key's hash and its limits; without one, the gateway's apply."""
 
@@ -37,6 +41,11 @@ class ApiKey(BaseModel):
     max_concurrent_tokens: int | None = Field(default=None, ge=1)
     max_concurrent_pixels: int | None = Field(default=None, ge=1)
     max_concurrent_bytes: int | None = Field(default=None, ge=1)
+
+    def limit(self, resource: Resource) -> int | None:
+        """The most of a resource that the key's requests may use at once, if that is limited."""
+        limit: int | None = getattr(self, f"max_concurrent_{resource}")
+        return limit
 
 
 class _File(BaseModel):

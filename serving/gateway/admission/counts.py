@@ -1,7 +1,8 @@
 """What is admitted now, in all and by key: requests, tokens, pixels, bytes, and turns at Triton.
 
 A gateway of one process counts in its own memory (`LocalCounts`), one of several workers in memory
-that they share (`serving.gateway.server.shared_counts`). `FairTurns` divides
+that they share (`serving.gateway.server.shared_counts`), several gateways in a store
+(`serving.gateway.admission.redis_counts`). `FairTurns` divides
 turns between API keys, so that one key cannot hold up the others.
 """
 
@@ -68,6 +69,10 @@ class Counts(Protocol):
         """What the requests of one key use."""
         ...
 
+    async def of_key_everywhere(self, name: str) -> Usage:
+        """The same, with what they use at other gateways if these share a store."""
+        ...
+
     def requests_elsewhere(self) -> int:
         """Requests of the gateway's other processes."""
         ...
@@ -110,6 +115,10 @@ class LocalCounts:
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use."""
         return self._keys.get(name, Usage())
+
+    async def of_key_everywhere(self, name: str) -> Usage:
+        """The same: there are no other gateways."""
+        return self.of_key(name)
 
     def requests_elsewhere(self) -> int:
         """None: there are no other processes."""

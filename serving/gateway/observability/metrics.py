@@ -140,6 +140,13 @@ class Metrics:
         self._endpoint_up = self._endpoint_gauge(
             "up", "Whether a Triton takes new calls; of several workers, for all of them.", "min"
         )
+        self._limits_store_up = Gauge(
+            "triptych_limits_store_up",
+            "Whether the store of limits by key responds: they hold for all gateways.",
+            ("store",),
+            registry=self.registry,
+            multiprocess_mode="min",
+        )
         self.joined_calls = Counter(
             "triptych_joined_calls",
             "Calls that shared one with others.",
@@ -183,6 +190,14 @@ class Metrics:
         if self._exposed is self.registry:
             for gauge in (self._endpoint_calls, self._endpoint_tokens, self._endpoint_up):
                 gauge.remove(name)
+
+    def observe_limits_store(self, name: str, *, is_up: bool) -> None:
+        """Publish whether the store of limits by key responds.
+
+        Args:
+            name: HOST:PORT.
+        """
+        self._limits_store_up.labels(name).set(is_up)
 
     def observe_timings(self, route: str, timings: Timings) -> None:
         """Record where one request's time went."""

@@ -6,11 +6,11 @@ plan (thread pool) → admitted by tokens → calls, each in its turn → finish
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from inference.errors import DeadlineExceeded, Unavailable
 from inference.tasks.shared.model_calls import Call
@@ -38,6 +38,8 @@ INLINE_LIMIT = 4096
 thread and back takes longer, especially while the engine occupies the cores."""
 PROCESSOR_S = 15
 """Processor time of one image or document; usual ones take less than one second."""
+ReservePixels: TypeAlias = Callable[[int], Awaitable[None]]
+"""Reserves that many pixels in all for a request; raises as `Admission.pixels` and `agree` say."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Preparation:
     """
 
     route: str
-    plan: Callable[[Reserve], Awaitable[Plan]]
-    plan_again: Callable[[Reserve, Call], Awaitable[Plan | None]]
+    plan: Callable[[ReservePixels], Awaitable[Plan]]
+    plan_again: Callable[[ReservePixels, Call], Awaitable[Plan | None]]
 
 
 class Execution:
@@ -147,7 +149,7 @@ class Execution:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        with self._admitted() as reserve:
+        async with self._admitted() as reserve:
             response, timings = await self._run(preparation, reserve)
         assert response is not None
         return response, timings
@@ -161,7 +163,7 @@ class Execution:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            with self._admitted() as reserve:
+            async with self._admitted() as reserve:
                 await stream.finish(self._run(preparation, reserve, stream))
 
         return ChunkStream(produce)
@@ -180,14 +182,20 @@ class Execution:
         self._threads.close()
         await self.calls.close()
 
-    @contextmanager
-    def _admitted(self) -> Iterator[Reserve]:
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[ReservePixels]:
         """Admission of a request, and the reservation of its pixels."""
         with self._admission.request(), self._admission.pixels() as reserve:
-            yield reserve
+            await self._admission.agree("requests", "bytes")
+
+            async def reserve_pixels(pixels: int) -> None:
+                reserve(pixels)
+                await self._admission.agree("pixels")
+
+            yield reserve_pixels
 
     async def _run(
-        self, preparation: Preparation, reserve: Reserve, stream: ChunkStream | None = None
+        self, preparation: Preparation, reserve: ReservePixels, stream: ChunkStream | None = None
     ) -> tuple[TaskResponse | None, Timings]:
         """Plan a request and run its calls, again if Triton does not have their version any more.
 

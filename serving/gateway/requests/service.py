@@ -16,14 +16,13 @@ from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import Keys
 from serving.gateway.admission.counts import Counts
 from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.execution import Execution, Preparation
+from serving.gateway.requests.execution import Execution, Preparation, ReservePixels
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
 from serving.gateway.requests.task_request import TaskRequest, TaskResponse
@@ -123,7 +122,7 @@ class Service:
             partial(self._plan_again, request, model),
         )
 
-    async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: Reserve) -> Plan:
+    async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels) -> Plan:
         """A request's plan, made off the event loop where that is much work."""
         images, size = request.images, request.task.size(request.message)
         if self.fetcher.fetches(images):
@@ -131,7 +130,7 @@ class Service:
         if images:
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
-            reserve(sum(pixels))
+            await reserve(sum(pixels))
             images = await self._decoded(images, pixels, model)
         prepare = request.task.prepare
         arguments = (request.message, images, model, self._limits)
@@ -193,7 +192,7 @@ class Service:
         return None
 
     async def _plan_again(
-        self, request: TaskRequest, before: LoadedModel, reserve: Reserve, call: Call
+        self, request: TaskRequest, before: LoadedModel, reserve: ReservePixels, call: Call
     ) -> Plan | None:
         """The plan of a task's request for the version that is served by now."""
 

@@ -11,14 +11,16 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import uvloop
 
 from inference.bundle.repository import Repository
 from inference.errors import SetupError
+from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
@@ -38,6 +40,9 @@ from serving.logs import configure_logs
 from serving.ports import listening
 from serving.processes.supervision import STOP_SIGNALS, handle_signals
 from serving.settings.gateway_settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from serving.gateway.admission.redis_counts import RedisCounts
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +121,15 @@ async def _serve(
         moves = settings.recovery_timeout > 0
         pool = TritonPool(sources, metrics, moves=moves, connect=connect)
         pool.start()
-        service = Service(catalog, pool, settings, metrics, share.counts if share else None)
+        counts: Counts = share.counts if share else LocalCounts()
+        store = _store(settings, counts, metrics)
+        service = Service(catalog, pool, settings, metrics, store or counts)
         follower = VersionFollower(repository, catalog, pool.served_version)
         beside = [asyncio.create_task(follower.run())]
         beside.append(asyncio.create_task(count_stalls(metrics)))
+        if store is not None:
+            await store.exchange()
+            beside.append(asyncio.create_task(store.run()))
         try:
             readiness = Readiness(
                 service, lambda: pool.endpoints, explain=lambda: repository.problem
@@ -145,6 +155,30 @@ async def _serve(
             await asyncio.wait(beside)
             await service.close()
     log.info("stopped")
+
+
+def _store(settings: GatewaySettings, counts: Counts, metrics: Metrics) -> RedisCounts | None:
+    """The counts with those of other gateways, if they share a store.
+
+    Raises:
+        SetupError: its client is not installed, or the address is not valid.
+    """
+    if settings.limits_store is None:
+        return None
+    try:
+        module = import_module("serving.gateway.admission.redis_counts")
+    except ModuleNotFoundError:
+        raise SetupError(
+            "a store of limits needs its client: pip install 'triptych[redis]', or unset "
+            "--limits-store"
+        ) from None
+    try:
+        store: RedisCounts = module.RedisCounts.at(
+            settings.limits_store.get_secret_value(), counts, metrics
+        )
+    except ValueError:
+        raise SetupError("--limits-store is not a valid address: give redis://HOST:PORT") from None
+    return store
 
 
 def _listener(settings: GatewaySettings, share: Share | None) -> socket.socket:

@@ -172,6 +172,10 @@ class SharedCounts:
         of_it = keys[keys[:, :, KeyField.DIGEST] == _digest(name)]
         return Usage(*of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist())
 
+    async def of_key_everywhere(self, name: str) -> Usage:
+        """The same: other gateways count for themselves."""
+        return self.of_key(name)
+
     def requests_elsewhere(self) -> int:
         """Requests of the other workers."""
         return self.total().requests - int(self._words[self._requests[self._number]])

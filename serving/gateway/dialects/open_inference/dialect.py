@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType
 from inference.tasks.shared.model_calls import Call
-from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.open_inference.messages import (
     InferAnswer,
@@ -28,7 +27,7 @@ from serving.gateway.http.bodies import JSON, read_json
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.observability.trace_context import TRACE
-from serving.gateway.requests.execution import Preparation
+from serving.gateway.requests.execution import Preparation, ReservePixels
 from serving.gateway.requests.service import Service
 
 Endpoint = Callable[[Request, Service], Awaitable[Response]]
@@ -164,7 +163,7 @@ class _Planned:
         self.graph = graph_of(service.catalog.models, name)
         self._service, self._body = service, body
 
-    async def plan(self, reserve: Reserve) -> TensorPlan:
+    async def plan(self, reserve: ReservePixels) -> TensorPlan:
         """The plan for the version that is served now."""
         settings = self._service.settings
         graph = graph_of(self._service.catalog.models, self.graph.part.model)
@@ -177,10 +176,10 @@ class _Planned:
         for name, role in ((each.name, each.role) for each in graph.part.graph.inputs):
             if role is Role.PIXELS:
                 rows, height, width, _ = call.inputs[name].shape
-                reserve(rows * height * width)
+                await reserve(rows * height * width)
         return TensorPlan(graph, (call,))
 
-    async def plan_again(self, reserve: Reserve, call: Call) -> TensorPlan | None:
+    async def plan_again(self, reserve: ReservePixels, call: Call) -> TensorPlan | None:
         """The plan for the version that replaced the first one's; None if there is none."""
         return await self._service.planned_again(
             self.graph.model, call, lambda is_changed: self.plan(reserve)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
-from serving.gateway.admission.counts import LocalCounts
+from serving.gateway.admission.auth import KEY, ApiKey, Resource
+from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.execution import Execution, Preparation
 from serving.settings.gateway_settings import GatewaySettings
@@ -232,3 +234,55 @@ async def test_draining_refuses_before_anything_is_planned(running: Running) -> 
     with pytest.raises(Unavailable):
         await running.execution.answer(prepared.preparation)
     assert running.inference.calls == []
+
+
+class Elsewhere(LocalCounts):
+    """Counts of a gateway beside others, at which a key uses something."""
+
+    def __init__(self, used: Usage) -> None:
+        super().__init__()
+        self.used = used
+
+    async def of_key_everywhere(self, name: str) -> Usage:
+        everywhere = Usage()
+        for each in (self.used, self.of_key(name)):
+            everywhere.add(each)
+        return everywhere
+
+
+@pytest.mark.parametrize(
+    ("resource", "used"),
+    [
+        ("requests", Usage(requests=10)),
+        ("tokens", Usage(tokens=8)),
+        ("pixels", Usage(pixels=6)),
+        ("bytes", Usage(bytes=11)),
+    ],
+)
+async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used: Usage) -> None:
+    """Each limit is 10; the request is one, with three tokens and five pixels."""
+    counts = Elsewhere(used)
+    execution = Execution(FakeInference(), GatewaySettings(), Metrics(), counts)
+    limits: dict[str, Any] = {f"max_concurrent_{resource}": 10}
+
+    class WithPixels(Prepared):
+        async def _plan(self, reserve: Any) -> Plan:
+            await reserve(5)
+            return self.first
+
+    async def answer() -> None:
+        await execution.answer(WithPixels(FakePlan(1)).preparation)
+
+    token = KEY.set(ApiKey(name="alice", sha256="0" * 64, **limits))
+    try:
+        with pytest.raises(Overloaded, match=f"{resource} with this key"):
+            await answer()
+        assert counts.of_key("alice") == Usage(), "what was refused is not counted"
+        counts.used = Usage()
+        await answer()
+        counts.used = Usage(100, 100, 100, 100)
+        KEY.set(ApiKey(name="bob", sha256="0" * 64))  # without limits of its own
+        await answer()
+    finally:
+        KEY.reset(token)
+        await execution.close()
