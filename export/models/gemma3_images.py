@@ -79,7 +79,7 @@ class Config:
 
     @property
     def side(self) -> int:
-        """n."""
+        """N."""
         return patch_grid((self.image, self.image), (self.patch, self.patch))[0]
 
     @property
