@@ -186,8 +186,7 @@ class Gemma3(nn.Module):
                 f"{self.config.tokens} tokens by config.json"
             )
         vector, end = (
-            text_of_token(checkpoint, token)
-            for token in (self.config.image_token, self.config.end)
+            text_of_token(checkpoint, token) for token in (self.config.image_token, self.config.end)
         )
         image = f"\n\n{place}{vector}{end}\n\n"
         return {
