@@ -20,14 +20,24 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
+from export.decoder_graphs.image_axes import AXES, axis_positions, image_places
 from export.decoder_graphs.source import held_state
 from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
 from export.layers.decoder import TransformerDecoder
 from export.layers.heads import Rows
-from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
+from inference.bundle.manifest import (
+    Graph,
+    Growth,
+    ImageSpec,
+    PatchGrid,
+    PromptImages,
+    Role,
+    State,
+    TileGrid,
+)
 from inference.bundle.manifest import Tensor as Port
 
-_SEEN, _VECTORS = "image_tokens_seen", "image_vectors"
+_SEEN, _VECTORS, _PLACES = "image_tokens_seen", "image_vectors", "image_places"
 _INSTRUCTION = (
     Port(name="source_tokens", dtype="int64", shape=("B", "T"), role=Role.SOURCE_TOKENS),
     Port(name="source_lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
@@ -42,7 +52,7 @@ class AdmitImageVectors(nn.Module):
         super().__init__()
         self.encoder = encoder
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """(B, I, height, width, 3) uint8, images of one size → (B, S, D).
 
         Args:
@@ -57,21 +67,47 @@ class AdmitImageVectors(nn.Module):
         return (vectors.reshape(pixels.shape[0], -1, vectors.shape[-1]),)
 
 
+class AdmitPlacedImages(AdmitImageVectors):
+    """`admit` of a decoder with positions in three axes.
+
+    Args:
+        edge: Pixels of a vector's square.
+    """
+
+    def __init__(self, encoder: nn.Module, edge: int) -> None:
+        super().__init__(encoder)
+        self.edge = edge
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """(B, I, height, width, 3) uint8, images of one size → (B, S, D) and places (B, S, 4)."""
+        (pixels,), (vectors,) = inputs, super().forward(*inputs)
+        places = image_places(pixels.shape[2] // self.edge, pixels.shape[3] // self.edge)
+        each = places[None, None].expand(pixels.shape[0], pixels.shape[1], -1, -1)
+        return vectors, each.flatten(1, 2)
+
+
 class ImageTokenStep(nn.Module):
     """`step`: the decoder as the engine calls it.
 
     Args:
         image_token: Stands for a part of an image.
         has_blocks: Whether image tokens in a row attend to each other in both directions (D112).
+        has_axes: Whether positions have three axes (D111).
     """
 
     def __init__(
-        self, decoder: TransformerDecoder, image_token: int, *, has_blocks: bool = False
+        self,
+        decoder: TransformerDecoder,
+        image_token: int,
+        *,
+        has_blocks: bool = False,
+        has_axes: bool = False,
     ) -> None:
         super().__init__()
         self.decoder = decoder
         self.image_token = image_token
         self.has_blocks = has_blocks
+        self.has_axes = has_axes
 
     def forward(
         self,
@@ -90,7 +126,7 @@ class ImageTokenStep(nn.Module):
             source: (B,) int32, image tokens of each sequence's prompt.
             seen: (R, 1) int64, image tokens of each row so far.
             vectors: (B, S, D).
-            states: Caches, key before value.
+            states: Places (B, S, 4) where positions have axes; then caches, key before value.
         """
         rows = Rows(lengths, total, last)
         positions = rows.positions(tokens.shape[1])
@@ -101,6 +137,10 @@ class ImageTokenStep(nn.Module):
         if self.has_blocks:
             is_in_block = is_image.squeeze(-1) & rows.is_first[:, None]
             rows = replace(rows, blocks=number_runs(is_in_block))
+        if self.has_axes:
+            axes = axis_positions(positions, passed, is_image, source, states[0])
+            states = states[1:]
+            rows = replace(rows, axes=axes)
         past = list(zip(states[::2], states[1::2], strict=True))
         hidden, present = self.decoder.run_blocks(x, positions, rows, past)
         index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -156,9 +196,14 @@ def image_token_graphs(
     width = decoder.heads.model_width
     size = image.shape if images.grid is None else ("height", "width", 3)
     pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *size), role=Role.PIXELS)
-    vectors = Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)
+    rotary, grid = decoder.heads.rotary, images.grid
+    has_axes = rotary is not None and bool(rotary.sections)
+    held = [Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)]
+    if has_axes:
+        shape = ("B", "S", AXES + 1)
+        held.append(Port(name=_PLACES, dtype="int64", shape=shape, role=Role.STATE))
     texts = () if instruction_vocabulary is None else _INSTRUCTION
-    admit = Graph(file="admit.onnx", inputs=(pixels, *texts), outputs=(vectors,))
+    admit = Graph(file="admit.onnx", inputs=(pixels, *texts), outputs=tuple(held))
     source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
     before, after = (
         Port(name=name, dtype="int64", shape=("R", 1), role=Role.STATE)
@@ -169,17 +214,21 @@ def image_token_graphs(
     )
     step = Graph(
         file="step.onnx",
-        inputs=(*CONTROLS, source, before, vectors, *cache_ports(decoder, "past")),
+        inputs=(*CONTROLS, source, before, *held, *cache_ports(decoder, "past")),
         outputs=(logits, after, *cache_ports(decoder, "present")),
         whole_prompts=decoder.heads.is_prefix_lm,
         whole_images=has_blocks,
     )
-    grid = images.grid
-    # Two by three tiles, some of whose vectors are left out.
-    traced = {} if grid is None else {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}
+    module = AdmitImageVectors(encoder)
+    if has_axes:
+        assert isinstance(grid, PatchGrid)
+        module = AdmitPlacedImages(encoder, grid.edge)
+    step_module = ImageTokenStep(
+        decoder, images.token_id, has_blocks=has_blocks, has_axes=has_axes
+    )
     lowerings = {
-        "admit": Lowering(AdmitImageVectors(encoder), admit, traced_sizes=traced),
-        "step": Lowering(ImageTokenStep(decoder, images.token_id, has_blocks=has_blocks), step),
+        "admit": Lowering(module, admit, traced_sizes=_traced_sizes(grid)),
+        "step": Lowering(step_module, step),
     }
     seen = State(
         name=_SEEN,
@@ -190,5 +239,15 @@ def image_token_graphs(
         step_output=f"next_{_SEEN}",
         counted_token=images.token_id,
     )
-    states = (seen, held_state(vectors), *cache_states(decoder))
+    states = (seen, *map(held_state, held), *cache_states(decoder))
     return Graphs(lowerings, states, source_vocabulary=instruction_vocabulary)
+
+
+def _traced_sizes(grid: TileGrid | PatchGrid | None) -> dict[str, int]:
+    """Height and width of images of any size, while a graph is traced."""
+    if grid is None:
+        return {}
+    if isinstance(grid, PatchGrid):
+        return {"height": 4 * grid.edge, "width": 6 * grid.edge}
+    # Two by three tiles, some of whose vectors are left out.
+    return {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}

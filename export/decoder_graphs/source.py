@@ -58,7 +58,7 @@ def held_state(port: Port) -> State:
     return State(
         name=port.name,
         growth=Growth.HOLD,
-        dtype="float32",
+        dtype=port.dtype,
         shape=port.shape,
         step_input=port.name,
         admit_output=port.name,

@@ -196,7 +196,8 @@ class CachedAttention(Attention):
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.heads.rotary is not None:
-            query, key = (self.heads.rotary.rotate(each, positions) for each in (query, key))
+            turns = rows.rotations(x.shape[1])
+            query, key = (self.heads.rotary.rotate(each, turns) for each in (query, key))
         present_key = self._write(past[0], key, positions)
         present_value = self._write(past[1], value, positions)
         visible = causal(positions, past[0].shape[2], self.heads.window)
@@ -262,7 +263,7 @@ class CachedAttention(Attention):
         if self.query_norm is not None and self.key_norm is not None:
             packed = self._normalise(packed, self.query_norm, self.key_norm)
         if self.heads.rotary is not None and not rotates_fused(self.heads):
-            packed = self._rotate(packed, rows.positions(x.shape[1]))
+            packed = self._rotate(packed, rows.rotations(x.shape[1]))
         mixed, *present = group_query_attention(self.heads, packed, past, rows, bias)
         if self.heads.is_prefix_lm:
             first = rows.is_first[:, None, None]
@@ -318,7 +319,7 @@ class CachedAttention(Attention):
         """Rotated queries, keys and values, (R, H, T, K') each, of (R, T, (H + 2·G)·K')."""
         heads, new = self.heads, packed.shape[1]
         if heads.rotary is not None and rotates_fused(heads):
-            packed = self._rotate(packed, rows.positions(new))
+            packed = self._rotate(packed, rows.rotations(new))
         sizes = [heads.count, heads.groups, heads.groups]
         parts = packed.unflatten(-1, (-1, heads.cache_width)).transpose(1, 2).split(sizes, dim=1)
         return [repeat_groups(part, heads) for part in parts]

@@ -100,8 +100,14 @@ def group_query_attention(
 
 
 def rotates_fused(heads: Heads) -> bool:
-    """Whether the operator rotates heads of this shape itself; it takes multiples of 16 only."""
-    return heads.rotary is not None and not (heads.rotary.width % 16 or heads.cache_width % 16)
+    """Whether the operator rotates heads of this shape itself.
+
+    It takes multiples of 16 only, and rotates by a token's place in its row.
+    """
+    rotary = heads.rotary
+    if rotary is None or rotary.sections:
+        return False
+    return not (rotary.width % 16 or heads.cache_width % 16)
 
 
 def _cut(bias: Tensor, total: Tensor) -> Tensor:

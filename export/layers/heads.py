@@ -80,6 +80,12 @@ class Rows:
     blocks: Tensor | None = None
     """(R, T) int64: new positions of one number above 0 attend to each other in both directions.
     Only a row's first call has any. None: all is causal."""
+    axes: Tensor | None = None
+    """(A, R, T) int64: by which queries and keys are rotated, where that is not a token's place."""
+
+    def rotations(self, new: int) -> Tensor:
+        """What queries and keys are rotated by: `axes`, or the positions (R, T)."""
+        return self.positions(new) if self.axes is None else self.axes
 
     def positions(self, new: int) -> Tensor:
         """(R, T) int64: each new token's place in its row, padding counted on."""

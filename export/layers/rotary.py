@@ -4,7 +4,7 @@ A query and a key are rotated by angles that grow with their positions, so that 
 depends on the distance. Two layouts of the pairs that rotate are in use: dimension i with i + w / 2
 (GPT-NeoX, Llama) and 2 i with 2 i + 1 (GPT-J, the paper).
 
-Legend: R rows, H heads, T positions, K width of a head, w rotated dimensions of a head.
+Legend: R rows, H heads, T positions, K width of a head, w rotated dimensions of a head, A axes.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ class Rotary:
     scaling: Scaling = unscaled
     amplitude: float = 1.0
     """Factor of cosines and sines."""
+    sections: tuple[int, ...] = ()
+    """Positions have several axes, and so many of the w / 2 pairs in turn rotate by each of them
+    (Wang et al. 2024, "Qwen2-VL", §2.1, arXiv 2409.12191); () for positions of one axis."""
 
     @cached_property
     def tables(self) -> tuple[Tensor, Tensor]:
@@ -122,16 +125,29 @@ class Rotary:
         return angles.cos() * self.amplitude, angles.sin() * self.amplitude
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(R, H, T, ≥ w) at (R, T) positions, rotated; padding may lie beyond the tables."""
-        index = positions.clamp(max=self.positions - 1)
-        cosine, sine = (table[index][:, None] for table in self.tables)  # (R, 1, T, w / 2)
+        """(R, H, T, ≥ w) at positions (R, T), or (A, R, T), rotated; padding may lie beyond."""
+        read = self._by_axis if self.sections else self._by_place
+        cosine, sine = (read(table, positions)[:, None] for table in self.tables)
         turned, rest = x[..., : self.width], x[..., self.width :]
-        if self.is_interleaved:
-            first, second = turned[..., ::2], turned[..., 1::2]
-        else:
-            first, second = turned.chunk(2, dim=-1)
+        if not self.is_interleaved:
+            return torch.cat([turn_halves(turned, cosine, sine), rest], dim=-1)
+        first, second = turned[..., ::2], turned[..., 1::2]
         pair = (first * cosine - second * sine, second * cosine + first * sine)
-        rotated = (
-            torch.stack(pair, dim=-1).flatten(-2) if self.is_interleaved else torch.cat(pair, -1)
-        )
-        return torch.cat([rotated, rest], dim=-1)
+        return torch.cat([torch.stack(pair, dim=-1).flatten(-2), rest], dim=-1)
+
+    def _by_place(self, table: Tensor, positions: Tensor) -> Tensor:
+        """Rows of a table, (R, T, w / 2)."""
+        return table[positions.clamp(max=self.positions - 1)]
+
+    def _by_axis(self, table: Tensor, positions: Tensor) -> Tensor:
+        """Rows of a table, (R, T, w / 2), each section of them at the positions of its axis."""
+        index = positions.clamp(min=0, max=self.positions - 1)
+        parts = table.split(list(self.sections), dim=1)
+        axes = len(positions)
+        return torch.cat([part[index[place % axes]] for place, part in enumerate(parts)], dim=-1)
+
+
+def turn_halves(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """(…, w) whose dimensions i and i + w / 2 rotate by angles (…, w / 2)."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)

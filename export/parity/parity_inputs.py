@@ -18,6 +18,7 @@ from inference.bundle.manifest import (
     Growth,
     ImageSpec,
     Manifest,
+    PatchGrid,
     PromptImages,
     Role,
     State,
@@ -161,6 +162,8 @@ def image_shape(image: ImageSpec, images: PromptImages, number: int) -> tuple[in
     if images.grid is None:
         return image.shape
     grid, more = images.grid, number % 2
+    if isinstance(grid, PatchGrid):
+        return grid.edge * (3 - 2 * more), grid.edge * (2 + more), 3
     left_out = int(grid.side > 2) * (number // 2 % 2)
     return grid.edge * (3 - more) + left_out, grid.edge * (1 + more), 3
 

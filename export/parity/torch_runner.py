@@ -279,7 +279,8 @@ class TorchGroup:
             for state in self._states:
                 if state.growth is Growth.HOLD:
                     sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
-                    value = held.get(state.admit_output, torch.zeros(*sizes))
+                    empty = torch.zeros(*sizes, dtype=getattr(torch, state.dtype))
+                    value = held.get(state.admit_output, empty)
                     named[state.name] = joined(named.get(state.name), value, state)
         counts = [
             sum(images.positions_of(*image.shape[:2]) for image in prompt.images)

@@ -209,6 +209,18 @@ class Resolutions(_Frozen):
     """Rows, and columns, of a tile's vectors."""
 
 
+class PixelRange(_Frozen):
+    """The sizes of pictures that keep their own, as Qwen2-VL reads them.
+
+    Both sides become multiples of `multiple`, the aspect ratio stays nearly as it is, and the
+    number of pixels comes to lie between two bounds.
+    """
+
+    multiple: int = Field(ge=1)
+    least: int = Field(ge=1)
+    most: int = Field(ge=1)
+
+
 class ImageSpec(_Frozen):
     """How a decoded RGB picture becomes (height, width, 3). Normalising is in the graph."""
 
@@ -234,6 +246,8 @@ class ImageSpec(_Frozen):
     rescale: float
     tiles: Tiling | PanAndScan | Resolutions | None = None
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
+    pixels: PixelRange | None = None
+    """exact: pictures have many sizes, and `size` is a small one of them."""
 
     @property
     def dtype(self) -> Literal["uint8", "float32"]:
@@ -278,6 +292,19 @@ class TileGrid(_Frozen):
         return self.side**2 + rows * (columns + 1)
 
 
+class PatchGrid(_Frozen):
+    """Images of any size, of whole squares of pixels, each of which becomes one vector."""
+
+    edge: int
+    """Height and width of a square in pixels."""
+
+    def tokens(self, height: int, width: int) -> int:
+        """Vectors of an image; 0 for sizes that are not of whole squares."""
+        rows, top = divmod(height, self.edge)
+        columns, left = divmod(width, self.edge)
+        return 0 if top or left else rows * columns
+
+
 class PromptImages(_Frozen):
     """How a generator's prompts hold images, any number of them, in their order.
 
@@ -291,7 +318,7 @@ class PromptImages(_Frozen):
     """Stands for an image, or for a part of it, in a prompt."""
     tokens: int = Field(default=1, ge=1)
     """Tokens in a row that stand for one image."""
-    grid: TileGrid | None = None
+    grid: TileGrid | PatchGrid | None = None
     """Of images whose sizes differ; `positions` and `tokens` are those of the recipe's shape."""
 
     def tokens_of(self, height: int, width: int) -> int:
