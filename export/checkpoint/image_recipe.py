@@ -15,6 +15,7 @@ from export.checkpoint.tile_recipe import (
     longest_edge,
     read_canvases,
     read_pan_and_scan,
+    read_pixel_range,
     read_tiling,
 )
 from export.config.config_reader import ConfigReader
@@ -52,6 +53,8 @@ class Processor:
             `size` of the processor is then the side of a tile (`max_image_size`).
         scans: Whether `do_pan_and_scan` divides long images.
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
+        pixels: Defaults of the least and the greatest number of pixels, where images keep their
+            size; `size` of the processor is then not read.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
@@ -67,6 +70,7 @@ class Processor:
     longest_edge: int | None = None
     scans: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
+    pixels: tuple[int, int] | None = None
 
 
 PROCESSORS = {
@@ -82,6 +86,7 @@ PROCESSORS = {
         steps=(("do_resize", True),),
         resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
     ),
+    "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
@@ -137,6 +142,11 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         if values.get(name, supported) is not supported:
             given = str(values[name]).lower()
             raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
+    pixels = None
+    if processor.pixels is not None:
+        pixels = read_pixel_range(values, processor.pixels, checkpoint.config)
+        edge = 2 * pixels.multiple
+        values = {**values, "size": {"height": edge, "width": edge}}
     resize, size = _size(values, processor)
     has_crop = values.get("do_center_crop", processor.crop is not None)
     if processor.resolutions:  # a tile is resized and cropped to its own size
@@ -163,6 +173,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
         tiles=_tiles(values, processor, size[0], checkpoint.config),
+        pixels=pixels,
     )
 
 

@@ -1,6 +1,6 @@
-"""The part of an image recipe that says how images are divided into tiles.
+"""The part of an image recipe that says how images are divided into tiles, or keep their size.
 
-Decision D108.
+Decisions D108, D111.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import PanAndScan, Resolutions, Tiling
+from inference.bundle.manifest import PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 FILE = "preprocessor_config.json"
@@ -115,3 +115,30 @@ def read_canvases(
     sizes = read_resolutions(values.get("image_grid_pinpoints", default), side, FILE)
     patch = ConfigReader(config).section("vision_config").integer("patch_size")
     return Resolutions(sizes=sizes, side=side // patch)
+
+
+def read_pixel_range(
+    values: Mapping[str, Any], default: tuple[int, int], config: Mapping[str, Any]
+) -> PixelRange:
+    """The sizes of images that keep theirs, as of Qwen2-VL's processor.
+
+    Args:
+        default: The least and the greatest number of pixels.
+        config: `config.json`, whose tower has the frames of an image.
+
+    Raises:
+        CheckpointError: bounds that are none, or another number of frames.
+    """
+    recipe = ConfigReader(values, FILE)
+    size = ConfigReader(values.get("size") or {}, f"{FILE}, size")
+    frames = ConfigReader(config).section("vision_config").integer("temporal_patch_size", 2)
+    if recipe.integer("temporal_patch_size", 2) != frames:
+        raise CheckpointError(
+            f"{FILE}: temporal_patch_size is not the {frames} of config.json, vision_config"
+        )
+    least = recipe.integer("min_pixels", size.integer("shortest_edge", default[0]))
+    most = recipe.integer("max_pixels", size.integer("longest_edge", default[1]))
+    if least > most:
+        raise CheckpointError(f"{FILE}: min_pixels = {least} is over max_pixels = {most}")
+    multiple = recipe.integer("patch_size", 14) * recipe.integer("merge_size", 2)
+    return PixelRange(multiple=multiple, least=least, most=most)

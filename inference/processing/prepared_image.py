@@ -1,19 +1,19 @@
 """Image files as what a model takes of them: one array, or the tiles of an image.
 
-Decision D108.
+Decisions D108, D111.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from inference.bundle.manifest import ImageSpec, PanAndScan, Resolutions, Tiling
+from inference.bundle.manifest import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.image import (
     ImageLimits,
@@ -25,6 +25,8 @@ from inference.processing.image import (
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""
+MOST_ASPECT = 200
+"""Of an image that keeps its size: the longer side over the shorter one, as in `transformers`."""
 Grid = tuple[int, int]
 """Rows and columns of tiles."""
 UNDIVIDED: Grid = (0, 0)
@@ -81,6 +83,10 @@ def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedIma
         ServingError: see `decode_image` and `prepare_image`.
     """
     image = decode_image(data, limits)
+    if spec.pixels is not None:
+        size = size_within(image.size, spec.pixels)
+        pixels = np.asarray(resized(image, size, spec.resample), np.uint8)
+        return PreparedImage(pixels, image.size)
     if spec.tiles is None:
         return PreparedImage(prepare_image(image, spec), image.size)
     if isinstance(spec.tiles, Resolutions):
@@ -90,6 +96,31 @@ def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedIma
     else:
         pixels, grid = divide_image(image, spec, spec.tiles)
     return PreparedImage(pixels, image.size, grid)
+
+
+def size_within(size: tuple[int, int], pixels: PixelRange) -> tuple[int, int]:
+    """(height, width) that an image of (width, height) is resized to, as `Qwen2VLImageProcessor`.
+
+    Raises:
+        UnsupportedImage: too extreme an aspect ratio.
+    """
+    (width, height), multiple = size, pixels.multiple
+    if max(size) > MOST_ASPECT * min(size):
+        raise _too_narrow(size)
+    sides = round(height / multiple), round(width / multiple)
+    count = sides[0] * sides[1] * multiple**2
+    if count > pixels.most:
+        scale = sqrt(height * width / pixels.most)
+        sides = max(1, floor(height / scale / multiple)), max(1, floor(width / scale / multiple))
+    elif count < pixels.least:
+        scale = sqrt(pixels.least / (height * width))
+        sides = ceil(height * scale / multiple), ceil(width * scale / multiple)
+    return sides[0] * multiple, sides[1] * multiple
+
+
+def _too_narrow(size: tuple[int, int]) -> UnsupportedImage:
+    sides = f"{size[0]}x{size[1]}"
+    return UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
 
 
 def divide_image(image: Image.Image, spec: ImageSpec, tiles: Tiling) -> tuple[Pixels, Grid]:
@@ -175,8 +206,7 @@ def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) ->
 
     best = max(sizes, key=kept)
     if not kept(best)[0]:
-        sides = f"{width}x{height}"
-        raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
+        raise _too_narrow(size)
     return best
 
 
