@@ -35,16 +35,19 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
 
     A network that reads images as tiles, or between tokens of their own, has `tile_texts`:
     checkpoint and the text that stands for an image → fields of `TileTexts`; and, where that is not
-    the token of its vectors, `place_id`.
+    the token of its vectors, `place_id`. One that was trained with videos has `video_token`.
 
     Raises:
         CheckpointError: the tokenizer has no token of the id that stands for an image.
     """
     place = text_of_token(checkpoint, getattr(network, "place_id", network.images.token_id))
-    texts = getattr(network, "tile_texts", None)
-    return {
-        "images": {"place": place} | ({} if texts is None else {"tiles": texts(checkpoint, place)})
-    }
+    texts, video = getattr(network, "tile_texts", None), getattr(network, "video_token", None)
+    found: dict[str, Any] = {"place": place}
+    if texts is not None:
+        found["tiles"] = texts(checkpoint, place)
+    if video in special_tokens(checkpoint).values():
+        found["video"] = text_of_token(checkpoint, video)
+    return {"images": found}
 
 
 def text_of_token(checkpoint: Checkpoint, token_id: int) -> str:

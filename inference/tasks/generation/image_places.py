@@ -75,6 +75,8 @@ class ImagePlaces(TaskConfig):
     sentences: Mapping[str, str] = Field(default_factory=dict)
     """Name of a task in a text → what the model reads in its place, with `{input}` for the rest of
     the text; a sentence without it is for a text that is the name alone."""
+    video: str | None = None
+    """What stands for a video in the texts of a model that was trained with them; refused."""
 
     def count(self, text: str) -> int:
         """Images that a text has places for."""
@@ -130,9 +132,15 @@ class ImagePlaces(TaskConfig):
 
         Raises:
             InvalidRequest: an image behind words, where images are leading; words beside the name
-                of a task without input.
+                of a task without input; a video.
             TooLong: more than the gateway takes.
         """
+        if self.video is not None and self.video in text:
+            raise InvalidRequest(
+                f"{field} holds {self.video}: videos are not read, send their frames as images, "
+                f"each in place of {self.place}",
+                field=field,
+            )
         images = model.manifest.text_images
         if self.is_leading:
             assert images is not None

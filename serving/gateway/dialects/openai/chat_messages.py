@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -51,6 +52,9 @@ def _as_parts(value: object) -> object:
         return [{"type": "text", "text": value}]
     if not isinstance(value, list):
         raise ValueError("give a text, or a list of parts of the types text and image_url")
+    kinds = [part.get("type") for part in value if isinstance(part, Mapping)]
+    if any(isinstance(kind, str) and "video" in kind for kind in kinds):
+        raise ValueError("videos are not read: send their frames as parts of the type image_url")
     return value
 
 

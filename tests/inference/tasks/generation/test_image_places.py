@@ -107,6 +107,15 @@ def test_more_images_than_a_prompt_may_hold_are_refused() -> None:
     assert len(pixels.of_prompt(1, LIMITS, "prompts.1")) == 2
 
 
+def test_a_text_with_the_place_of_a_video_is_refused() -> None:
+    model = served(manifest("generate"))
+    places = ImagePlaces(place="<image>", video="<video>")
+    assert places.encode("a", "prompt", model, TaskLimits())
+    with pytest.raises(InvalidRequest, match="prompt holds <video>: videos are not read") as error:
+        places.encode("a <video> b", "prompt", model, TaskLimits())
+    assert error.value.field == "prompt"
+
+
 def test_a_text_without_tokens_around_images_is_read_as_it_is_written() -> None:
     places = ImagePlaces(place="<image>")
     assert places.laid_out("a  <image> b") == "a  <image> b"

@@ -208,6 +208,7 @@ async def test_models_are_listed_for_openais_client(client: openai.AsyncOpenAI) 
         (5, "messages.0.content", "give a text, or a list of parts"),
         ([], "messages.0.content", "at least 1 item"),
         ([{"type": "input_audio"}], "messages.0.content.0", "'text', 'image_url'"),
+        ([{"type": "video_url"}], "messages.0.content", "videos are not read: send their frames"),
         ([{"type": "image_url", "text": "a"}], "messages.0.content.0.image_url.image_url", "equi"),
         (
             [{"type": "image_url", "image_url": {"url": 5}}],
