@@ -18,6 +18,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "idefics": "export.models.idefics",
     "llava": "export.models.llava",
     "llava_next": "export.models.llava_next",
+    "qwen2_vl": "export.models.qwen2_vl",
+    "qwen2_5_vl": "export.models.qwen2_5_vl",
     "idefics3": "export.models.idefics3",
     "smolvlm": "export.models.idefics3",
     "paligemma": "export.models.paligemma",

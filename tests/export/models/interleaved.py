@@ -81,7 +81,7 @@ def prompt_inputs(
         return interleaved_inputs(pixels, tokens, image, images, end)
     count = int((tokens == images.token_id).sum()) // images.tokens
     count = count or int(requires_pixels(pair.reference))  # which no token reads
-    return _values(pixels[:count], image, pair) if count else {}
+    return _values(pixels[:count], image, pair, tokens) if count else {}
 
 
 def requires_pixels(reference: Any) -> bool:
@@ -138,7 +138,7 @@ def of_request(
             return given
         if source_ids is not None:
             given["qformer_input_ids"] = torch.from_numpy(source_ids)[None].expand(len(pixels), -1)
-        return given | _values(torch.from_numpy(pixels), image, pair)
+        return given | _values(torch.from_numpy(pixels), image, pair, tokens)
     if pixels is None:
         pixels = np.zeros((1, *image.shape), np.uint8)
     return {"input_ids": tokens[None]} | interleaved_inputs(
@@ -146,9 +146,14 @@ def of_request(
     )
 
 
-def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair) -> dict[str, Tensor]:
-    """The images of one prompt: as a list, for Idefics3 as a batch, for LLaVA-NeXT as tiles."""
+def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) -> dict[str, Tensor]:
+    """The images of one prompt: as a list, for Idefics3 as a batch, for LLaVA-NeXT as tiles.
+
+    For Qwen2-VL as patches.
+    """
     values = normalised(pixels, image)
+    if pair.architecture.name in ("qwen2_vl", "qwen2_5_vl"):
+        return patches(pair, values, tokens[None])
     if pair.architecture.name == "idefics3":
         return {"pixel_values": values[None]}
     if pair.architecture.name == "llava_next":  # smallest canvases
@@ -156,6 +161,26 @@ def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair) -> dict[str, Tenso
         tiles = values.unflatten(2, (2, edge)).transpose(1, 2)  # (I, 2, 3, E, E)
         return {"pixel_values": tiles, "image_sizes": torch.full((len(values), 2), edge)}
     return {"pixel_values": values}
+
+
+def patches(pair: TwinPair, images: Sequence[Tensor] | Tensor, tokens: Tensor) -> dict[str, Tensor]:
+    """Images as Qwen2-VL takes them: their patches, square by square, and rows and columns.
+
+    Args:
+        images: (3, height, width) each.
+        tokens: (R, T) of the prompts that hold them.
+    """
+    tower, rows, sizes = pair.source.configuration.tower, [], []
+    merge, side = tower.merge, tower.patch
+    for image in images:
+        height, width = image.shape[1] // side, image.shape[2] // side
+        shape = (3, height // merge, merge, side, width // merge, merge, side)
+        frame = image.reshape(shape).permute(1, 4, 2, 5, 0, 3, 6).reshape(height * width, 3, 1, -1)
+        rows.append(frame.expand(-1, -1, tower.frames, -1).flatten(1))
+        sizes.append([1, height, width])
+    is_image = (tokens == pair.source.configuration.image_token).int()
+    values = {"pixel_values": torch.cat(rows), "image_grid_thw": torch.tensor(sizes)}
+    return values | {"mm_token_type_ids": is_image}
 
 
 def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:
