@@ -224,7 +224,7 @@ TWIN = tiny_twin(
                 "rope_parameters": {
                     "rope_type": "default",
                     "rope_theta": 500.0,
-                    "mrope_section": [1, 3, 1],
+                    "mrope_section": [1, 2, 2],
                 },
             },
             "vision_config": {

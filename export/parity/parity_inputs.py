@@ -163,7 +163,7 @@ def image_shape(image: ImageSpec, images: PromptImages, number: int) -> tuple[in
         return image.shape
     grid, more = images.grid, number % 2
     if isinstance(grid, PatchGrid):
-        return grid.edge * (3 - 2 * more), grid.edge * (2 + more), 3
+        return grid.edge * (4 - 3 * more), grid.edge * (2 + more), 3
     left_out = int(grid.side > 2) * (number // 2 % 2)
     return grid.edge * (3 - more) + left_out, grid.edge * (1 + more), 3
 

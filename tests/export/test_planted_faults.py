@@ -22,6 +22,7 @@ from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.faults import (
+    faults_axes,
     faults_captioners,
     faults_encoders,
     faults_interleaved,
@@ -47,6 +48,7 @@ def exported(faults: Mapping[str, Mapping[str, Fault]]) -> Faults:
 
 ENCODERS: Faults = faults_encoders.FAULTS | faults_perceiver.FAULTS
 JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS | faults_interleaved.FAULTS
+JOINT |= faults_axes.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (
     exported(OWN_FAULTS), exported(DECODER_FAULTS), exported(faults_captioners.FAULTS), ENCODERS,

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.full
 
 LSTM = {("rnn-seq2seq", "fp16"), ("rnn-seq2seq", "bf16")}
 """(architecture, precision) whose LSTM the parser refuses, as those of `operators.py`."""
-FIXED = [name for name in generators(has_source=True) if name != "llava_next"]
+ANY_SIZE = {"llava_next", "qwen2_vl", "qwen2_5_vl"}
+FIXED = [name for name in generators(has_source=True) if name not in ANY_SIZE]
 """Without the one whose images have any size, for which there is no profile."""
 DIMENSIONS = {"S": "T", "I": "N"}
 """A source's positions have the range of an encoder's tokens, a prompt's images that of choices."""

@@ -41,6 +41,8 @@ REFUSED = {
     "idefics3": "its prompts hold images",
     "llava_next": "its prompts hold images",
     "gemma3": "its prompts hold images",
+    "qwen2_vl": "its prompts hold images",
+    "qwen2_5_vl": "its prompts hold images",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""
 SERVED = [name for name in GENERATORS if name not in REFUSED]
