@@ -223,9 +223,7 @@ def image_token_graphs(
     if has_axes:
         assert isinstance(grid, PatchGrid)
         module = AdmitPlacedImages(encoder, grid.edge)
-    step_module = ImageTokenStep(
-        decoder, images.token_id, has_blocks=has_blocks, has_axes=has_axes
-    )
+    step_module = ImageTokenStep(decoder, images.token_id, has_blocks=has_blocks, has_axes=has_axes)
     lowerings = {
         "admit": Lowering(module, admit, traced_sizes=_traced_sizes(grid)),
         "step": Lowering(step_module, step),

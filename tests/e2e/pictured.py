@@ -16,6 +16,7 @@ from transformers import (
     Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
     PreTrainedTokenizerFast,
+    Qwen2VLImageProcessorPil,
 )
 
 from export.pipeline.cli import export
@@ -62,18 +63,34 @@ TILE = 33
 _TILE_WORDS = ["<fake_token_around_image>", "<global-img>", "\n", "\n\n"]
 _TILE_WORDS += [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
 
+QWEN_PLACE = "<|image_pad|>"
+QWEN_VIDEO = "<|video_pad|>"
+QWEN_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}"
+    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ p.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""The form of that of Qwen2-VL-2B-Instruct."""
+_QWEN_WORDS = ["<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"]
+QWENS = ("qwen2_vl", "qwen2_5_vl")
 
-def _tokenizer(layout: str, tiles: Sequence[str] = (), **settings: Any) -> PreTrainedTokenizerFast:
+
+def _tokenizer(
+    layout: str, tiles: Sequence[str] = (), image: Sequence[str] = ("<image>",), **settings: Any
+) -> PreTrainedTokenizerFast:
     """One of words; `layout` has the special tokens that are added to a text.
 
     Args:
         tiles: Further special tokens, in place of the last words before `USER`.
+        image: Special tokens in place of that of an image and of the words in front of it.
     """
     words = WORDS[: 59 - len(tiles)] + list(tiles) + WORDS[59:]
+    words[62 - len(image) : 62] = image
     ids = {word: place for place, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(ids, unk_token="w3"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = ["<pad>", "<s>", "</s>", "<image>", "<end>", *tiles]
+    special = ["<pad>", "<s>", "</s>", *image, "<end>", *tiles]
     backend.add_special_tokens([AddedToken(text) for text in special])
     used = [(word, ids[word]) for word in special if word in layout]
     backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
@@ -155,6 +172,17 @@ def _write_gemma3(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": GEMMA3_TEMPLATE}))
 
 
+def _write_qwen(folder: Path) -> None:
+    text = architecture(folder.name).twin.configs["odd"]["text_config"]
+    changes = {"text_config": {**text, "max_position_embeddings": 256}}
+    make_twin(folder.name, "odd", folder, changes)
+    tokenizer = _tokenizer("$A", _QWEN_WORDS, (QWEN_VIDEO, QWEN_PLACE), eos_token="</s>")
+    tokenizer.save_pretrained(folder)
+    recipe = Qwen2VLImageProcessorPil(min_pixels=200, max_pixels=2400, patch_size=5)
+    recipe.save_pretrained(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": QWEN_TEMPLATE}))
+
+
 def export_pictured(made: Path) -> None:
     """Write the checkpoints with all files of such folders, and export them to `REPOSITORY`."""
     make_twin("llava", "odd", made / "llava")
@@ -166,6 +194,8 @@ def export_pictured(made: Path) -> None:
     _write_llava_next(made / "llava_next")
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
+    for name in QWENS:
+        _write_qwen(made / name)
     export_detectors(made)
-    for name in ("llava", "llava_next", "idefics3", "gemma3"):
+    for name in ("llava", "llava_next", "idefics3", "gemma3", *QWENS):
         export(str(made / name), repository=made / REPOSITORY)

@@ -30,6 +30,8 @@ from transformers import (
     LlavaNextProcessor,
     LlavaProcessor,
     PreTrainedTokenizerFast,
+    Qwen2VLImageProcessorPil,
+    Qwen2VLProcessor,
 )
 
 from tests.e2e.conftest import PROGRAM, Stack, running
@@ -38,18 +40,22 @@ from tests.e2e.pictured import (
     DETECTORS,
     GEMMA3_TEMPLATE,
     IDEFICS3_TEMPLATE,
+    QWEN_PLACE,
+    QWEN_TEMPLATE,
+    QWEN_VIDEO,
+    QWENS,
     REPOSITORY,
     SCANNED,
     TEMPLATE,
     export_pictured,
 )
 from tests.pictures import encoded, noise
-from triptych import Client, GrpcClient
+from triptych import Client, GrpcClient, InvalidRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "idefics3", "gemma3"]
+NAMES = ["llava", "llava_next", "idefics3", "gemma3", *QWENS]
 LABELS = ["w5 w9", "w7"]
 
 
@@ -67,6 +73,14 @@ def stack(folder: Path) -> Iterator[Stack]:
         yield started
 
 
+class _ImagesAlone(Qwen2VLProcessor):
+    """Without the processor of videos, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, argument)
+
+
 def _processor(folder: Path) -> Any:
     """The processor of a checkpoint, as `transformers` makes it of such folders."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -76,6 +90,9 @@ def _processor(folder: Path) -> Any:
     if folder.name == "gemma3":
         recipe = Gemma3ImageProcessorPil.from_pretrained(folder)
         return Gemma3Processor(recipe, tokenizer, GEMMA3_TEMPLATE, image_seq_length=4)
+    if folder.name in QWENS:
+        recipe = Qwen2VLImageProcessorPil.from_pretrained(folder)
+        return _ImagesAlone(recipe, tokenizer, chat_template=QWEN_TEMPLATE)
     kind, recipe = LlavaProcessor, CLIPImageProcessorPil
     if folder.name == "llava_next":
         kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil
@@ -113,7 +130,8 @@ def _answer(
 
 def _place(name: str) -> str:
     """What stands for an image in a text."""
-    return "<start_of_image>" if name == "gemma3" else "<image>"
+    places = {"gemma3": "<start_of_image>", **dict.fromkeys(QWENS, QWEN_PLACE)}
+    return places.get(name, "<image>")
 
 
 def _url(picture: bytes) -> dict[str, Any]:
@@ -184,7 +202,10 @@ def test_a_prompt_with_pictures_is_continued_as_transformers_does(
     name: str, beams: int, folder: Path, stack: Stack
 ) -> None:
     pictures = [*random_pictures(1), encoded(noise(30, 70))]
-    prompt = "{place} w9 w12 {place} w20".format(place=_place(name))
+    place = _place(name)
+    if name in QWENS:  # as it is trained
+        place = f"<|vision_start|>{place}<|vision_end|>"
+    prompt = f"{place} w9 w12 {place} w20"
     wanted = _answer(folder / name, prompt, pictures, beams)
     assert wanted
     given: Any = {"temperature": 0} if beams == 1 else {"num_beams": beams}
@@ -193,6 +214,12 @@ def test_a_prompt_with_pictures_is_continued_as_transformers_does(
             prompt, images=pictures, model=name, max_new_tokens=NEW_TOKENS, **given
         ).data[0]
     assert (continued.text or "").strip() == wanted
+
+
+@pytest.mark.parametrize("name", QWENS)
+def test_videos_are_refused(name: str, stack: Stack) -> None:
+    with Client(stack.url) as client, pytest.raises(InvalidRequest, match="videos are not"):
+        client.generate(f"{QWEN_VIDEO} w9", model=name)
 
 
 @pytest.mark.parametrize("name", DETECTORS)
