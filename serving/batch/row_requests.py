@@ -110,7 +110,12 @@ class RowRequests:
         try:
             if isinstance(submitted.plan, ServingError):
                 raise submitted.plan
-            response = submitted.plan.finish(outcomes)
+            plan = submitted.plan
+            while (following := plan.following(outcomes)) is not None:
+                plan = following
+                futures = [self.local.submit(call) for call in plan.calls]
+                outcomes = [future.result() for future in futures]
+            response = plan.finish(outcomes)
         except ServingError as error:
             return iter([self._failed(error)] * len(submitted.rows))
         if len(response.data) != len(submitted.rows):

@@ -49,6 +49,16 @@ class Plan(ABC):
             ServingError: no item succeeded; the first one's error.
         """
 
+    def following(self, outcomes: Sequence[Outcome]) -> Plan | None:
+        """The plan of calls whose inputs are these outcomes; None: `finish` makes the response.
+
+        It runs on the event loop, and is not asked where a call's version is no more served.
+
+        Raises:
+            ServingError: an outcome that they need is an error.
+        """
+        return None
+
     def finish_size(self, outcomes: Sequence[Outcome]) -> int:
         """Size of the work in `finish`, which runs in a thread pool unless it is small."""
         return sum(map(size_of, outcomes))

@@ -65,6 +65,17 @@ class Attempt:
                 for number, call in enumerate(calls):
                     group.create_task(self._run(number, call))
 
+    def following(self) -> Plan | None:
+        """The plan of calls that the outcomes of these are for.
+
+        Raises:
+            ServingError: an outcome that they need is an error.
+        """
+        return None if self.refused else self.plan.following(self._in_order())
+
+    def _in_order(self) -> list[Outcome]:
+        return [self._outcomes[number] for number in range(len(self.plan.calls))]
+
     async def finish(self, in_pool: InPool) -> Response[Any] | None:
         """The response, once the calls have ended; None for a stream.
 
@@ -75,7 +86,7 @@ class Attempt:
             ServingError: no item succeeded.
         """
         started_s = time.monotonic()
-        outcomes = [self._outcomes[number] for number in range(len(self.plan.calls))]
+        outcomes = self._in_order()
         size = self.plan.finish_size(outcomes)
         response = await in_pool(size, self.plan.finish, outcomes)
         if (trace := TRACE.get()) is not None:
@@ -157,6 +168,9 @@ class StreamAttempt(Attempt):
         finally:
             for planning in self._plans.values():
                 planning.cancel()
+
+    def following(self) -> None:
+        """None: no task that streams has further calls."""
 
     async def finish(self, in_pool: InPool) -> None:
         """None: all chunks have been sent.

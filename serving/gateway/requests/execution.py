@@ -214,7 +214,8 @@ class Execution:
                 again = partial(preparation.plan_again, reserve)
                 made = StreamAttempt(plan, self.calls, self._admission, times, stream, again)
             await made.run()
-            return made
+            following = made.following()
+            return made if following is None else await attempted(following)
 
         try:
             async with asyncio.timeout(limit_s):
