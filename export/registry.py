@@ -26,6 +26,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",
+    "clipseg": "export.models.clipseg",
     "owlvit": "export.models.owlvit",
     "owlv2": "export.models.owlv2",
     "vit": "export.models.vit_classifier",

@@ -645,6 +645,56 @@ class Score(_message.Message):
     error: ItemError
     def __init__(self, score: _Optional[float] = ..., tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
 
+class SegmentRequest(_message.Message):
+    __slots__ = ("images", "labels", "model")
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    def __init__(self, images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ...) -> None: ...
+
+class SegmentResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Segmentation]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Segmentation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Segmentation(_message.Message):
+    __slots__ = ("masks", "width", "height", "mask_width", "mask_height", "index", "error")
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MASK_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    MASK_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    masks: _containers.RepeatedCompositeFieldContainer[Mask]
+    width: int
+    height: int
+    mask_width: int
+    mask_height: int
+    index: int
+    error: ItemError
+    def __init__(self, masks: _Optional[_Iterable[_Union[Mask, _Mapping]]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., mask_width: _Optional[int] = ..., mask_height: _Optional[int] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class Mask(_message.Message):
+    __slots__ = ("label", "mean_probability", "max_probability", "mask")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    MEAN_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    mean_probability: float
+    max_probability: float
+    mask: str
+    def __init__(self, label: _Optional[str] = ..., mean_probability: _Optional[float] = ..., max_probability: _Optional[float] = ..., mask: _Optional[str] = ...) -> None: ...
+
 class TagRequest(_message.Message):
     __slots__ = ("texts", "aggregation", "return_outside", "stride", "model")
     TEXTS_FIELD_NUMBER: _ClassVar[int]

@@ -94,6 +94,11 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.Segment = channel.unary_unary(
+                '/triptych.v1.Triptych/Segment',
+                request_serializer=triptych_dot_triptych__pb2.SegmentRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.SegmentResponse.FromString,
+                _registered_method=True)
         self.Tag = channel.unary_unary(
                 '/triptych.v1.Triptych/Tag',
                 request_serializer=triptych_dot_triptych__pb2.TagRequest.SerializeToString,
@@ -228,6 +233,13 @@ class TriptychServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Segment(self, request, context):
+        """Find things in images by labels given as text: a mask of probabilities for each.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tag(self, request, context):
         """Label the tokens of texts: names, parts of speech and the like.
         """
@@ -353,6 +365,11 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=triptych_dot_triptych__pb2.ScoreRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.ScoreResponse.SerializeToString,
+            ),
+            'Segment': grpc.unary_unary_rpc_method_handler(
+                    servicer.Segment,
+                    request_deserializer=triptych_dot_triptych__pb2.SegmentRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.SegmentResponse.SerializeToString,
             ),
             'Tag': grpc.unary_unary_rpc_method_handler(
                     servicer.Tag,

@@ -109,16 +109,38 @@ class GridPositions(nn.Module):
     def _interpolate(self) -> Tensor:
         if self.grid == self.trained_grid:
             return self.table
-        front, patches = self.table[:, : self.leading], self.table[:, self.leading :]
-        trained = patches.unflatten(1, self.trained_grid).permute(0, 3, 1, 2)
-        resized = functional.interpolate(
-            trained,
-            size=self.grid,
-            mode="bicubic",
-            align_corners=False,
-            antialias=self.is_antialiased,
+        return interpolate_grid(
+            self.table,
+            self.trained_grid,
+            self.grid,
+            self.leading,
+            is_antialiased=self.is_antialiased,
         )
-        return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def interpolate_grid(
+    table: Tensor,
+    trained: tuple[int, int],
+    grid: tuple[int, int],
+    leading: int,
+    *,
+    is_antialiased: bool = False,
+) -> Tensor:
+    """Positions (1, F + N, D) of one grid of patches for another one: bicubic, as in DINO.
+
+    Args:
+        trained: Rows and columns of `table`.
+        leading: F.
+    """
+    front, patches = table[:, :leading], table[:, leading:]
+    resized = functional.interpolate(
+        patches.unflatten(1, trained).permute(0, 3, 1, 2),
+        size=grid,
+        mode="bicubic",
+        align_corners=False,
+        antialias=is_antialiased,
+    )
+    return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
 
 
 def patch_grid(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:

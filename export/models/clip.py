@@ -205,12 +205,15 @@ class TextTower(nn.Module):
 
     def forward(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
         """(B, T) right-padded, (B,) → (B, E), of length one."""
+        return functional.normalize(self.vector(token_ids, lengths), dim=-1)
+
+    def vector(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T) right-padded, (B,) → (B, E), of any length."""
         x = self.tokens(token_ids) + self.positions[: token_ids.shape[1]]
         for block in self.blocks:
             x = block(x)
         end = self._end(token_ids, lengths)[:, None, None].expand(-1, 1, x.shape[-1])
-        pooled = self.norm(x.gather(1, end).squeeze(1))
-        return functional.normalize(self.projection(pooled), dim=-1)
+        return self.projection(self.norm(x.gather(1, end).squeeze(1)))
 
     def _end(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
         """(B,) index of the first end token."""
@@ -259,7 +262,11 @@ def vision_names(theirs: str, ours: str) -> dict[str, Entry]:
 
 def block_names(theirs: str, ours: str) -> dict[str, Entry]:
     """The table of a tower's blocks."""
-    block, own = f"{theirs}.encoder.layers.*", f"{ours}.blocks.*"
+    return layer_names(f"{theirs}.encoder.layers.*", f"{ours}.blocks.*")
+
+
+def layer_names(block: str, own: str) -> dict[str, Entry]:
+    """The table of one block."""
     return {
         **projections(f"{block}.self_attn", f"{own}.attention"),
         f"{block}.layer_norm1": f"{own}.attention_norm",

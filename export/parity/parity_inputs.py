@@ -329,6 +329,9 @@ def stateless_feeds(
             if end is not None and size == length:
                 tokens[np.arange(count), lengths - 1] = end
             feeds[port.name] = tokens
+        elif port.role is Role.CONDITIONS:
+            shape = count, 3, int(port.shape[-1])
+            feeds[port.name] = probe.random.standard_normal(shape).astype(np.float32)
         elif port.role is Role.PIXEL_MASK:
             height, width = (int(size) for size in port.shape[1:])
             feeds[port.name] = probe.pixel_mask(count, height, width)

@@ -40,9 +40,9 @@ class Role(StrEnum):
 
     A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
     returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
-    its box and what scores it. A graph that scores the vocabulary at
-    single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS, TOP_SCORES and
-    CHOICE_SCORES: the vocabulary-wide scores stay inside.
+    its box and what scores it; of PIXELS with CONDITIONS it returns MASKS. A graph that scores the
+    vocabulary at single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS,
+    TOP_SCORES and CHOICE_SCORES: the vocabulary-wide scores stay inside.
     """
 
     TOKENS = "tokens"  # (R, T) int64: step: new tokens; stateless: the text; right-padded
@@ -70,6 +70,8 @@ class Role(StrEnum):
     REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
     REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
     OBJECTNESS = "objectness"  # stateless, (B, N) float32: logit of a region being any object
+    CONDITIONS = "conditions"  # stateless, (B, K, E) float32: texts' EMBEDDINGs to make MASKS of
+    MASKS = "masks"  # stateless, (B, K, height, width) float32: logits of parts of the image
     ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
 
 

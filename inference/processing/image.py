@@ -103,6 +103,13 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     return np.ascontiguousarray(pixels)
 
 
+def grey_png(values: npt.NDArray[np.float64]) -> bytes:
+    """(height, width) from 0 to 1 as a PNG with 256 levels of grey."""
+    png = io.BytesIO()
+    Image.fromarray(np.rint(values * 255).astype(np.uint8)).save(png, "PNG")
+    return png.getvalue()
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
     """An image of any mode of Pillow as RGB; 16-bit grey keeps its upper byte.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.bundle.manifest import Manifest, Role
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import ServingError
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canary
@@ -21,7 +21,7 @@ from inference.tasks.shared.items import attempt_each, in_place, unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
-from inference.tasks.shared.needs import TEXT_EMBEDDING, Need, part
+from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import Usage
@@ -37,17 +37,6 @@ from triptych.tasks.detect import (
 
 _FOUND = (Role.BOXES, Role.REGIONS, Role.REGION_BIASES)
 _TOWERS = ((Role.PIXELS, Role.BOXES), (Role.TOKENS, Role.EMBEDDING))
-
-
-def _shows_all(manifest: Manifest) -> bool:
-    image = manifest.image
-    if image is None or image.resize not in ("exact", "padded"):
-        return False
-    return (image.crop, image.centre) == (None, None)
-
-
-_WHOLE_IMAGE = Need("an image recipe that keeps the whole image", _shows_all)
-"""Parts of the graph's image are then parts of the request's, or of the square that it fills."""
 
 
 class DetectSection(TaskConfig):
@@ -159,7 +148,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
 
     declaration = declared.TASK
     section = DetectSection
-    needs = (part(takes=Role.PIXELS, returns=Role.BOXES), TEXT_EMBEDDING, _WHOLE_IMAGE)
+    needs = (part(takes=Role.PIXELS, returns=Role.BOXES), TEXT_EMBEDDING, WHOLE_IMAGE)
 
     def prepare(
         self,
@@ -176,10 +165,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
             ServingError: no image can be read; the first one's error.
         """
         embedding = EmbeddingCalls(model, limits)
-        for index, label in enumerate(request.labels):
-            if not label.strip():
-                raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
-            embedding.add_text(label, f"labels.{index}")
+        embedding.add_labels(request.labels)
         texts = embedding.batch_texts()
         sized = prepare_sized_images(images, model, limits)
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)

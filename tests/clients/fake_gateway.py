@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
+from PIL import Image
+
+from tests.pictures import encoded
+
 Json = dict[str, Any]
 
 
@@ -143,6 +147,15 @@ def _ranks(body: Json) -> list[Json]:
     return [{"results": results} for _ in body["query"]]
 
 
+def _masks_of_labels(body: Json) -> list[Json]:
+    """Of one pixel, of half a probability."""
+    png = encoded(Image.new("L", (1, 1), 128))
+    mask = {"mean_probability": 0.5, "max_probability": 0.5, "mask": base64.b64encode(png).decode()}
+    sizes = {"width": 8, "height": 6, "mask_width": 1, "mask_height": 1}
+    masks = [{**mask, "label": label} for label in body["labels"]]
+    return [{"masks": masks, **sizes} for _ in body["images"]]
+
+
 ALTERNATIVES = [
     {"text": "one", "finish_reason": "stop", "score": -0.5},
     {"text": "two", "finish_reason": "length"},
@@ -152,6 +165,7 @@ ITEMS = {
     "/v1/caption": _captions,
     "/v1/zero-shot": _labels,
     "/v1/detect": _boxes,
+    "/v1/segment": _masks_of_labels,
     "/v1/generate": _continuations,
     "/v1/classify": _classes,
     "/v1/fill-mask": _masks,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.clients.fake_gateway import fake_gateway
 from tests.inference.tiny_models import image_file
@@ -16,7 +17,8 @@ from triptych import cli
 from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
 
 COMMANDS = (
-    "export verify catalog serve triton gateway models translate caption zero-shot detect generate"
+    "export verify catalog serve triton gateway models translate caption zero-shot detect segment "
+    "generate"
 ).split()
 
 
@@ -143,6 +145,21 @@ def test_detect_prints_boxes_or_draws_them(
     assert_one_line(
         triptych("detect", image, image, "-l", "a", "-o", drawn), "of one image, not of 2"
     )
+
+
+def test_segment_prints_probabilities_or_writes_a_mask_of_the_pictures_size(
+    triptych, tmp_path: Path
+) -> None:
+    image, mask = tmp_path / "a.png", tmp_path / "mask.png"
+    image.write_bytes(image_file("red"))
+    lines = " 50.00%   50.00%  a cat\n 50.00%   50.00%  a dog\n"
+    assert triptych("segment", image, "-l", "a cat", "-l", "a dog").out == lines
+    assert triptych("segment", image, "-l", "a cat", "-o", mask).out == ""
+    with Image.open(mask) as opened:
+        assert (opened.mode, opened.size) == ("L", (8, 6))
+        assert opened.getextrema() == (128, 128)
+    refused = triptych("segment", image, "-l", "a", "-l", "b", "-o", mask)
+    assert_one_line(refused, "one label of one image, not 2")
 
 
 def test_generate_prints_a_line_for_each_prompt(triptych) -> None:

@@ -126,6 +126,11 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         by_role[Role.PIXELS] = torch.randint(
             0, 256, (len(lengths), *image.shape), generator=generator, dtype=torch.uint8
         )
+    for lowering in graphs.lowerings.values():
+        conditions = lowering.graph.input(Role.CONDITIONS)
+        if conditions is not None:
+            shape = (len(lengths), 2, int(conditions.shape[-1]))
+            by_role[Role.CONDITIONS] = torch.randn(shape, generator=optional)
     vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
     target = torch.randint(0, vocabulary, (len(lengths), TARGET_LENGTH), generator=generator)
     images = prompt_images(pair)
@@ -275,7 +280,8 @@ def _wanted(
 ) -> dict[str, Tensor]:
     """What the reference gives for one row, computed once per twin and input."""
     inputs = _reference_inputs(pair, row, read)
-    further = [row[role] for role in (Role.POSITIONS, Role.CHOICES) if role in row]
+    own = (Role.POSITIONS, Role.CHOICES, Role.CONDITIONS)
+    further = [row[role] for role in own if role in row]
     values = [value.numpy().tobytes() for value in (*_tensors(inputs), *further)]
     place = (key, graph.model_dump_json(), *inputs, *values)
     if place not in pair.wanted:
@@ -330,6 +336,8 @@ def wanted_outputs(
     """A stateless graph's outputs by name, from those of its reference."""
     if graph.output(Role.TOP_TOKENS):
         outputs = _masked_tokens(graph, inputs, reference)
+    elif graph.output(Role.MASKS):
+        outputs = {Role.MASKS: _masks(pair, inputs)}
     elif graph.output(Role.BOXES):
         outputs = _regions(pair.reference, reference)
     else:
@@ -340,10 +348,22 @@ def wanted_outputs(
             outputs = {role: _pooled(reference.last_hidden_state)}
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
-            if role is Role.EMBEDDING:
+            if role is Role.EMBEDDING and field != "conditional_embeddings":  # CLIPSeg's
                 rows = outputs[role].flatten(0, -2)  # OWL-ViT's are (images, labels, E)
                 outputs[role] = nn.functional.normalize(rows, dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
+
+
+def _masks(pair: TwinPair, inputs: Mapping[Role, Tensor]) -> Tensor:
+    """(1, K, height, width) of one image, from a call of the reference for each condition."""
+    image = pair.prepared.image
+    assert image is not None
+    pixels, (conditions,) = normalised(inputs[Role.PIXELS], image), inputs[Role.CONDITIONS]
+    masks = [
+        pair.reference(pixel_values=pixels, conditional_embeddings=one[None]).logits
+        for one in conditions
+    ]
+    return torch.stack([mask.reshape(mask.shape[-2:]) for mask in masks])[None]
 
 
 def _regions(model: Any, reference: Any) -> dict[Role, Tensor]:

@@ -160,6 +160,23 @@ def detector() -> Manifest:
     )
 
 
+def segmenter() -> Manifest:
+    """Masks of 2 x 3 pixels, and texts in the space of their conditions."""
+    towers = two_towers()
+    conditions = Tensor(name="texts", dtype="float32", shape=("B", "K", 3), role=Role.CONDITIONS)
+    masks = Tensor(name="masks", dtype="float32", shape=("B", "K", 2, 3), role=Role.MASKS)
+    image = TOWERS["image"]
+    image = image.model_copy(update={"inputs": (*image.inputs, conditions), "outputs": (masks,)})
+    return towers.model_copy(
+        update={
+            "name": "tiny-segment",
+            "tasks": {"segment": {}},
+            "parts": {"image": "tiny-segment", "text": "tiny-segment-text"},
+            "graphs": {**TOWERS, "image": image},
+        }
+    )
+
+
 def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> LoadedModel:
     """A manifest loaded without files."""
     return LoadedModel(described, sections_of(described, TASKS), tokenizer or WordTokenizer())

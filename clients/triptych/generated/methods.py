@@ -26,6 +26,8 @@ from triptych.tasks.rerank import TASK as RERANK
 from triptych.tasks.rerank import RerankResponse
 from triptych.tasks.score import TASK as SCORE
 from triptych.tasks.score import ScoreResponse
+from triptych.tasks.segment import TASK as SEGMENT
+from triptych.tasks.segment import SegmentResponse
 from triptych.tasks.tag import TASK as TAG
 from triptych.tasks.tag import TagResponse
 from triptych.tasks.translate import TASK as TRANSLATE
@@ -607,6 +609,28 @@ class BlockingMethods(BlockingClient):
             TriptychError: See `triptych.errors`.
         """
         return self.send(operation(SCORE, ScoreResponse, **fields_among(locals())))
+
+    def segment(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        model: str | None = None,
+    ) -> SegmentResponse:
+        """Find things in images by labels given as text: a mask of probabilities for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(operation(SEGMENT, SegmentResponse, **fields_among(locals())))
 
     def tag(
         self,
@@ -1334,6 +1358,28 @@ class AwaitableMethods(AwaitableClient):
             TriptychError: See `triptych.errors`.
         """
         return await self.send(operation(SCORE, ScoreResponse, **fields_among(locals())))
+
+    async def segment(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        model: str | None = None,
+    ) -> SegmentResponse:
+        """Find things in images by labels given as text: a mask of probabilities for each.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: What to look for, e.g. `a red circle`.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(operation(SEGMENT, SegmentResponse, **fields_among(locals())))
 
     async def tag(
         self,

@@ -10,6 +10,7 @@ SUMMARIES = {
     "generate": "Continue prompts, below an instruction and examples where given.",
     "rerank": "Rank documents by their relevance to a query, best first.",
     "score": "Score texts: their log-probabilities as translations, captions or continuations.",
+    "segment": "Find things in images by labels given as text: a mask of probabilities for each.",
     "tag": "Label the tokens of texts: names, parts of speech and the like.",
     "translate": "Translate texts; paragraphs keep their line breaks.",
     "zero-shot": "Classify images among labels given as text, best first.",

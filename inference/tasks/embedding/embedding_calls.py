@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inference.bundle.manifest import Role
-from inference.errors import ServingError
+from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.embedding_cache import Embedded
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.limits import TaskLimits
@@ -48,6 +48,18 @@ class EmbeddingCalls:
             return
         encoded = self.model.encode_text(text, name, self.limits, what=what)
         self._numbers[text] = self._texts.add(encoded)
+
+    def add_labels(self, labels: Sequence[str]) -> None:
+        """Encode the field `labels` of a request, see `add_text`.
+
+        Raises:
+            InvalidRequest: one of them is empty.
+            TooLong: one of them is longer than the model takes.
+        """
+        for index, label in enumerate(labels):
+            if not label.strip():
+                raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+            self.add_text(label, f"labels.{index}")
 
     def batch_texts(self) -> EmbeddedTexts:
         """Calls for the texts that were encoded, in batches of equal padded length."""

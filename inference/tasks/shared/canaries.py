@@ -51,6 +51,9 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
     inputs: dict[Role, Array]
     if takes is Role.PIXELS:
         inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), model.image.dtype)}
+        if (conditions := part.graph.input(Role.CONDITIONS)) is not None:
+            width = int(conditions.shape[-1])
+            inputs[Role.CONDITIONS] = np.zeros((1, 1, width), np.float32)
     else:
         encoded = model.tokenizer.encode(_TEXT)
         width = fixed_width(part.graph) or len(encoded)

@@ -21,6 +21,9 @@ MAX_ROWS = 64
 """Of one call: Triton's `max_batch_size` of every stateless graph."""
 
 _PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+_CONDITIONS_RANK = 3  # (B, K, E)
+_TOKENS_PER_CONDITION = 64
+"""Of a mask: CLIPSeg's decoder takes a seventieth of its tower's operations, and a mask 0.5 MB."""
 _PIXELS = (np.uint8, np.float32)  # what `ImageSpec.dtype` names; ids are integers
 
 
@@ -115,7 +118,12 @@ def size_of(outcome: Outcome) -> int:
 
 
 def cost(array: Array) -> int:
-    """Tokens of an input, for admission: ids as they are, an image by its patches."""
+    """Tokens of an input, for admission: ids as they are, an image by its patches.
+
+    Each of an image's conditions has a fixed number.
+    """
+    if array.dtype == np.float32 and array.ndim == _CONDITIONS_RANK:
+        return array.shape[0] * array.shape[1] * _TOKENS_PER_CONDITION
     if array.dtype in _PIXELS:
         height, width = array.shape[-3:-1]
         images = array.shape[0] if array.ndim == 4 else 1

@@ -75,5 +75,16 @@ SPANS = Need(
 )
 IMAGE_RECIPE = Need("an image recipe", lambda manifest: manifest.image is not None)
 
+
+def _shows_all(manifest: Manifest) -> bool:
+    image = manifest.image
+    if image is None or image.resize not in ("exact", "padded"):
+        return False
+    return (image.crop, image.centre) == (None, None)
+
+
+WHOLE_IMAGE = Need("an image recipe that keeps the whole image", _shows_all)
+"""Parts of the graph's image are then parts of the request's, or of the square that it fills."""
+
 TEXT_EMBEDDING = part(takes=Role.TOKENS, returns=Role.EMBEDDING) & SPANS
 IMAGE_EMBEDDING = part(takes=Role.PIXELS, returns=Role.EMBEDDING) & IMAGE_RECIPE

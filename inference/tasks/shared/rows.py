@@ -48,13 +48,23 @@ def image_rows(
     part: Part,
     returns: tuple[Role, ...],
     calls: list[InferCall],
+    shared: Mapping[Role, Array] | None = None,
+    most: int = ROWS,
 ) -> tuple[Row | ServingError, ...]:
-    """Adds calls for the readable images to `calls`: each image's row, or its error."""
+    """Adds calls for the readable images to `calls`: each image's row, or its error.
+
+    Args:
+        shared: Further inputs, alike for all images, without the batch dimension.
+        most: Images of a call.
+    """
+    most = min(most, ROWS)
     readable = [image for image in images if not isinstance(image, ServingError)]
     rows: list[Row] = []
-    for start in range(0, len(readable), ROWS):
-        batch = readable[start : start + ROWS]
+    for start in range(0, len(readable), most):
+        batch = readable[start : start + most]
         rows.extend(Row(len(calls), position) for position in range(len(batch)))
-        calls.append(InferCall.of(part, {Role.PIXELS: np.stack(batch)}, returns=returns))
+        alike = {role: np.stack([array] * len(batch)) for role, array in (shared or {}).items()}
+        inputs = {Role.PIXELS: np.stack(batch), **alike}
+        calls.append(InferCall.of(part, inputs, returns=returns))
     remaining = iter(rows)
     return tuple(image if isinstance(image, ServingError) else next(remaining) for image in images)

@@ -9,19 +9,27 @@ from pydantic import BaseModel
 
 from inference.bundle.manifest import Role
 from inference.errors import InternalError
-from inference.tasks import classify, detect, embed, fill_mask, rerank, tag, zero_shot
+from inference.tasks import classify, detect, embed, fill_mask, rerank, segment, tag, zero_shot
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
-from inference.tasks.shared.served_task import ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask
 from tests.inference import text_models
-from tests.inference.tiny_models import WordTokenizer, detector, image_file, served, two_towers
+from tests.inference.tiny_models import (
+    WordTokenizer,
+    detector,
+    image_file,
+    segmenter,
+    served,
+    two_towers,
+)
 from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.detect import DetectRequest
 from triptych.tasks.embed import EmbedRequest
 from triptych.tasks.fill_mask import FillMaskRequest
 from triptych.tasks.rerank import RerankRequest
+from triptych.tasks.segment import SegmentRequest
 from triptych.tasks.tag import TagRequest
 from triptych.tasks.zero_shot import ZeroShotRequest
 
@@ -81,6 +89,12 @@ CASES = {
         DetectRequest(images=PLACES, labels=["x", "y"]),
         IMAGES,
     ),
+    "segment": Case(
+        segment.TASK,
+        lambda: served(segmenter()),
+        SegmentRequest(images=PLACES, labels=["x", "y"]),
+        IMAGES,
+    ),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -109,10 +123,14 @@ def is_poisoned(call: InferCall, case: Case) -> bool:
 
 def answer(case: Case, rows: slice, value: float) -> Sequence[BaseModel]:
     plan = case.task.prepare(case.request, case.images, case.model(), LIMITS)
-    outcomes = [
-        poisoned(run(call), rows, value) if is_poisoned(call, case) else run(call)
-        for call in plan.calls
-    ]
+    following: Plan | None = plan
+    while following is not None:
+        plan = following
+        outcomes = [
+            poisoned(run(call), rows, value) if is_poisoned(call, case) else run(call)
+            for call in plan.calls
+        ]
+        following = plan.following(outcomes)
     return plan.finish(outcomes).data
 
 

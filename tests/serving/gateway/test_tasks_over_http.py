@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from inference.errors import Overloaded
-from tests.inference.tiny_models import detector, image_file, served
+from tests.inference.tiny_models import detector, image_file, segmenter, served
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.detect import DetectResponse
 from triptych.tasks.embed import EmbedResponse
+from triptych.tasks.segment import SegmentResponse
 from triptych.tasks.translate import TranslateResponse
 from triptych.tasks.zero_shot import ZeroShotResponse
 
@@ -98,6 +99,32 @@ async def test_detection_over_json_and_multipart_agree(make_gateway: MakeGateway
     (item,) = DetectResponse.model_validate_json(over_json.content).data
     assert (item.width, item.height, len(item.boxes or ())) == (6, 5, 2)
     assert over_form.json() == over_json.json()
+
+
+async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([served(segmenter())])
+    body = {"images": RED, "labels": ["a", "b"]}
+    first = await gateway.http.post("/v1/segment", json=body)
+    assert first.status_code == 200
+    (item,) = SegmentResponse.model_validate_json(first.content).data
+    assert [mask.label for mask in item.masks or ()] == ["a", "b"]
+    assert (item.width, item.height, item.mask_width, item.mask_height) == (6, 5, 3, 2)
+    calls = [call.model for call in gateway.inference.calls]
+    assert calls == ["tiny-segment-text", "tiny-segment"]
+    files = [("images", ("a.png", image_file("red")))]
+    second = await gateway.http.post("/v1/segment", files=files, data={"labels": ["a", "b"]})
+    assert second.json() == first.json()
+    assert [call.model for call in gateway.inference.calls][2:] == ["tiny-segment"]
+
+
+async def test_a_label_that_cannot_be_embedded_fails_the_request(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway([served(segmenter())])
+    gateway.inference.failures["tiny-segment-text"] = Overloaded("busy", retry_after_s=1)
+    response = await gateway.http.post("/v1/segment", json={"images": RED, "labels": ["a"]})
+    assert response.status_code == 429
+    assert len(gateway.inference.calls) == 1
 
 
 async def test_errors_replace_bad_items(gateway: Gateway) -> None:

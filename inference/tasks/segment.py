@@ -1,0 +1,169 @@
+"""`segment`: masks of images for label texts (CLIPSeg, arXiv 2112.10003, section 3).
+
+Decision D114.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inference.bundle.manifest import Role
+from inference.errors import ServingError
+from inference.processing.image import grey_png
+from inference.processing.prepared_image import PreparedImage
+from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
+from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
+from inference.tasks.shared.rows import Row, image_rows
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
+from triptych.messages import Usage
+from triptych.tasks import segment as declared
+from triptych.tasks.segment import (
+    MAX_LABELS,
+    Mask,
+    Segmentation,
+    SegmentRequest,
+    SegmentResponse,
+)
+
+_MASKS_PER_CALL = 64
+"""At most, where there are several images: 32 MB of CLIPSeg's."""
+
+
+class SegmentSection(TaskConfig):
+    """The task needs no data of the model."""
+
+
+@dataclass(frozen=True)
+class SegmentPlan(Plan):
+    """Calls that embed the labels that are not cached; then those that make their masks.
+
+    Attributes:
+        rows: Where the masks of each readable image are; None before the labels are embedded.
+    """
+
+    model: LoadedModel
+    labels: tuple[str, ...]
+    texts: EmbeddedTexts
+    images: tuple[PreparedImage | ServingError, ...]
+    calls: tuple[InferCall, ...]
+    rows: tuple[Row | ServingError, ...] | None = None
+    tokens: int = 0
+
+    def following(self, outcomes: Sequence[Outcome]) -> SegmentPlan | None:
+        """The calls of the images; new text embeddings enter the cache.
+
+        Raises:
+            ServingError: a label could not be embedded.
+        """
+        if self.rows is not None:
+            return None
+        texts = {label: self.texts.embedded(label, outcomes) for label in self.labels}
+        vectors = np.stack([texts[label].vector for label in self.labels])
+        calls: list[InferCall] = []
+        rows = image_rows(
+            [image if isinstance(image, ServingError) else image.pixels for image in self.images],
+            self.model.part(takes=Role.PIXELS, returns=Role.MASKS),
+            (Role.MASKS,),
+            calls,
+            shared={Role.CONDITIONS: vectors},
+            most=max(1, _MASKS_PER_CALL // len(self.labels)),
+        )
+        tokens = sum(text.tokens for text in texts.values())
+        return replace(self, calls=tuple(calls), rows=rows, tokens=tokens)
+
+    def finish(self, outcomes: Sequence[Outcome]) -> SegmentResponse:
+        """The masks of each image.
+
+        Raises:
+            ServingError: a label could not be embedded, or no image; the first one's error.
+        """
+        if self.rows is None:  # a call of a label failed
+            self.following(outcomes)
+        assert self.rows is not None
+        rows = self.rows
+
+        def segmented(index: int, image: PreparedImage | ServingError) -> Segmentation:
+            width, height = unwrap(image).size
+            logits = unwrap(rows[index]).read(outcomes, Role.MASKS)
+            return Segmentation(
+                index=index,
+                masks=[_mask(label, one) for label, one in zip(self.labels, logits, strict=True)],
+                width=width,
+                height=height,
+                mask_width=logits.shape[2],
+                mask_height=logits.shape[1],
+            )
+
+        results = attempt_each(self.images, segmented)
+        return SegmentResponse(
+            model=self.model.name,
+            data=in_place(results, Segmentation),
+            usage=Usage(prompt_tokens=self.tokens),
+        )
+
+
+def _mask(label: str, logits: Array) -> Mask:
+    """One label's mask.
+
+    Args:
+        logits: (height, width).
+    """
+    probabilities = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))  # sigmoid
+    return Mask(
+        label=label,
+        mean_probability=float(probabilities.mean()),
+        max_probability=float(probabilities.max()),
+        mask=base64.b64encode(grey_png(probabilities)).decode("ascii"),
+    )
+
+
+class Segment(ServedTask[SegmentRequest, SegmentSection]):
+    """Segmentation of images by labels given as text."""
+
+    declaration = declared.TASK
+    section = SegmentSection
+    needs = (part(takes=Role.PIXELS, returns=Role.MASKS), TEXT_EMBEDDING, WHOLE_IMAGE)
+
+    def prepare(
+        self,
+        request: SegmentRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> SegmentPlan:
+        """Calls for labels that are not cached.
+
+        Raises:
+            InvalidRequest: too many images, or an empty label.
+            TooLong: a label is longer than the model takes.
+            ServingError: no image can be read; the first one's error.
+        """
+        embedding = EmbeddingCalls(model, limits)
+        embedding.add_labels(request.labels)
+        texts = embedding.batch_texts()
+        prepared = prepare_sized_images(images, model, limits)
+        labels = tuple(request.labels)
+        return SegmentPlan(model, labels, texts, prepared, tuple(embedding.calls))
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each tower."""
+        towers = ((Role.PIXELS, Role.MASKS), (Role.TOKENS, Role.EMBEDDING))
+        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in towers)
+        return [call for call in found if call is not None]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Labels."""
+        return {"max_labels": MAX_LABELS}
+
+
+TASK = Segment()
