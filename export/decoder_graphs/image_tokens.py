@@ -171,9 +171,9 @@ class ImageTokenStep(nn.Module):
 
 def number_runs(is_inside: Tensor) -> Tensor:
     """(R, T) bool → int64: 1, 2, … in the runs of true ones of each row, 0 elsewhere."""
-    before = nn.functional.pad(is_inside.long(), (1, 0))[:, :-1]
-    starts = is_inside.long() * (1 - before)
-    return starts.cumsum(-1) * is_inside
+    inside = is_inside.long()
+    before = torch.cat([torch.zeros_like(inside[:, :1]), inside[:, :-1]], dim=1)
+    return (inside * (1 - before)).cumsum(-1) * inside
 
 
 def image_token_graphs(
