@@ -43,10 +43,18 @@ def change(action: Callable[[Any], object]) -> Fault:
     return plant
 
 
+def replaced(owner: Any, name: str, wrong: Any) -> Fault:
+    return lambda net: patch.object(owner, name, wrong)
+
+
 def swap_modules(owner: Any, first: str, second: str) -> None:
     held = getattr(owner, first)
     setattr(owner, first, getattr(owner, second))
     setattr(owner, second, held)
+
+
+def swapped(owner: str, first: str, second: str) -> Fault:
+    return change(lambda net: swap_modules(net.get_submodule(owner), first, second))
 
 
 def _shifted(rows: Rows, new: int) -> torch.Tensor:
@@ -62,15 +70,9 @@ def _unmasked(
 
 MARIAN: dict[str, Fault] = {
     "a bias is dropped": change(lambda net: net.decoder.blocks[0].mlp.up.bias.zero_()),
-    "two norms are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
-    ),
-    "query and key are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0].attention, "query", "key")
-    ),
-    "cross key and value are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0].cross, "key", "value")
-    ),
+    "two norms are swapped": swapped("decoder.blocks.0", "attention_norm", "cross_norm"),
+    "query and key are swapped": swapped("decoder.blocks.0.attention", "query", "key"),
+    "cross key and value are swapped": swapped("decoder.blocks.0.cross", "key", "value"),
     "another activation": change(
         lambda net: setattr(net.decoder.blocks[1].mlp, "activation", nn.functional.gelu)
     ),
@@ -83,12 +85,12 @@ MARIAN: dict[str, Fault] = {
             net.encoder.embedding.positions.unflatten(1, (2, -1)).mT.flatten(1)
         )
     ),
-    "positions are off by one": lambda net: patch.object(
+    "positions are off by one": replaced(
         Rows, "positions", lambda rows, new: _shifted(rows, new).clamp(max=rows.total - 1)
     ),
-    "scores are not scaled": lambda net: patch.object(Heads, "score_scale", 1.0),
-    "nothing is masked": lambda net: patch.object(attention, "attend", _unmasked),
-    "padding of the source is seen": lambda net: patch.object(
+    "scores are not scaled": replaced(Heads, "score_scale", 1.0),
+    "nothing is masked": replaced(attention, "attend", _unmasked),
+    "padding of the source is seen": replaced(
         attention, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
     ),
     "a block is skipped": change(lambda net: setattr(net.encoder.blocks, "0", _Identity())),
@@ -126,12 +128,8 @@ GPT2: dict[str, Fault] = {
     "erf for tanh in GELU": CAPTIONER["erf for tanh in GELU"],
     "another epsilon in the norms": CAPTIONER["another epsilon in the norms"],
     "the final norm is missing": CAPTIONER["the final norm is missing"],
-    "the norms of a block are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[1], "attention_norm", "mlp_norm")
-    ),
-    "key and value are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0].attention, "key", "value")
-    ),
+    "the norms of a block are swapped": swapped("decoder.blocks.1", "attention_norm", "mlp_norm"),
+    "key and value are swapped": swapped("decoder.blocks.0.attention", "key", "value"),
     "a bias is dropped": change(lambda net: net.decoder.blocks[1].attention.out.bias.zero_()),
     "positions are off by one": MARIAN["positions are off by one"],
     "scores are not scaled": MARIAN["scores are not scaled"],
@@ -177,24 +175,18 @@ def _halves(decoder: Decoder, *inputs: torch.Tensor) -> torch.Tensor:
 
 
 BAHDANAU: dict[str, Fault] = {
-    "the reset gate comes after the product": lambda net: patch.object(
+    "the reset gate comes after the product": replaced(
         GatedUnit, "forward", _gated(is_reset_last=True, is_update_old=False)
     ),
-    "the update gate is the share of the old state": lambda net: patch.object(
+    "the update gate is the share of the old state": replaced(
         GatedUnit, "forward", _gated(is_reset_last=False, is_update_old=True)
     ),
-    "padding is read": lambda net: patch.object(recurrent, "within", _all_seen),
-    "padding is looked at": lambda net: patch.object(additive_attention, "within", _all_seen),
-    "the alignment is one word off": lambda net: patch.object(
-        AdditiveAttention, "forward", _misaligned
-    ),
-    "both directions are swapped": change(
-        lambda net: swap_modules(net.encoder.gru, "rightward", "leftward")
-    ),
-    "the decoder starts from the last word": lambda net: patch.object(
-        Decoder, "initial_states", _from_rightward
-    ),
-    "maxout takes halves for pairs": lambda net: patch.object(Decoder, "logits", _halves),
+    "padding is read": replaced(recurrent, "within", _all_seen),
+    "padding is looked at": replaced(additive_attention, "within", _all_seen),
+    "the alignment is one word off": replaced(AdditiveAttention, "forward", _misaligned),
+    "both directions are swapped": swapped("encoder.gru", "rightward", "leftward"),
+    "the decoder starts from the last word": replaced(Decoder, "initial_states", _from_rightward),
+    "maxout takes halves for pairs": replaced(Decoder, "logits", _halves),
     "gates z and r are swapped": change(
         lambda net: net.decoder.unit.gates.weight.copy_(
             net.decoder.unit.gates.weight.unflatten(0, (2, -1)).flip(0).flatten(0, 1)
@@ -230,13 +222,13 @@ def _swap_gates(linear: nn.Linear, first: int, second: int) -> None:
 
 
 SHOW_ATTEND_TELL: dict[str, Fault] = {
-    "the grid is read column by column": lambda net: patch.object(
+    "the grid is read column by column": replaced(
         show_attend_tell.Encoder, "features", _column_by_column
     ),
-    "memory is shown without its tanh": lambda net: patch.object(
+    "memory is shown without its tanh": replaced(
         show_attend_tell.LSTMCell, "forward", _memory_as_it_is
     ),
-    "the state starts from one cell": lambda net: patch.object(
+    "the state starts from one cell": replaced(
         show_attend_tell.Decoder, "initial_states", _from_first_cell
     ),
     "input and forget gates are swapped": change(
@@ -245,8 +237,8 @@ SHOW_ATTEND_TELL: dict[str, Fault] = {
     "output gate and candidate are swapped": change(
         lambda net: _swap_gates(net.decoder.lstm.gates, 2, 3)
     ),
-    "first state and first memory are swapped": change(
-        lambda net: swap_modules(net.decoder, "initial_hidden", "initial_cell")
+    "first state and first memory are swapped": swapped(
+        "decoder", "initial_hidden", "initial_cell"
     ),
     "the context is not gated": change(lambda net: net.decoder.gate.bias.fill_(50)),
     "the attention is one cell off": BAHDANAU["the alignment is one word off"],

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from export.layers.cells import LSTM
 from export.layers.convolutions import ConvolutionalEncoder
 from export.models import show_and_tell
-from tests.export.faults.faults import MARIAN, SHOW_ATTEND_TELL, Fault, _column_by_column, change
+from tests.export.faults.faults import (
+    MARIAN,
+    SHOW_ATTEND_TELL,
+    Fault,
+    _column_by_column,
+    change,
+    replaced,
+)
 
 
 def _as_state(decoder: show_and_tell.Decoder, context: torch.Tensor) -> Any:
@@ -35,7 +41,7 @@ def _mean(encoder: Any, pixels: torch.Tensor) -> torch.Tensor:
 
 
 _CONVOLUTIONS: dict[str, Fault] = {
-    "the grid is read column by column": lambda net: patch.object(
+    "the grid is read column by column": replaced(
         ConvolutionalEncoder, "features", _column_by_column
     ),
     **{
@@ -49,13 +55,11 @@ _CONVOLUTIONS: dict[str, Fault] = {
 }
 
 SHOW_AND_TELL: dict[str, Fault] = _CONVOLUTIONS | {
-    "the image is a state, not an input": lambda net: patch.object(
+    "the image is a state, not an input": replaced(
         show_and_tell.Decoder, "initial_states", _as_state
     ),
-    "the image is the mean of its cells": lambda net: patch.object(
-        show_and_tell.Encoder, "forward", _mean
-    ),
-    "memory is shown without its tanh": lambda net: patch.object(LSTM, "forward", _unsquashed),
+    "the image is the mean of its cells": replaced(show_and_tell.Encoder, "forward", _mean),
+    "memory is shown without its tanh": replaced(LSTM, "forward", _unsquashed),
     "the image's bias is dropped": change(lambda net: net.decoder.image.bias.zero_()),
     "a bias of the LSTM is dropped": change(lambda net: net.decoder.lstm.recurrence.bias.zero_()),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from export.layers import scores
 from export.layers.heads import Heads
 from export.layers.norm import RMSNorm
 from export.layers.rotary import unscaled
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
 
 def _heads(make: Callable[[Heads], Heads]) -> Fault:
@@ -78,12 +77,12 @@ LLAMA: dict[str, Fault] = {
     "neighbours rotate in place of halves": _rotary(is_interleaved=True),
     "another rotary base": _rotary(base=10000.0),
     "long wavelengths are not scaled": _rotary(scaling=unscaled),
-    "key heads repeat in turn": lambda net: patch.object(scores, "repeat_groups", _in_turn),
+    "key heads repeat in turn": replaced(scores, "repeat_groups", _in_turn),
     "scores are scaled by D / H": _heads(
         lambda heads: replace(heads, scale=(heads.model_width / heads.count) ** -0.5)
     ),
     "gate and up are swapped": _blocks(lambda block: swap_modules(block.mlp, "gate", "up")),
-    "the norm subtracts the mean": lambda net: patch.object(RMSNorm, "forward", _centred),
+    "the norm subtracts the mean": replaced(RMSNorm, "forward", _centred),
 }
 QWEN2: dict[str, Fault] = {
     "the window is one longer": _heads(

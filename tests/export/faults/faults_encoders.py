@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from export.layers.relative import RelativePositions
 from export.models import albert, deberta, roberta, xlnet
 from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
@@ -25,7 +24,7 @@ def _everything(lengths: Tensor, size: int) -> Tensor:
 
 
 def _sees_padding(module: Any) -> Fault:
-    return lambda net: patch.object(module, "within", _everything)
+    return replaced(module, "within", _everything)
 
 
 def _set(owner: Callable[[Any], Any], name: str, value: Any) -> Fault:
@@ -83,12 +82,10 @@ TAGS: dict[str, Fault] = {
     ),
 }
 ROBERTA: dict[str, Fault] = {
-    "the offset of positions is forgotten": lambda net: patch.object(
+    "the offset of positions is forgotten": replaced(
         roberta, "count_positions", _counted_from_zero
     ),
-    "padding tokens are counted": lambda net: patch.object(
-        roberta, "count_positions", _with_padding_counted
-    ),
+    "padding tokens are counted": replaced(roberta, "count_positions", _with_padding_counted),
     "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
 }
 ROBERTA_MASKED: dict[str, Fault] = {
@@ -118,18 +115,16 @@ def _in_turn(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
 
 
 ALBERT: dict[str, Fault] = {
-    "layers do not share their weights": lambda net: patch.object(
-        albert.Encoder, "group", _own_group
-    ),
+    "layers do not share their weights": replaced(albert.Encoder, "group", _own_group),
     "a shared layer runs once": _set(lambda net: net.encoder, "layers", 1),
     "embeddings are widened without a bias": change(lambda net: net.encoder.widen.bias.zero_()),
 }
 ALBERT_GROUPS: dict[str, Fault] = {
-    "groups take turns": lambda net: patch.object(albert.Encoder, "group", _in_turn),
+    "groups take turns": replaced(albert.Encoder, "group", _in_turn),
 }
 _bucket = RelativePositions.bucket
 MPNET: dict[str, Fault] = {
-    "distances have the other sign": lambda net: patch.object(
+    "distances have the other sign": replaced(
         RelativePositions, "bucket", lambda positions, distance: _bucket(positions, -distance)
     ),
     "distances have one direction": _set(
@@ -143,7 +138,7 @@ MPNET: dict[str, Fault] = {
 def _relative(
     action: Callable[[disentangled.DisentangledAttention, Tensor, Tensor], Tensor | None],
 ) -> Fault:
-    return lambda net: patch.object(disentangled.DisentangledAttention, "relative_scores", action)
+    return replaced(disentangled.DisentangledAttention, "relative_scores", action)
 
 
 _scores = disentangled.DisentangledAttention.relative_scores
@@ -187,28 +182,28 @@ DEBERTA: dict[str, Fault] = {
         )
     ),
     "scores are scaled as if contents were all": change(_scaled_for_contents),
-    "distances are not normalised": lambda net: patch.object(
+    "distances are not normalised": replaced(
         disentangled.DistanceTable, "vectors", lambda table: table.table.weight
     ),
 }
 DEBERTA_V2: dict[str, Fault] = {
-    "padding is a neighbour of the last token": lambda net: patch.object(
+    "padding is a neighbour of the last token": replaced(
         deberta, "within", lambda lengths, size: _everything(lengths, size)
     ),
-    "the convolution is left out": lambda net: patch.object(
+    "the convolution is left out": replaced(
         deberta.ConvolutionLayer, "forward", lambda layer, embedded, x, lengths: layer.norm(x)
     ),
 }
 _xlnet_scores = xlnet.RelativeAttention.relative_scores
 XLNET: dict[str, Fault] = {
-    "segments are ignored": lambda net: patch.object(
+    "segments are ignored": replaced(
         xlnet.RelativeAttention,
         "relative_scores",
         lambda layer, query, distances, differ: _xlnet_scores(
             layer, query, distances, torch.zeros_like(differ)
         ),
     ),
-    "distances have the other sign": lambda net: patch.object(
+    "distances have the other sign": replaced(
         xlnet.RelativeAttention,
         "relative_scores",
         lambda layer, query, distances, differ: _xlnet_scores(

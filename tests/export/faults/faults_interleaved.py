@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from export.decoder_graphs.interleaved import ImageCounter
 from export.layers.fused import MASKED_SCORE
 from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.models.perceiver_resampler import LatentAttention
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
 
 _OF, _COUNT = ImageMask.of, ImageCounter.count
 
@@ -36,7 +35,7 @@ def _open(images: Tensor, positions: int, room: int) -> ImageMask:
 
 
 def _mask(of: Any) -> Fault:
-    return lambda net: patch.object(ImageMask, "of", of)
+    return replaced(ImageMask, "of", of)
 
 
 def _endless(own: ImageCounter, *inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,32 +49,30 @@ def _latents_alone(own: LatentAttention, context: Tensor, latents: Tensor) -> Te
 _LATENTS = LatentAttention.forward
 
 FLAMINGO: dict[str, Fault] = {
-    "gates are not squashed": lambda net: patch.object(GatedCrossBlock, "forward", _ungated),
+    "gates are not squashed": replaced(GatedCrossBlock, "forward", _ungated),
     "all images before a token are read": _mask(_all_before),
     "the next image is read": _mask(lambda images, *sizes: _OF(images + (images > 0), *sizes)),
     "tokens before the first image read it": _mask(
         lambda images, *sizes: _OF(images.clamp(min=1), *sizes)
     ),
     "tokens without an image read all": _mask(_open),
-    "an end token is passed over": lambda net: patch.object(ImageCounter, "count", _endless),
-    "gates of both sub-layers are swapped": change(
-        lambda net: swap_modules(net.decoder.gated_blocks[0], "attention_gate", "mlp_gate")
+    "an end token is passed over": replaced(ImageCounter, "count", _endless),
+    "gates of both sub-layers are swapped": swapped(
+        "decoder.gated_blocks.0", "attention_gate", "mlp_gate"
     ),
-    "norms of both sub-layers are swapped": change(
-        lambda net: swap_modules(net.decoder.gated_blocks[1], "attention_norm", "mlp_norm")
+    "norms of both sub-layers are swapped": swapped(
+        "decoder.gated_blocks.1", "attention_norm", "mlp_norm"
     ),
     "queries of images are not normalised": change(
         lambda net: setattr(net.decoder.gated_blocks[0].attention, "query_norm", nn.Identity())
     ),
-    "keys and values of images are swapped": lambda net: patch.object(
+    "keys and values of images are swapped": replaced(
         ImageAttention, "project_kv", lambda own, source: _PROJECT(own, source)[::-1]
     ),
     "added tokens are the last of the vocabulary": change(
         lambda net: net.decoder.added_tokens.weight.copy_(net.decoder.tokens.weight[-4:])
     ),
-    "latents do not read the image": lambda net: patch.object(
-        LatentAttention, "forward", _latents_alone
-    ),
+    "latents do not read the image": replaced(LatentAttention, "forward", _latents_alone),
     "norms of image and latents are swapped": change(
         lambda net: swap_modules(
             net.encoder.resampler.blocks[0].attention, "context_norm", "latents_norm"

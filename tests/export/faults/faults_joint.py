@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from export.layers.scores import attend
 from export.models import clip, git, siglip
 from export.models.bert_decoder import BertDecoder
 from export.models.trocr import LearnedPositions, SinusoidalPositions
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swapped
 
 
 def _first_position(tower: siglip.TextTower, token_ids: Tensor) -> Tensor:
@@ -83,10 +82,10 @@ BERT_DECODER: dict[str, Fault] = {
     "norms are in front": change(
         lambda net: [setattr(block, "is_norm_first", True) for block in net.decoder.blocks]
     ),
-    "norms of attention and cross-attention are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
+    "norms of attention and cross-attention are swapped": swapped(
+        "decoder.blocks.0", "attention_norm", "cross_norm"
     ),
-    "positions are counted from 1": lambda net: patch.object(
+    "positions are counted from 1": replaced(
         BertDecoder, "embed", lambda own, tokens, places: _POSITIONS(own, tokens, places + 1)
     ),
     "the projection to the decoder's width has no bias": change(
@@ -105,23 +104,21 @@ ROBERTA_DECODER: dict[str, Fault] = {
 }
 
 TROCR: dict[str, Fault] = {
-    "positions have no offset": lambda net: patch.object(
+    "positions have no offset": replaced(
         LearnedPositions, "places", lambda own, tokens, places: _LEARNED(own, tokens, places - 2)
     ),
     "the embedding's norm is missing": change(
         lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
     ),
     "norms are in front": BERT_DECODER["norms are in front"],
-    "cross keys and values are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[1].cross, "key", "value")
-    ),
+    "cross keys and values are swapped": swapped("decoder.blocks.1.cross", "key", "value"),
 }
 
 TROCR_SINES: dict[str, Fault] = {
     "the embedding scale is forgotten": change(
         lambda net: setattr(net.decoder, "embedding_scale", 1.0)
     ),
-    "positions begin at the padding's row": lambda net: patch.object(
+    "positions begin at the padding's row": replaced(
         SinusoidalPositions, "places", lambda own, tokens, places: _SINES(own, tokens, places - 1)
     ),
     "sines and cosines are interleaved": change(
@@ -151,11 +148,9 @@ DONUT: dict[str, Fault] = {
 }
 
 BLIP: dict[str, Fault] = {
-    "image queries and keys are swapped": change(
-        lambda net: swap_modules(net.encoder.blocks[0].attention, "query", "key")
-    ),
+    "image queries and keys are swapped": swapped("encoder.blocks.0.attention", "query", "key"),
     "the image's norm is missing": change(lambda net: setattr(net.encoder, "norm", nn.Identity())),
-    "the image's first token is left out of cross-attention": lambda net: patch.object(
+    "the image's first token is left out of cross-attention": replaced(
         CrossAttention,
         "project_kv",
         lambda own, source: _PROJECT(own, torch.cat([source[:, 1:], source[:, -1:]], dim=1)),
@@ -167,42 +162,34 @@ BLIP: dict[str, Fault] = {
 }
 
 SIGLIP: dict[str, Fault] = {
-    "the first text position is pooled": lambda net: patch.object(
-        siglip.TextTower, "forward", _first_position
-    ),
+    "the first text position is pooled": replaced(siglip.TextTower, "forward", _first_position),
     "texts are causal": change(
         lambda net: [setattr(block.attention, "is_causal", True) for block in net.text.blocks]
     ),
     "the text's head has no bias": change(lambda net: net.text.projection.bias.zero_()),
-    "patches query the learned vector": lambda net: patch.object(
+    "patches query the learned vector": replaced(
         siglip.AttentionPooling, "forward", _pooled_backwards
     ),
-    "the pooling's MLP has no residual": lambda net: patch.object(
+    "the pooling's MLP has no residual": replaced(
         siglip.AttentionPooling, "forward", _without_residual
     ),
-    "keys and values of the pooling are swapped": change(
-        lambda net: swap_modules(net.image.pooling.attention, "key", "value")
+    "keys and values of the pooling are swapped": swapped(
+        "image.pooling.attention", "key", "value"
     ),
-    "the image's norm comes behind the pooling": lambda net: patch.object(
+    "the image's norm comes behind the pooling": replaced(
         siglip.ImageTower, "forward", _normed_last
     ),
-    "patches are averaged": lambda net: patch.object(
+    "patches are averaged": replaced(
         siglip.AttentionPooling, "forward", lambda own, patches: patches.mean(dim=1)
     ),
 }
 
 GIT: dict[str, Fault] = {
-    "image tokens are read causally": lambda net: patch.object(
-        CachedAttention, "read_prefix", _causal_prefix
-    ),
-    "image tokens do not read each other": lambda net: patch.object(
-        attention, "attend", _attend_to_itself
-    ),
+    "image tokens are read causally": replaced(CachedAttention, "read_prefix", _causal_prefix),
+    "image tokens do not read each other": replaced(attention, "attend", _attend_to_itself),
     "text is counted behind the image": change(lambda net: setattr(net.decoder, "prefix", 9)),
-    "image tokens get text positions": lambda net: patch.object(
-        git.TextDecoder, "read_prefix", _with_positions
-    ),
-    "the class token is left out": lambda net: patch.object(
+    "image tokens get text positions": replaced(git.TextDecoder, "read_prefix", _with_positions),
+    "the class token is left out": replaced(
         clip.VisionTransformer,
         "hidden",
         lambda own, pixels: _HIDDEN(own, pixels).index_fill(1, torch.tensor([0]), 0.0),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch.nn import functional
 
 from export.layers.heads import Heads
 from export.models import clip, clip_resnet
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swapped
 
 
 def _both(network: Any) -> list[Any]:
@@ -47,21 +46,19 @@ VIT: dict[str, Fault] = {
     "the norm behind the blocks is missing": change(
         lambda net: setattr(net.image, "norm", nn.Identity())
     ),
-    "norms in front of and behind the blocks are swapped": change(
-        lambda net: swap_modules(net.image, "first_norm", "norm")
-    ),
-    "the class token comes behind the patches": lambda net: patch.object(
+    "norms in front of and behind the blocks are swapped": swapped("image", "first_norm", "norm"),
+    "the class token comes behind the patches": replaced(
         clip.VisionTransformer, "_earlier", _class_token_last
     ),
-    "patches are averaged": lambda net: patch.object(clip.ImageTower, "forward", _averaged),
+    "patches are averaged": replaced(clip.ImageTower, "forward", _averaged),
     "positions of the image are forgotten": change(lambda net: net.image.positions.zero_()),
-    "keys and queries of an image block are swapped": change(
-        lambda net: swap_modules(net.image.blocks[0].attention, "query", "key")
+    "keys and queries of an image block are swapped": swapped(
+        "image.blocks.0.attention", "query", "key"
     ),
     "texts are not causal": change(
         lambda net: [setattr(block.attention, "is_causal", False) for block in net.text.blocks]
     ),
-    "the padded end is pooled": lambda net: patch.object(clip.TextTower, "_end", _last_position),
+    "the padded end is pooled": replaced(clip.TextTower, "_end", _last_position),
     "an image has one head": change(
         lambda net: setattr(net.image.blocks[0].attention, "heads", Heads(36, 1))
     ),
@@ -97,7 +94,7 @@ def _in_the_stem(other: Callable[[Tensor, int], Tensor]) -> Fault:
     def pooled(x: Tensor, stride: int) -> Tensor:
         return (other if x.shape[1] == 4 else _POOLED)(x, stride)
 
-    return lambda net: patch.object(clip_resnet, "downsample", pooled)
+    return replaced(clip_resnet, "downsample", pooled)
 
 
 def _shortcut_skips(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
@@ -127,30 +124,22 @@ RESNET: dict[str, Fault] = {
         lambda net: [setattr(block.mlp, "activation", functional.gelu) for block in net.text.blocks]
     ),
     "positions of the pooling are dropped": change(lambda net: net.image.pooling.positions.zero_()),
-    "the first cell is the query": lambda net: patch.object(
+    "the first cell is the query": replaced(
         clip_resnet.AttentionPooling, "forward", _first_cell_queries
     ),
-    "the mean is no key": lambda net: patch.object(
-        clip_resnet.AttentionPooling, "forward", _without_mean_token
+    "the mean is no key": replaced(clip_resnet.AttentionPooling, "forward", _without_mean_token),
+    "cells are averaged": replaced(clip_resnet.AttentionPooling, "forward", _averaged_cells),
+    "keys and queries of the pooling are swapped": swapped(
+        "image.pooling.attention", "query", "key"
     ),
-    "cells are averaged": lambda net: patch.object(
-        clip_resnet.AttentionPooling, "forward", _averaged_cells
-    ),
-    "keys and queries of the pooling are swapped": change(
-        lambda net: swap_modules(net.image.pooling.attention, "query", "key")
-    ),
-    "strides skip cells": lambda net: patch.object(clip_resnet, "downsample", _every_other_cell),
+    "strides skip cells": replaced(clip_resnet, "downsample", _every_other_cell),
     "the stem's pool skips cells": _in_the_stem(_every_other_cell),
     "the stem's pool takes the largest cell": _in_the_stem(_largest_cell),
-    "shortcuts skip cells": lambda net: patch.object(
-        clip_resnet.Bottleneck, "forward", _shortcut_skips
-    ),
-    "residuals pool in front of the 3 x 3 convolution": lambda net: patch.object(
+    "shortcuts skip cells": replaced(clip_resnet.Bottleneck, "forward", _shortcut_skips),
+    "residuals pool in front of the 3 x 3 convolution": replaced(
         clip_resnet.Bottleneck, "forward", _strided_in_the_middle
     ),
-    "blocks end without ReLU": lambda net: patch.object(
-        clip_resnet.Bottleneck, "forward", _without_last_relu
-    ),
+    "blocks end without ReLU": replaced(clip_resnet.Bottleneck, "forward", _without_last_relu),
     "an identity stands for the first shortcut's norm": change(
         lambda net: setattr(net.image.stage1[0].shortcut, "norm", nn.Identity())
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from export.layers import latents, scores
 from export.layers.latents import LatentArray, LatentLayer
 from export.layers.pixel_arrays import ConvolvedPixels, FourierPositions
 from export.models.perceiver import TextReader
-from tests.export.faults.faults import Fault, change, swap_modules
+from tests.export.faults.faults import Fault, change, replaced, swapped
 
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
@@ -68,40 +67,32 @@ def _padded_maximum(pixels: ConvolvedPixels, image: Tensor) -> Tensor:
 
 
 TEXT: dict[str, Fault] = {
-    "padding is read": lambda net: patch.object(latents, "within", _everything),
-    "the decoder adds its queries": lambda net: patch.object(
-        LatentLayer, "forward", _with_residual
-    ),
+    "padding is read": replaced(latents, "within", _everything),
+    "the decoder adds its queries": replaced(LatentLayer, "forward", _with_residual),
     "latents are not added to what they read": change(
         lambda net: _without_residual(net.encoder.array.read)
     ),
     "inputs are not normalised": change(lambda net: _without_norm(net.encoder.array.read)),
     "layers are applied once": change(lambda net: _apply_once(net.encoder.array)),
-    "queries are those of the first positions": lambda net: patch.object(
-        TextReader, "vectors_at", _by_number
-    ),
+    "queries are those of the first positions": replaced(TextReader, "vectors_at", _by_number),
     "input positions are the output queries": change(
         lambda net: net.encoder.queries.copy_(net.encoder.positions.weight)
     ),
-    "query and key are swapped": change(
-        lambda net: swap_modules(net.encoder.array.process[0].attention, "query", "key")
-    ),
+    "query and key are swapped": swapped("encoder.array.process.0.attention", "query", "key"),
     "scores of the vocabulary are not biased": change(lambda net: net.masked.output.bias.zero_()),
 }
 CLASSES: dict[str, Fault] = {
-    "the inputs' residual is added": lambda net: patch.object(
-        LatentLayer, "forward", _with_residual
-    ),
+    "the inputs' residual is added": replaced(LatentLayer, "forward", _with_residual),
     "the output query is not added": change(
         lambda net: _without_residual(net.classifier.pool.layer)
     ),
 }
 FOURIER: dict[str, Fault] = {
-    "columns come first": lambda net: patch.object(FourierPositions, "forward", _transposed),
-    "cosines come first": lambda net: patch.object(FourierPositions, "forward", _cosines_first),
+    "columns come first": replaced(FourierPositions, "forward", _transposed),
+    "cosines come first": replaced(FourierPositions, "forward", _cosines_first),
 }
 CONVOLVED: dict[str, Fault] = {
-    "the maximum is padded": lambda net: patch.object(ConvolvedPixels, "features", _padded_maximum),
+    "the maximum is padded": replaced(ConvolvedPixels, "features", _padded_maximum),
     "variances are ignored": change(
         lambda net: net.network.pixels.convolution.norm.running_var.fill_(1.0)
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -12,7 +11,15 @@ from export.layers.heads import Heads, Rows
 from export.layers.relative import RelativePositions
 from export.models import bart
 from export.twin import EXPORTED
-from tests.export.faults.faults import MARIAN, Fault, _Identity, _shifted, change, swap_modules
+from tests.export.faults.faults import (
+    MARIAN,
+    Fault,
+    _Identity,
+    _shifted,
+    change,
+    replaced,
+    swapped,
+)
 
 _BUCKET = RelativePositions.bucket
 _BIAS = RelativePositions.forward
@@ -63,9 +70,7 @@ def _interleaved(positions: Any) -> None:
 
 
 T5: dict[str, Fault] = {
-    "a bucket's boundary is off by one": lambda net: patch.object(
-        RelativePositions, "bucket", _late_boundary
-    ),
+    "a bucket's boundary is off by one": replaced(RelativePositions, "bucket", _late_boundary),
     "the encoder looks back only": change(
         lambda net: setattr(net.encoder.relative, "is_bidirectional", False)
     ),
@@ -75,15 +80,9 @@ T5: dict[str, Fault] = {
     "the stacks' biases are swapped": change(
         lambda net: _swap_modules_of(net.encoder, net.decoder, "relative")
     ),
-    "positions count from the call": lambda net: patch.object(
-        RelativePositions, "forward", _clipped_queries
-    ),
-    "scores are scaled": lambda net: patch.object(
-        Heads, "score_scale", property(lambda heads: heads.width**-0.5)
-    ),
-    "gate and up are swapped": change(
-        lambda net: swap_modules(net.decoder.blocks[0].mlp, "gate", "up")
-    ),
+    "positions count from the call": replaced(RelativePositions, "forward", _clipped_queries),
+    "scores are scaled": replaced(Heads, "score_scale", property(lambda heads: heads.width**-0.5)),
+    "gate and up are swapped": swapped("decoder.blocks.0.mlp", "gate", "up"),
     "erf for tanh in GELU": change(
         lambda net: setattr(net.decoder.blocks[0].mlp, "activation", nn.functional.gelu)
     ),
@@ -109,7 +108,7 @@ BART: dict[str, Fault] = {
     "the position offset is forgotten": _all_positions(
         lambda positions: setattr(positions, "offset", 0)
     ),
-    "positions are off by one": lambda net: patch.object(
+    "positions are off by one": replaced(
         Rows, "positions", lambda rows, new: _shifted(rows, new).clamp(max=rows.total - 1)
     ),
     "final_logits_bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ from export.models.deit import LeadingTokens
 from export.models.dinov2 import Scaled
 from export.models.swin import PatchMerging
 from export.models.vit import ViT
-from tests.export.faults.faults import Fault, change
+from tests.export.faults.faults import Fault, change, replaced
 
 
 def _class_token_last(network: ViT, pixels: torch.Tensor) -> torch.Tensor:
@@ -75,7 +74,7 @@ def _doubled(windows: WindowAttention) -> None:
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("vit", "odd"): {
-        "the class token is last": lambda net: patch.object(ViT, "embed", _class_token_last),
+        "the class token is last": replaced(ViT, "embed", _class_token_last),
         "the class token has no position": change(
             lambda net: net.network.positions.table[:, 0].zero_()
         ),
@@ -91,16 +90,16 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         ),
     },
     ("vit", "resized"): {
-        "positions are interpolated with aligned corners": lambda net: patch.object(
+        "positions are interpolated with aligned corners": replaced(
             GridPositions, "_interpolate", _aligned_corners
         ),
-        "rows and columns of positions are swapped": lambda net: patch.object(
+        "rows and columns of positions are swapped": replaced(
             GridPositions, "_interpolate", _rows_and_columns_swapped
         ),
     },
     ("deit", "odd"): {
         "the teacher's head is missing": change(lambda net: setattr(net.head, "by_teacher", None)),
-        "both heads read the class token": lambda net: patch.object(
+        "both heads read the class token": replaced(
             LeadingTokens, "forward", lambda tokens, vectors: vectors[:, [0, 0]]
         ),
         "the distillation token is the class token": change(
@@ -146,9 +145,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "the relative index is transposed": _each(
             WindowAttention, lambda windows: windows.index.copy_(windows.index.T.clone())
         ),
-        "patches are merged row by row": lambda net: patch.object(
-            PatchMerging, "forward", _row_by_row
-        ),
+        "patches are merged row by row": replaced(PatchMerging, "forward", _row_by_row),
     },
 }
 """(architecture, configuration) → title → fault."""
