@@ -45,7 +45,7 @@ def image_tokens(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
     found: dict[str, Any] = {"place": place}
     if texts is not None:
         found["tiles"] = texts(checkpoint, place)
-    if video in special_tokens(checkpoint).values():
+    if video is not None and video in special_tokens(checkpoint).values():
         found["video"] = text_of_token(checkpoint, video)
     return {"images": found}
 

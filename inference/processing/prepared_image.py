@@ -85,8 +85,7 @@ def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedIma
     image = decode_image(data, limits)
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)
-        pixels = np.asarray(resized(image, size, spec.resample), np.uint8)
-        return PreparedImage(pixels, image.size)
+        return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if spec.tiles is None:
         return PreparedImage(prepare_image(image, spec), image.size)
     if isinstance(spec.tiles, Resolutions):
