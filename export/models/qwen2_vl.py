@@ -12,7 +12,8 @@ D width.
 
 Differences from `transformers`: images only. An image, there the frames of a short video, is one
 frame here, whose weights are summed; an image's vectors are computed once, by `admit`; pixels come
-as uint8.
+as uint8. A prompt may end with an image, and images may be neighbours: there, a cache continues
+each axis by itself, and neighbours are taken for one image.
 
 Decisions D104, D111.
 """

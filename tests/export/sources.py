@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.bundle.manifest import Bundle, Role
+from inference.bundle.manifest import Bundle, PatchGrid, Role
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
@@ -40,14 +40,22 @@ def source_or_prompt(bundle: Bundle, random: np.random.Generator, length: int) -
 
 
 def interleaved(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
-    """A prompt of that many tokens, a third of them images, none for one of a single token."""
+    """A prompt of that many tokens, a third of them images, none for one of a single token.
+
+    Where positions of images have axes, a further word stands behind each: `transformers` takes
+    neighbours for one image, and behind an image its cache continues each axis by itself.
+    """
     images, image = bundle.manifest.images, bundle.manifest.image
     assert images is not None
     assert image is not None
     if images.tokens > 1:
         count = length // images.tokens
         ids = random.integers(3, 40, length - count * images.tokens)
-        places = np.sort(random.integers(0, len(ids) + 1, count))
+        if isinstance(images.grid, PatchGrid):
+            ids = np.append(ids, random.integers(3, 40, count))
+            places = np.sort(random.choice(len(ids), count, replace=False))
+        else:
+            places = np.sort(random.integers(0, len(ids) + 1, count))
         ids = np.insert(ids, np.repeat(places, images.tokens), images.token_id)
     else:
         ids, count = random.integers(3, 40, length), length // 3
