@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import PanAndScan, PixelRange, Resolutions, Tiling
+from inference.bundle.manifest import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 FILE = "preprocessor_config.json"
 MOST_TILES = 16
 """In a row or column, which bounds the text that stands for an image."""
+MOST_PIXELS = 1280 * 28 * 28
+"""Of pictures that keep their size, unless the export says otherwise: a tower's time grows with the
+square of their pixels, and published folders allow twelve times as many (D111)."""
 Sizes = tuple[tuple[int, int], ...]
 
 
@@ -142,3 +145,26 @@ def read_pixel_range(
         raise CheckpointError(f"{FILE}: min_pixels = {least} is over max_pixels = {most}")
     multiple = recipe.integer("patch_size", 14) * recipe.integer("merge_size", 2)
     return PixelRange(multiple=multiple, least=least, most=most)
+
+
+def limit_pixels(image: ImageSpec, most: int | None) -> ImageSpec:
+    """The recipe with at most so many pixels, where pictures keep their size.
+
+    Args:
+        most: None: `MOST_PIXELS`, or fewer if the checkpoint says so.
+
+    Raises:
+        CheckpointError: a number that the recipe excludes.
+    """
+    sizes = image.pixels
+    if sizes is None:
+        if most is not None:
+            raise CheckpointError("--max-pixels: pictures of this model have a size that is fixed")
+        return image
+    if most is None:
+        most = max(sizes.least, min(sizes.most, MOST_PIXELS))
+    if not sizes.least <= most <= sizes.most:
+        raise CheckpointError(
+            f"--max-pixels {most}: {FILE} allows {sizes.least} to {sizes.most} pixels"
+        )
+    return image.model_copy(update={"pixels": sizes.model_copy(update={"most": most})})

@@ -12,6 +12,7 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import load_network
+from export.checkpoint.tile_recipe import limit_pixels
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
 from export.tokenizer.tokenizer import (
@@ -23,6 +24,7 @@ from export.tokenizer.tokenizer import (
     with_written_tokens,
 )
 from inference.bundle.manifest import INSTRUCTION, ImageSpec, TokenizerSpec
+from inference.errors import CheckpointError
 
 _OF_PROMPTS = {"generate", "chat"}
 """Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
@@ -44,6 +46,7 @@ class SourceModel:
     Args:
         declared: Its architecture; by default that of its `model_type`.
         memory_limit_bytes: Memory that its export may need; by default any.
+        max_pixels: Of pictures that keep their size; by default `limit_pixels` decides.
 
     Raises:
         CheckpointError: no architecture has that `model_type`.
@@ -55,10 +58,12 @@ class SourceModel:
         declared: Architecture | None = None,
         *,
         memory_limit_bytes: int | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.architecture = declared or architecture(checkpoint.config.get("model_type"))
         self._memory_limit_bytes = memory_limit_bytes
+        self._max_pixels = max_pixels
 
     @classmethod
     def open(cls, source: object) -> SourceModel:
@@ -79,10 +84,13 @@ class SourceModel:
         """The image recipe; None where the model reads no images.
 
         Raises:
-            CheckpointError: its file is missing or not supported.
+            CheckpointError: its file is missing or not supported, or excludes `max_pixels`.
         """
-        has_images = self.architecture.size_of(self.configuration) is not None
-        return image_spec(self.checkpoint) if has_images else None
+        if self.architecture.size_of(self.configuration) is not None:
+            return limit_pixels(image_spec(self.checkpoint), self._max_pixels)
+        if self._max_pixels is not None:
+            raise CheckpointError("--max-pixels: this model reads no pictures")
+        return None
 
     @cached_property
     def preprocessing(self) -> Preprocessing:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from export.architecture import Graphs
+from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import network_bytes
 from export.checkpoint.memory import in_gib, needed_bytes
 from export.graphs.source_model import SourceModel
@@ -89,7 +90,8 @@ def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manif
 def _read(model: SourceModel, request: Request, repository: Path) -> Source:
     with phase(f"reading {model.checkpoint.folder}"):
         prepared, network = model.preprocessing, model.network
-        note = set_pooling(network, model.checkpoint, request.pooling)
+        notes = [set_pooling(network, model.checkpoint, request.pooling)]
+        notes.append(None if request.max_pixels else _pixel_note(model))
         check_segments(network, prepared.files)
         graphs = model.graphs(has_attention=request.has_attention)
         is_calibrated = bool(request.calibration)
@@ -97,12 +99,26 @@ def _read(model: SourceModel, request: Request, repository: Path) -> Source:
         check_runtime(graphs, request.runtime, precision, is_calibrated=is_calibrated)
     memory = in_gib(needed_bytes(network_bytes(network)))
     console.print(f"  this export needs about {memory} of memory", soft_wrap=True)
-    if note is not None:
+    for note in filter(None, notes):
         console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
     version = next_version(repository, parts)
     manifest, warnings = build_manifest(request, version, model, graphs)
     return Source(graphs, prepared.files, manifest, warnings)
+
+
+def _pixel_note(model: SourceModel) -> str | None:
+    """Says that pictures have fewer pixels than the checkpoint allows; None: they have not."""
+    read = model.image and model.image.pixels
+    if not read:
+        return None
+    allowed = image_spec(model.checkpoint).pixels
+    if allowed is None or allowed.most == read.most:
+        return None
+    return (
+        f"pictures are scaled down to {read.most} pixels; the checkpoint allows {allowed.most} "
+        "(--max-pixels)"
+    )
 
 
 def _fastest(stack: ExitStack, source: Source, request: Request, repository: Path) -> Built:

@@ -94,6 +94,14 @@ def export(
             "of what is available.",
         ),
     ] = None,
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Pixels that pictures of a model are scaled down to, where they keep their own "
+            "size (Qwen2-VL); default: what the checkpoint allows, at most 1003520 (1280 tokens).",
+        ),
+    ] = None,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
@@ -112,6 +120,7 @@ def export(
             pooling=pooling,
             calibration=tuple(calibration or ()),
             memory_limit_bytes=limit_bytes(memory_limit),
+            max_pixels=max_pixels,
         )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
@@ -130,7 +139,11 @@ def is_published_default(repository: Path, name: str) -> bool:
 
 
 def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
-    model = SourceModel(checkpoint, memory_limit_bytes=request.memory_limit_bytes)
+    model = SourceModel(
+        checkpoint,
+        memory_limit_bytes=request.memory_limit_bytes,
+        max_pixels=request.max_pixels,
+    )
     tasks(model.architecture, model.configuration, request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:

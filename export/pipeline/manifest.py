@@ -45,6 +45,8 @@ class Request:
     """Files and folders with the user's samples."""
     memory_limit_bytes: int | None = None
     """Memory that the export may need; by default any."""
+    max_pixels: int | None = None
+    """Of pictures that keep their size."""
 
 
 def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
@@ -90,6 +92,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     options += [] if request.device is Device.CPU else [request.device]
     options += ["attention"] * request.has_attention
     options += [] if request.pooling is None else [request.pooling]
+    options += [] if request.max_pixels is None else [request.max_pixels]
     options += [samples_hash(request.calibration)] if request.calibration else []
     digest.update(json.dumps(options).encode())
     digest.update(source_hash(module_of(checkpoint.config.get("model_type"))).encode())
