@@ -58,7 +58,9 @@ class CommandSettings(BaseSettings):
         "each request; also $OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
 
-    @field_validator("otlp_endpoint", "public_url", mode="before", check_fields=False)
+    @field_validator(
+        *("otlp_endpoint", "public_url", "limits_store"), mode="before", check_fields=False
+    )
     @classmethod
     def _none_if_empty(cls, value: object) -> object:
         return None if value == "" else value

@@ -62,3 +62,17 @@ def test_servers_are_addresses_with_one_for_metrics_each() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         GatewaySettings().host = "0.0.0.0"
+
+
+def test_a_store_of_limits_is_redis_and_an_empty_variable_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_LIMITS_STORE", "")
+    assert GatewaySettings().limits_store is None
+    monkeypatch.setenv("TRIPTYCH_LIMITS_STORE", "rediss://:secret@cache:6379/1")
+    store = GatewaySettings().limits_store
+    assert store is not None
+    assert store.get_secret_value() == "rediss://:secret@cache:6379/1"
+    assert "secret" not in repr(GatewaySettings())
+    with pytest.raises(ValidationError, match="redis://HOST:PORT"):
+        GatewaySettings(limits_store="http://cache:6379")

@@ -1,0 +1,1 @@
+"""The stack file, and a run of it in Docker Engine's swarm mode."""
