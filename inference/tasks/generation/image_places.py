@@ -14,6 +14,7 @@ from pydantic import Field
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import IMAGE_SIZES, PIXELS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.processing.image import PILLOW_MAX_PIXELS
 from inference.processing.prepared_image import Grid, ImageLayout, PreparedImage
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
@@ -313,13 +314,23 @@ def held_images(images: Sequence[PreparedImage]) -> dict[str, Array]:
     """Images of a prompt as inputs of its call, all tiles behind one another; {} without any.
 
     Images of several sizes are padded to the largest sides.
+
+    Raises:
+        InvalidRequest: that takes too much memory: some are very high and others very wide.
     """
     if not images:
         return {}
     sizes = np.array([image.layout.size for image in images], np.int64)  # (I, 2)
     if (sizes == sizes[0]).all():
         return {PIXELS: np.concatenate([image.images for image in images])}
-    padded = np.zeros((len(images), *sizes.max(axis=0), 3), np.uint8)
+    height, width = sizes.max(axis=0).tolist()
+    if len(images) * height * width > PILLOW_MAX_PIXELS:
+        raise InvalidRequest(
+            f"{len(images)} images of a prompt have shapes too different to be read together: at "
+            f"{width}x{height} each they have more than {PILLOW_MAX_PIXELS} pixels, crop them",
+            field=IMAGES,
+        )
+    padded = np.zeros((len(images), height, width, 3), np.uint8)
     for place, (image, (height, width)) in enumerate(zip(images, sizes.tolist(), strict=True)):
         padded[place, :height, :width] = image.pixels
     return {PIXELS: padded, IMAGE_SIZES: sizes}

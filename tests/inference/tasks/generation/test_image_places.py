@@ -107,6 +107,18 @@ def test_more_images_than_a_prompt_may_hold_are_refused() -> None:
     assert len(pixels.of_prompt(1, LIMITS, "prompts.1")) == 2
 
 
+def test_images_too_different_in_shape_to_share_an_array_are_refused() -> None:
+    """Two of 16384 by 84 pixels would take 1.6 GB, padded to the sides of both."""
+    high, wide = (
+        PreparedImage(np.broadcast_to(np.zeros((1, 1, 3), np.uint8), shape), shape[1::-1])
+        for shape in ((16384, 84, 3), (84, 16384, 3))
+    )
+    with pytest.raises(InvalidRequest, match="crop them") as error:
+        held_images([high, wide])
+    assert error.value.field == "images"
+    assert held_images([high, high])["pixels"].shape == (2, 16384, 84, 3)
+
+
 def test_a_text_with_the_place_of_a_video_is_refused() -> None:
     model = served(manifest("generate"))
     places = ImagePlaces(place="<image>", video="<video>")
