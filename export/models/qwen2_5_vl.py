@@ -232,7 +232,7 @@ TWIN = tiny_twin(
                 **_TINY_IMAGE,
                 "hidden_size": 36,
                 "out_hidden_size": 60,
-                "intermediate_size": 28,
+                "intermediate_size": 26,
                 "num_heads": 3,
                 "depth": 3,
                 "patch_size": 5,
