@@ -23,6 +23,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "idefics3": "export.models.idefics3",
     "smolvlm": "export.models.idefics3",
     "paligemma": "export.models.paligemma",
+    "pix2struct": "export.models.pix2struct",
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",

@@ -16,6 +16,7 @@ from export.checkpoint.tile_recipe import (
     read_canvases,
     read_pan_and_scan,
     read_pixel_range,
+    read_patches,
     read_tiling,
 )
 from export.config.config_reader import ConfigReader
@@ -137,6 +138,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
     if not values:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
+    if _name(values).startswith("Pix2StructImageProcessor"):
+        return read_patches(values)
     processor = _processor(values)
     for name, supported in processor.steps:
         if values.get(name, supported) is not supported:
@@ -212,11 +215,15 @@ def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:
 
 
 def _processor(values: Mapping[str, Any]) -> Processor:
-    name = str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
+    name = _name(values)
     for kind, processor in PROCESSORS.items():
         if name.startswith((f"{kind}ImageProcessor", f"{kind}FeatureExtractor")):
             return processor
     raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    return str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
 
 
 def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple[int, int]]:

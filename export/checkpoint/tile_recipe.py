@@ -9,10 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
+from inference.bundle.manifest import (
+    ImageSpec,
+    PanAndScan,
+    Patches,
+    PixelRange,
+    Resolutions,
+    Tiling,
+)
 from inference.errors import CheckpointError
 
 FILE = "preprocessor_config.json"
+MOST_PATCHES = 8192
+"""Of an image; published files have up to 4096."""
 MOST_TILES = 16
 """In a row or column, which bounds the text that stands for an image."""
 MOST_PIXELS = 1280 * 28 * 28
@@ -76,6 +85,38 @@ def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
         min_crop=least,
         max_crops=most,
         min_ratio=reader.number("pan_and_scan_min_ratio_to_activate", 1.2),
+    )
+
+
+def read_patches(values: Mapping[str, Any]) -> ImageSpec:
+    """The recipe of Pix2Struct's processor.
+
+    Raises:
+        CheckpointError: patches of no size, or more of them than are read.
+    """
+    reader = ConfigReader(values, FILE)
+    patch = values.get("patch_size") or {"height": 16, "width": 16}
+    sides = (patch.get("height"), patch.get("width")) if isinstance(patch, Mapping) else ()
+    most = reader.integer("max_patches", 2048)
+    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+        raise CheckpointError(f"{FILE}: patch_size = {patch!r} is not supported")
+    if not 0 < most <= MOST_PATCHES:
+        raise CheckpointError(
+            f"{FILE}: max_patches = {most} is not supported, only 1 to {MOST_PATCHES}"
+        )
+    return ImageSpec(
+        resize="patches",
+        size=(most, sides[0] * sides[1] + 1),
+        resample=2,
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        rescale=1.0,
+        patches=Patches(
+            height=sides[0],
+            width=sides[1],
+            has_header=reader.flag("is_vqa", False),
+            is_normalised=reader.flag("do_normalize", True),
+        ),
     )
 
 

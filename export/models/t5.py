@@ -83,7 +83,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     width, count = reader.integer("d_model"), reader.integer("num_heads", 8)
     layers = reader.layers("num_layers", 6)
     gate, name = _activation(reader)
-    buckets, farthest = _read_distances(reader)
+    buckets, farthest = read_distances(reader)
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         width=width,
@@ -108,7 +108,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
 
 
-def _read_distances(reader: ConfigReader) -> tuple[int, int]:
+def read_distances(reader: ConfigReader) -> tuple[int, int]:
     """(buckets, distance from which all share one).
 
     Raises:

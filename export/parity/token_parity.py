@@ -170,7 +170,7 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     pixels = None
     if port:
         shape = [int(size) for size in port.shape[1:]]
-        pixels = random.integers(0, 256, shape, dtype=np.uint8)
+        pixels = random.integers(0, 256, shape, dtype=np.uint8).astype(port.dtype)
         if manifest.source_image is None:
             return EngineRequest(rules, pixels=pixels)
     vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0

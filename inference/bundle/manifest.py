@@ -223,15 +223,28 @@ class PixelRange(_Frozen):
     most: int = Field(ge=1)
 
 
+class Patches(_Frozen):
+    """Patches of an image, as Pix2Struct reads it (`inference/processing/flattened_patches.py`)."""
+
+    height: int
+    width: int
+    """In pixels."""
+    has_header: bool = False
+    """Whether a request's text is drawn above the picture."""
+    is_normalised: bool = True
+    """By the picture's own mean and standard deviation."""
+
+
 class ImageSpec(_Frozen):
     """How a decoded RGB picture becomes (height, width, 3). Normalising is in the graph."""
 
-    resize: Literal["exact", "shortest_edge", "fit", "padded"]
+    resize: Literal["exact", "shortest_edge", "fit", "padded", "patches"]
     size: tuple[int, int]
     """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
     which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
     with black around it. padded: (height, width) of a square that the picture and black below or
-    right of it make; `resample` is not used (`inference/processing/padded_image.py`)."""
+    right of it make; `resample` is not used (`inference/processing/padded_image.py`). patches: the
+    number of patches, and the pixels of one and a further one that holds its place."""
     is_turned: bool = False
     """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
     by 90 degrees, clockwise."""
@@ -250,11 +263,16 @@ class ImageSpec(_Frozen):
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
     pixels: PixelRange | None = None
     """exact: pictures have many sizes, and `size` is a small one of them."""
+    patches: Patches | None = None
+    """patches: what they are."""
 
     @property
     def dtype(self) -> Literal["uint8", "float32"]:
-        """Of the pixels, 0 to 255: a padded picture has fractions of grey levels."""
-        return "float32" if self.resize == "padded" else "uint8"
+        """Of the pixels, 0 to 255: a padded picture has fractions of grey levels.
+
+        Patches are normalised.
+        """
+        return "float32" if self.resize in ("padded", "patches") else "uint8"
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from inference.bundle.manifest import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
+from inference.processing.flattened_patches import flatten
 from inference.processing.padded_image import pad_and_resize
 
 Pixels = npt.NDArray[np.uint8 | np.float32]
@@ -96,6 +97,8 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
         return _fitted(image, spec)
     if spec.resize == "padded":
         return pad_and_resize(image, spec.size)
+    if spec.patches is not None:
+        return flatten(image, spec.patches, spec.size[0])
     size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
     pixels: Pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:

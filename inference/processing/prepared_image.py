@@ -15,6 +15,7 @@ from PIL import Image
 
 from inference.bundle.manifest import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
+from inference.processing.flattened_patches import with_header
 from inference.processing.image import (
     ImageLimits,
     Pixels,
@@ -76,16 +77,23 @@ class PreparedImage:
         return self.pixels if self.pixels.ndim == 4 else self.pixels[None]
 
 
-def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> PreparedImage:
+def read_image(
+    data: bytes, limits: ImageLimits, spec: ImageSpec, header: str | None = None
+) -> PreparedImage:
     """An image file as the array that a model takes.
 
+    Args:
+        header: Drawn above the image.
+
     Raises:
-        ServingError: see `decode_image` and `prepare_image`.
+        ServingError: see `decode_image`, `with_header` and `prepare_image`.
     """
     image = decode_image(data, limits)
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
+    if header is not None:
+        image = with_header(image, header)
     if spec.tiles is None:
         return PreparedImage(prepare_image(image, spec), image.size)
     if isinstance(spec.tiles, Resolutions):

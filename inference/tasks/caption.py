@@ -159,9 +159,10 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         if request.return_attention:
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
-        section = self.section_of(model)
+        section, header = self.section_of(model), self.header(request, model)
         smallest = ImageLayout.smallest(model.image)
-        begin = _prompt_ids(request.prompt, section, model, limits, smallest)
+        written = request.prompt if header is None else None
+        begin = _prompt_ids(written, section, model, limits, smallest)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         instruction: dict[str, Array] = {}
         if section.images is not None:
@@ -180,7 +181,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             calls.append(model.generate_call({**held, **instruction, **prompt}, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_sized_images(images, model, limits), numbered)
+        numbers = attempt_each(prepare_sized_images(images, model, limits, header), numbered)
         return CaptionPlan(
             model,
             () if section.answers or model.reads_source else _shown(begin, section, model),
@@ -192,6 +193,21 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
                 model, options, num_beams=request.num_beams, stream=request.stream
             ),
         )
+
+    def header(self, request: CaptionRequest, model: LoadedModel) -> str | None:
+        """The prompt of a model that reads it in the image.
+
+        Raises:
+            InvalidRequest: there is none.
+        """
+        patches = model.image.patches
+        if patches is None or not patches.has_header:
+            return None
+        if not request.prompt or not request.prompt.strip():
+            raise InvalidRequest(
+                f"{model.name} answers questions about images: write one in prompt", field="prompt"
+            )
+        return request.prompt
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """One token."""

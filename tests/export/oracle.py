@@ -30,6 +30,7 @@ from tests.export.models.interleaved import (
     prompt_inputs,
     types_of_tokens,
 )
+from tests.export.patches import flattened_patches, random_patches
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 
 Expected = tuple[Tensor, Tensor | None, Tensor | None]
@@ -131,6 +132,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         if conditions is not None:
             shape = (len(lengths), 2, int(conditions.shape[-1]))
             by_role[Role.CONDITIONS] = torch.randn(shape, generator=optional)
+    if has_patches(graphs):
+        assert image is not None
+        drawn = [random_patches(number, image.shape) for number in range(len(lengths))]
+        by_role[Role.PIXELS] = torch.from_numpy(np.stack(drawn))
     vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
     target = torch.randint(0, vocabulary, (len(lengths), TARGET_LENGTH), generator=generator)
     images = prompt_images(pair)
@@ -144,6 +149,13 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         tokens[tokens == held.token_id] = 3
         tokens[0, 1 : 1 + held.tokens] = tokens[1:, : held.tokens] = held.token_id
     return Inputs(by_role, target, pair.architecture.reads_instructions)
+
+
+def has_patches(graphs: Graphs) -> bool:
+    """Whether a generator reads images as rows of patches."""
+    admit = graphs.lowerings.get("admit")
+    pixels = admit.graph.input(Role.PIXELS) if admit else None
+    return pixels is not None and pixels.dtype == "float32"
 
 
 def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
@@ -247,7 +259,9 @@ def target_name(reference: Any) -> str:
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:
     """Inputs of `admit` under their names in `transformers`."""
     given: dict[str, Any] = {}
-    if Role.PIXELS in source:
+    if Role.PIXELS in source and source[Role.PIXELS].is_floating_point():
+        given |= flattened_patches(source[Role.PIXELS])
+    elif Role.PIXELS in source:
         assert image is not None
         given["pixel_values"] = normalised(source[Role.PIXELS], image)
     if Role.SOURCE_TOKENS in source:

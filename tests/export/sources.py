@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from inference.bundle.manifest import Bundle, PatchGrid, Role
+from tests.export.patches import random_patches
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
@@ -22,7 +23,10 @@ def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str
     pixels = admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
-        fields = {"pixels": random.integers(0, 256, shape, dtype=np.uint8)}
+        drawn: Any = random.integers(0, 256, shape, dtype=np.uint8)
+        if pixels.dtype == "float32":
+            drawn = random_patches(length, shape)
+        fields = {"pixels": drawn}
         held = bundle.manifest.source_image
         if held is not None:
             place = np.repeat(length // 2, held.tokens)

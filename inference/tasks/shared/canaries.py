@@ -26,7 +26,7 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
         if model.reads_instructions:
             inputs[SOURCE_IDS] = np.zeros(1, np.int64)
     elif model.manifest.image is not None:
-        inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
+        inputs = {PIXELS: np.zeros(model.image.shape, model.image.dtype)}
         source = model.manifest.source_image
         if source is not None:
             inputs[SOURCE_IDS] = np.array(source.expanded([source.token_id]), dtype=np.int64)

@@ -46,9 +46,15 @@ def prepare_images(
 
 
 def prepare_sized_images(
-    images: Sequence[ImageInput], model: LoadedModel, limits: TaskLimits
+    images: Sequence[ImageInput],
+    model: LoadedModel,
+    limits: TaskLimits,
+    header: str | None = None,
 ) -> tuple[PreparedImage | ServingError, ...]:
     """Each image at the model's size with its own size, or why there is none.
+
+    Args:
+        header: Drawn above each of them.
 
     Raises:
         InvalidRequest: too many images.
@@ -60,7 +66,7 @@ def prepare_sized_images(
         try:
             if isinstance(image, PreparedImage):
                 return image
-            return read_image(_bytes(image), limits.image, model.image)
+            return read_image(_bytes(image), limits.image, model.image, header)
         except ServingError as error:
             error.field = f"{IMAGES}.{index}"
             raise

@@ -46,7 +46,7 @@ class GenerateCall:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the request, as the engine counts them; images have none."""
-        return sum(array.size for array in self.inputs.values() if array.dtype != np.uint8)
+        return sum(array.size for array in self.inputs.values() if array.dtype not in _PIXELS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,6 +141,14 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """Fields of `triptych.messages.ModelLimits` that the task fills."""
         return {}
 
+    def header(self, request: AnyRequest, model: LoadedModel) -> str | None:
+        """What is drawn above each image of a request; None: nothing.
+
+        Raises:
+            InvalidRequest: the model needs a text there.
+        """
+        return None
+
     def size(self, request: AnyRequest) -> int | None:
         """Characters that `prepare` works on; None where it decodes images or the like."""
         return None

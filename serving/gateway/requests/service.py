@@ -131,13 +131,18 @@ class Service:
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
             await reserve(sum(pixels))
-            images = await self._decoded(images, pixels, model)
+            header = request.task.header(request.message, model)
+            images = await self._decoded(images, pixels, model, header)
         prepare = request.task.prepare
         arguments = (request.message, images, model, self._limits)
         return await self.execution.in_pool(size, prepare, *arguments)
 
     async def _decoded(
-        self, images: Sequence[ImageInput], pixels: Sequence[int], model: LoadedModel
+        self,
+        images: Sequence[ImageInput],
+        pixels: Sequence[int],
+        model: LoadedModel,
+        header: str | None,
     ) -> Sequence[ImageInput]:
         """Images at the model's size, or why there are none.
 
@@ -145,6 +150,7 @@ class Service:
             images: As bytes; others are left as they are.
             pixels: Of each.
             model: The model that takes them.
+            header: Drawn above each of them.
         """
         spec = model.manifest.image
 
@@ -152,7 +158,7 @@ class Service:
             if not isinstance(image, bytes) or spec is None:
                 return image
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
-            arguments = (image, self._limits.image, spec)
+            arguments = (image, self._limits.image, spec, header)
             try:
                 return await self.execution.in_process(expected_s, read_image, *arguments)
             except ServingError as error:

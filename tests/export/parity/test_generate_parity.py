@@ -20,6 +20,7 @@ from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import hypotheses_of
 from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
+from tests.export.patches import flattened_patches
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators
 
@@ -125,7 +126,10 @@ def _transformers(
         if request.pixels is not None:
             assert twin.prepared.image is not None
             pixels = torch.from_numpy(request.pixels)[None]
-            inputs["pixel_values"] = normalised(pixels, twin.prepared.image)
+            if pixels.is_floating_point():
+                inputs |= flattened_patches(pixels)
+            else:
+                inputs["pixel_values"] = normalised(pixels, twin.prepared.image)
     output = reference.generate(
         **inputs,
         do_sample=False,
