@@ -100,7 +100,7 @@ def read_patches(values: Mapping[str, Any]) -> ImageSpec:
     most = reader.integer("max_patches", 2048)
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
         raise CheckpointError(f"{FILE}: patch_size = {patch!r} is not supported")
-    if not 0 < most <= MOST_PATCHES:
+    if most > MOST_PATCHES:
         raise CheckpointError(
             f"{FILE}: max_patches = {most} is not supported, only 1 to {MOST_PATCHES}"
         )

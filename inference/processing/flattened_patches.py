@@ -9,6 +9,8 @@ that Pillow carries (Aileron, in the public domain), so that nothing is download
 from __future__ import annotations
 
 import textwrap
+from functools import cache
+from io import BytesIO
 from math import sqrt
 
 import numpy as np
@@ -70,7 +72,7 @@ def with_header(image: Image.Image, text: str) -> Image.Image:
             f"the text above an image has {len(text)} characters, at most {MOST_CHARACTERS} are "
             "drawn: shorten it"
         )
-    header = draw(text, ImageFont.load_default(_FONT_SIZE))
+    header = draw(text)
     width = max(header.width, image.width)
     above = int(header.height * (width / header.width))
     below = int(image.height * (width / image.width))
@@ -83,8 +85,9 @@ def with_header(image: Image.Image, text: str) -> Image.Image:
     return whole
 
 
-def draw(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> Image.Image:
+def draw(text: str) -> Image.Image:
     """A text in lines, black on white, with a margin."""
+    font = ImageFont.truetype(BytesIO(font_file()), _FONT_SIZE)
     lines = "\n".join(textwrap.wrap(text, _LINE))
     measure = ImageDraw.Draw(Image.new("RGB", (1, 1)))
     _, _, right, bottom = measure.textbbox((0, 0), lines, font=font)
@@ -92,6 +95,14 @@ def draw(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> Image
     image = Image.new("RGB", size, "white")
     ImageDraw.Draw(image).text((_MARGIN, _MARGIN), lines, fill="black", font=font)
     return image
+
+
+@cache
+def font_file() -> bytes:
+    """Of Pillow's own font."""
+    font = ImageFont.load_default(_FONT_SIZE)
+    assert isinstance(font, ImageFont.FreeTypeFont), "Pillow was built without FreeType"
+    return font.font_bytes
 
 
 def _resized(channel: Image.Image, height: int, width: int) -> Floats:
