@@ -67,7 +67,9 @@ def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str
     if pixels:
         has_many = isinstance(pixels.shape[1], str)
         shape = [-1 if isinstance(size, str) else size for size in pixels.shape[1:]]
-        config.input.add(name=codec.PIXELS, data_type=_TYPES[pixels.dtype], dims=shape, optional=has_many)
+        config.input.add(
+            name=codec.PIXELS, data_type=_TYPES[pixels.dtype], dims=shape, optional=has_many
+        )
         if "height" in pixels.shape:
             config.input.add(
                 name=codec.IMAGE_SIZES, data_type=pb.TYPE_INT64, dims=[-1, 2], optional=True

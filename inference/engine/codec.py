@@ -9,7 +9,8 @@ carries many, identified by request id. Inputs have no batch dimension; absent o
 | input          | dtype, shape             | meaning                                            |
 |----------------|--------------------------|----------------------------------------------------|
 | `source_ids`   | INT64 (S,)               | encoder tokens, special tokens included            |
-| `pixels`       | UINT8 (height, width, 3) | preprocessed image; (I, …) where prompts hold them; FP32 by `ImageSpec.dtype`|
+| `pixels`       | UINT8 (height, width, 3) | preprocessed image; (I, …) where prompts hold them |
+|                | or FP32, the same        | by `ImageSpec.dtype`                               |
 | `image_sizes`  | INT64 (I, 2)             | height and width of each image, where they differ  |
 | `prompt_ids`   | INT64 (T,)               | decoder tokens after the model's own start tokens  |
 | `options`      | BYTES (1,)               | `inference.generation.Overrides` as JSON; may be `{}`|
