@@ -15,8 +15,8 @@ from export.checkpoint.tile_recipe import (
     longest_edge,
     read_canvases,
     read_pan_and_scan,
-    read_pixel_range,
     read_patches,
+    read_pixel_range,
     read_tiling,
 )
 from export.config.config_reader import ConfigReader

@@ -15,6 +15,7 @@ from transformers import (
     LlavaNextImageProcessorPil,
     Owlv2ImageProcessorPil,
     OwlViTImageProcessorPil,
+    Pix2StructImageProcessorPil,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessorPil,
 )
@@ -183,6 +184,15 @@ def _write_qwen(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": QWEN_TEMPLATE}))
 
 
+def _write_pix2struct(folder: Path, *, is_vqa: bool) -> None:
+    vision = architecture("pix2struct").twin.configs["odd"]["vision_config"]
+    make_twin("pix2struct", "odd", folder, {"vision_config": {**vision, "seq_len": 100}})
+    _tokenizer("$A </s>", bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    patch = {"height": 2, "width": 2}
+    recipe = Pix2StructImageProcessorPil(max_patches=60, patch_size=patch, is_vqa=is_vqa)
+    recipe.save_pretrained(folder)
+
+
 def export_pictured(made: Path) -> None:
     """Write the checkpoints with all files of such folders, and export them to `REPOSITORY`."""
     make_twin("llava", "odd", made / "llava")
@@ -197,5 +207,15 @@ def export_pictured(made: Path) -> None:
     for name in QWENS:
         _write_qwen(made / name)
     export_detectors(made)
-    for name in ("llava", "llava_next", "idefics3", "gemma3", *QWENS):
+    _write_pix2struct(made / "pix2struct", is_vqa=False)
+    _write_pix2struct(made / "pix2struct-vqa", is_vqa=True)
+    for name in (
+        "llava",
+        "llava_next",
+        "idefics3",
+        "gemma3",
+        *QWENS,
+        "pix2struct",
+        "pix2struct-vqa",
+    ):
         export(str(made / name), repository=made / REPOSITORY)

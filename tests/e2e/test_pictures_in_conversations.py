@@ -29,11 +29,14 @@ from transformers import (
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
     LlavaProcessor,
+    Pix2StructForConditionalGeneration,
+    Pix2StructImageProcessorPil,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessorPil,
     Qwen2VLProcessor,
 )
 
+from inference.processing.flattened_patches import font_file
 from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.interleaved import random_pictures
 from tests.e2e.pictured import (
@@ -214,6 +217,51 @@ def test_a_prompt_with_pictures_is_continued_as_transformers_does(
             prompt, images=pictures, model=name, max_new_tokens=NEW_TOKENS, **given
         ).data[0]
     assert (continued.text or "").strip() == wanted
+
+
+def _read(folder: Path, picture: bytes, prompt: str | None, beams: int) -> str:
+    """What Pix2Struct of `transformers` reads in a picture."""
+    recipe = Pix2StructImageProcessorPil.from_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    image, given = Image.open(io.BytesIO(picture)).convert("RGB"), {}
+    if recipe.is_vqa:
+        pixels = np.asarray(image).transpose(2, 0, 1)
+        drawn = recipe.render_header(pixels, prompt, font_bytes=font_file())
+        image = Image.fromarray(drawn.transpose(1, 2, 0))
+    elif prompt:
+        ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+        given["decoder_input_ids"] = ids
+    model = Pix2StructForConditionalGeneration.from_pretrained(folder).eval()
+    with torch.no_grad():
+        (tokens,) = model.generate(
+            **recipe(image, is_vqa=False, return_tensors="pt"),
+            **given,
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            num_beams=beams,
+        )
+    return str(tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+
+
+@pytest.mark.parametrize("name", ["pix2struct", "pix2struct-vqa"])
+def test_patches_of_pictures_are_read_as_transformers_reads_them(
+    name: str, folder: Path, stack: Stack
+) -> None:
+    """Rectangular pictures of several sizes in one request, a question above them or none."""
+    pictures, found = [encoded(noise(30, 70)), *random_pictures(2), encoded(noise(90, 20))], set()
+    given: Any = {"model": name, "max_new_tokens": NEW_TOKENS}
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        for prompt in ("w9 w12", "w20 w31 w40 what", None):
+            if prompt is None and name.endswith("vqa"):
+                with pytest.raises(InvalidRequest, match="write one in prompt"):
+                    client.caption(pictures, **given)
+                continue
+            for beams, each in ((1, client), (3, grpc)):
+                wanted = [_read(folder / name, one, prompt, beams) for one in pictures]
+                captions = each.caption(pictures, prompt=prompt, num_beams=beams, **given).data
+                assert [one.text for one in captions] == wanted
+                found |= set(wanted)
+    assert len(found) > 4
 
 
 @pytest.mark.parametrize("name", QWENS)
