@@ -30,7 +30,7 @@ from export.decoder_graphs.image_source import image_source_graphs, place_vector
 from export.layers.image_heads import mean_vector
 from export.layers.windows import Grid
 from export.models import bart, davit
-from export.models.florence2_prompts import CONTROL_TOKENS, captions, prompts
+from export.models.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
 from export.twin import Twin
 from inference.bundle.manifest import ImageSpec, Limits, PromptImages
 from inference.errors import CheckpointError
@@ -271,7 +271,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="florence2",
-    tasks={"caption": captions, "generate": prompts},
+    tasks={"caption": captions, "generate": prompts, "detect": boxes},
     read_config=read_config,
     build=Florence2,
     rename=rename,

@@ -1,6 +1,8 @@
 """`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
 
-Decision D103.
+A generator that writes boxes is asked in `detection/written.py`.
+
+Decisions D103, D113.
 """
 
 from __future__ import annotations
@@ -12,10 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.bundle.manifest import Manifest, Role
-from inference.errors import ServingError
+from inference.errors import InvalidRequest, ServingError
 from inference.processing.prepared_image import PreparedImage
+from inference.tasks.detection.written import (
+    LABELS,
+    SIDES,
+    WRITES_BOXES,
+    DetectSection,
+    plan_written,
+)
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import generator_canary, part_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import attempt_each, in_place, unwrap
 from inference.tasks.shared.limits import TaskLimits
@@ -23,7 +32,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import Row, image_rows
-from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
+from inference.tasks.shared.served_task import Plan, ServedTask
 from triptych.messages import Usage
 from triptych.tasks import detect as declared
 from triptych.tasks.detect import (
@@ -37,10 +46,6 @@ from triptych.tasks.detect import (
 
 _FOUND = (Role.BOXES, Role.REGIONS, Role.REGION_BIASES)
 _TOWERS = ((Role.PIXELS, Role.BOXES), (Role.TOKENS, Role.EMBEDDING))
-
-
-class DetectSection(TaskConfig):
-    """The task needs no data of the model."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +129,10 @@ class DetectPlan(Plan):
                 label=self.labels[labels[region]],
                 score=float(scores[region]),
                 objectness=None if objectness is None else float(objectness[region]),
-                **dict(zip(_SIDES, map(float, corners[region]), strict=True)),
+                **dict(zip(SIDES, map(float, corners[region]), strict=True)),
             )
             for region in order[scores[order] >= self.threshold][: self.top_k]
         ]
-
-
-_SIDES = ("x_min", "y_min", "x_max", "y_max")
 
 
 def _sigmoid(logits: Array) -> npt.NDArray[np.float64]:
@@ -148,7 +150,10 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
 
     declaration = declared.TASK
     section = DetectSection
-    needs = (part(takes=Role.PIXELS, returns=Role.BOXES), TEXT_EMBEDDING, WHOLE_IMAGE)
+    needs = (
+        part(takes=Role.PIXELS, returns=Role.BOXES) & TEXT_EMBEDDING | WRITES_BOXES,
+        WHOLE_IMAGE,
+    )
 
     def prepare(
         self,
@@ -156,16 +161,20 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         images: Sequence[ImageInput],
         model: LoadedModel,
         limits: TaskLimits,
-    ) -> DetectPlan:
+    ) -> Plan:
         """Calls for labels that are not cached, and for the images.
 
         Raises:
-            InvalidRequest: too many images, or an empty label.
+            InvalidRequest: too many images, an empty label, or what the model cannot do.
             TooLong: a label is longer than the model takes.
             ServingError: no image can be read; the first one's error.
         """
+        section = self.section_of(model)
+        if section.images is not None:
+            return plan_written(request, images, model, limits, section)
+        labels = request.labels or []
         embedding = EmbeddingCalls(model, limits)
-        embedding.add_labels(request.labels)
+        embedding.add_labels(labels)
         texts = embedding.batch_texts()
         sized = prepare_sized_images(images, model, limits)
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
@@ -177,7 +186,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
 
         return DetectPlan(
             model,
-            tuple(request.labels),
+            tuple(labels),
             texts,
             attempt_each(sized, placed),
             tuple(embedding.calls),
@@ -185,8 +194,19 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
             request.top_k,
         )
 
+    def accepts(self, request: DetectRequest, model: LoadedModel) -> bool:
+        """A generator finds what it can name; other models need labels."""
+        return bool(request.labels) or self.section_of(model).images is not None
+
+    def refusal(self, request: DetectRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the models that need labels."""
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"{names} finds things by their labels: give some", field=LABELS)
+
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each tower."""
+        """A batch of one for each tower, or one token."""
+        if model.manifest.generator is not None:
+            return [generator_canary(model)]
         found = (part_canary(model, takes=takes, returns=returns) for takes, returns in _TOWERS)
         return [call for call in found if call is not None]
 

@@ -18,6 +18,9 @@ NEW_TOKENS = 40
 LOCATIONS = 700
 """Of the thousand, as many as the vocabulary holds: most random tokens are locations."""
 CONTROL = ("<s>", "<pad>", "</s>", "<unk>")
+LETTERS = "\u0120" + "".join(sorted(set(map(chr, range(33, 127))) - {"<", ">"}))
+"""A space, and what else is printable; a label has no part of a token's text."""
+BYTES = "".join(sorted(pre_tokenizers.ByteLevel.alphabet()))
 HEIGHT, WIDTH = 20, 28
 BANNED = ["it", "the image"]
 """Phrases that grounding leaves out."""
@@ -31,11 +34,10 @@ RULES = {
 """What published checkpoints have in `generation_config.json`."""
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, and the tokens of boxes and polygons behind them."""
+def tokenizer(characters: str) -> PreTrainedTokenizerFast:
+    """Characters of GPT-2's bytes, and the tokens of boxes and polygons behind them."""
     ids = {text: number for number, text in enumerate(CONTROL)}
-    for character in sorted(pre_tokenizers.ByteLevel.alphabet()):
-        ids[character] = len(ids)
+    ids |= {character: len(ids) + place for place, character in enumerate(characters)}
     backend = Tokenizer(models.BPE(ids, [], unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     backend.decoder = decoders.ByteLevel()
@@ -70,7 +72,7 @@ def processor_of(tokens: PreTrainedTokenizerFast, count: int) -> Florence2Proces
 
 def write(folder: Path, seed: int = 0) -> tuple[Florence2Processor, Any]:
     """Saves a checkpoint: its processor and its model."""
-    tokens = tokenizer()
+    tokens = tokenizer(LETTERS)
     sizes = {"vocab_size": len(tokens), "max_position_embeddings": 128, "model_type": "bart"}
     text = {**bart.ODD, **sizes, "pad_token_id": 1, "bos_token_id": 0}
     changes = {"text_config": text, "image_token_id": tokens.convert_tokens_to_ids("<image>")}
@@ -78,8 +80,7 @@ def write(folder: Path, seed: int = 0) -> tuple[Florence2Processor, Any]:
     model.generation_config.update(**RULES)
     model.generation_config.save_pretrained(folder)
     made = processor_of(tokens, 13)
-    made.tokenizer.save_pretrained(folder)
-    made.image_processor.save_pretrained(folder)
+    made.save_pretrained(folder)
     return made, model
 
 

@@ -325,8 +325,8 @@ class BlockingMethods(BlockingClient):
     def detect(
         self,
         images: Image | Iterable[Image],
-        labels: str | Iterable[str],
         *,
+        labels: str | Iterable[str] | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,
@@ -335,8 +335,10 @@ class BlockingMethods(BlockingClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            labels: What to look for, e.g. `a red circle`.
-            threshold: Least score of a box that is returned. Default: 0.1.
+            labels: What to look for, e.g. `a red circle`. Without it a model that names things
+                itself returns all that it finds.
+            threshold: Least score of a box that is returned. Default: 0.1; 0 of a model that writes
+                boxes into an answer.
             top_k: Return at most this many boxes of an image.
             model: Model name; optional where exactly one model fits.
 
@@ -1074,8 +1076,8 @@ class AwaitableMethods(AwaitableClient):
     async def detect(
         self,
         images: Image | Iterable[Image],
-        labels: str | Iterable[str],
         *,
+        labels: str | Iterable[str] | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,
@@ -1084,8 +1086,10 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            labels: What to look for, e.g. `a red circle`.
-            threshold: Least score of a box that is returned. Default: 0.1.
+            labels: What to look for, e.g. `a red circle`. Without it a model that names things
+                itself returns all that it finds.
+            threshold: Least score of a box that is returned. Default: 0.1; 0 of a model that writes
+                boxes into an answer.
             top_k: Return at most this many boxes of an image.
             model: Model name; optional where exactly one model fits.
 

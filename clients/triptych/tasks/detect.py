@@ -22,11 +22,17 @@ class DetectRequest(Request):
     """Request of `detect`. As multipart, `images` are files, the other fields text."""
 
     images: OneOrMany = Field(description="Base64 or data URIs.")
-    labels: list[str] = Field(
-        min_length=1, max_length=MAX_LABELS, description="What to look for, e.g. `a red circle`."
+    labels: list[str] | None = optional(
+        "What to look for, e.g. `a red circle`. Without it a model that names things itself "
+        "returns all that it finds.",
+        min_length=1,
+        max_length=MAX_LABELS,
     )
     threshold: float | None = optional(
-        f"Least score of a box that is returned. Default: {DEFAULT_THRESHOLD}.", ge=0, le=1
+        f"Least score of a box that is returned. Default: {DEFAULT_THRESHOLD}; 0 of a model that "
+        "writes boxes into an answer.",
+        ge=0,
+        le=1,
     )
     top_k: int | None = optional("Return at most this many boxes of an image.", ge=1, le=10_000)
 
@@ -113,6 +119,7 @@ TASK = Task(
         examples=(
             'triptych detect photo.jpg --label "a cat" --label "a dog"',
             "triptych detect photo.jpg -l cat -l dog -o boxes.png",
+            "triptych detect photo.jpg",
             "triptych detect *.jpg --labels-file labels.txt --threshold 0.3",
         ),
         short={"labels": "l", "top_k": "k"},

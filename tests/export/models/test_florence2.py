@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from export.pipeline.cli import export
 from export.registry import architecture
@@ -15,17 +19,36 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
+from inference.sequences import Hypothesis
 from inference.tasks import TASKS
+from inference.tasks.detection.locations import written_boxes
+from inference.tasks.detection.written import phrases_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.load_model import load_model
-from tests.export.florence2_folder import NEW_TOKENS, RULES, wanted, write
+from tests.export.florence2_folder import (
+    BANNED,
+    BYTES,
+    CONTROL,
+    LOCATIONS,
+    NEW_TOKENS,
+    RULES,
+    processor_of,
+    tokenizer,
+    wanted,
+    write,
+)
+from tests.inference.tiny_models import WordTokenizer
 from tests.pictures import blocks
+from triptych.tasks.detect import Box
 
+Labelled = tuple[str, tuple[float, ...]]
+"""A label, and corners in pixels."""
 PROMPTS = ("<OD>", "<CAPTION_TO_PHRASE_GROUNDING> a cat ", "<REGION_TO_OCR><loc_3><loc_9>", "why?")
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_bundle_answers_as_transformers(tmp_path: Path) -> None:
     """With the checkpoint's own rules and greedily, captions and answers to each kind of prompt."""
     processor, original = write(tmp_path / "picture")
@@ -44,10 +67,106 @@ def test_bundle_answers_as_transformers(tmp_path: Path) -> None:
             assert _answer("generate", model, runner, picture, **asked) == answered
             assert "<loc_" in answered
             found.add(answered)
+        found |= _check_boxes(processor, original, model, runner, picture)
     assert len(found) > len(PROMPTS)  # prompts, and pictures, decide
 
 
+def _check_boxes(
+    processor: Any, original: Any, model: LoadedModel, runner: OrtRunner, picture: bytes
+) -> set[str]:
+    """The labels that `detect` finds in a picture, after their boxes equal those wanted.
+
+    Of places without a phrase `transformers` takes the first one for a label, "loc_7>".
+    """
+    with Image.open(io.BytesIO(picture)) as opened:
+        size = opened.size
+    found: set[str] = set()
+    asked: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("<OD>", "", {}),
+        ("<CAPTION_TO_PHRASE_GROUNDING>", "a cat. a dog", {"labels": ["a cat", "a dog"]}),
+    )
+    for task, text, fields in asked:
+        answered = wanted(processor, original, picture, task + text)
+        boxes = _boxes(processor, answered, task, size)
+        item = _ask("detect", model, runner, picture, **fields)
+        assert (item.width, item.height) == size
+        boxes, given = (
+            [each for each in sorted(side) if each[0]] for side in (boxes, _labelled(item.boxes))
+        )
+        assert given == boxes
+        assert boxes
+        found |= {label for label, _ in boxes}
+    return found
+
+
+def _boxes(processor: Any, text: str, task: str, size: tuple[int, int]) -> list[Labelled]:
+    """What `transformers` reads of an answer, without the ends of tokens in front of labels."""
+    read = processor.post_process_generation(text=text, task=task, image_size=size)[task]
+    labels = [re.sub(r"^/?[a-z]+(_\d+)?>", "", label).strip() for label in read["labels"]]
+    return list(zip(labels, map(tuple, read["bboxes"]), strict=True))
+
+
+def _labelled(boxes: list[Box]) -> list[Labelled]:
+    """Ours, in order; `transformers` drops characters beyond ASCII."""
+    return sorted(
+        (box.label.encode("ascii", "ignore").decode(), (box.x_min, box.y_min, box.x_max, box.y_max))
+        for box in boxes
+    )
+
+
+PLACES = "<loc_0><loc_512><loc_699><loc_333>"
+ANSWERS = (
+    f"a cat{PLACES}",
+    f"a cat{PLACES}<loc_5><loc_6><loc_7><loc_8><loc_9>it{PLACES}a dog{PLACES}",
+    f" two\nlines{PLACES}behind\n{PLACES}\n before{PLACES}",
+    f"{PLACES}a cat<loc_1><loc_2><loc_3>a hat{PLACES} {PLACES}",
+    f"the image{PLACES}",
+    "a<loc_1><loc_2></s><loc_3><loc_4>",
+    f"caf\u00e9{PLACES}a < b{PLACES}<poly>c{PLACES}</poly>",
+    "no boxes at all",
+)
+
+
+@pytest.mark.parametrize("size", [(1000, 1000), (37, 6123), (640, 479)])
+@pytest.mark.parametrize("task", ["<OD>", "<CAPTION_TO_PHRASE_GROUNDING>"])
+def test_boxes_are_read_as_transformers_reads_them(task: str, size: tuple[int, int]) -> None:
+    tokens = tokenizer(BYTES)
+    processor, reader = processor_of(tokens, 13), _Decoder(tokens)
+    ignored = BANNED if task != "<OD>" else ()
+    places = range(LOCATIONS)
+    every = "".join(f"x<loc_{n}><loc_{places[-n]}><loc_{n // 2}><loc_{n}>" for n in places)
+    for answer in (*ANSWERS, every):
+        ids = tuple(tokens.encode(answer, add_special_tokens=False))
+        given = phrases_of(Hypothesis(ids, 0.0, "stop", (0.0,) * len(ids)), reader)
+        boxes = written_boxes(given, size, ignored)
+        found = [(box.label.encode("ascii", "ignore").decode(), box.corners) for box in boxes]
+        plain = answer.replace("</s>", "")
+        assert found == _boxes(processor, plain, task, size)
+        assert ("caf\u00e9" in answer) == ("caf\u00e9" in {box.label for box in boxes})
+
+
+class _Decoder(WordTokenizer):
+    """A bundle's tokenizer over the backend of `transformers`' own."""
+
+    def __init__(self, tokens: Any) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def decode(self, ids: Sequence[int]) -> str:
+        hidden = self._tokens.convert_tokens_to_ids(list(CONTROL))
+        shown = [number for number in ids if number not in hidden]
+        return str(self._tokens.decode(shown, skip_special_tokens=False))
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        return [self._tokens.decode([number], skip_special_tokens=False) for number in ids]
+
+
 def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> str:
+    """The text that a task returns for one picture."""
+    return str(_ask(name, model, runner, picture, **asked).text)
+
+
+def _ask(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> Any:
     """What a task returns for one picture."""
     task = TASKS[name]
     request = task.declaration.request.model_validate({"images": ["beside"], **asked})
@@ -57,7 +176,7 @@ def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **
     limited = limited.model_copy(update={"max_new_tokens": NEW_TOKENS})
     outcomes = decode(runner, [EngineRequest(limited, **call.inputs)])
     (item,) = plan.finish(outcomes).data
-    return str(item.text)
+    return item
 
 
 def test_published_sizes_are_read() -> None:

@@ -1,4 +1,5 @@
 import base64
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from inference.bundle.manifest import Graph, Limits, PromptImages, Role, Tensor
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk
-from inference.tasks.caption import TASK, CaptionPlan
+from inference.tasks.caption import TASK, CaptionPlan, CaptionSection
 from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -231,6 +232,32 @@ def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel)
     none = GenerateRequest(prompts=["a red"])
     with pytest.raises(InvalidRequest, match=r"prompts.0 holds 0 images: tiny-caption reads one"):
         GENERATE.prepare(none, [], source_captioner, LIMITS)
+
+
+def test_a_task_is_named_for_the_sentence_that_the_model_reads(
+    source_captioner: LoadedModel,
+) -> None:
+    sentences = {"<all>": "what is here", "<part>": "what is {input} of it"}
+    section = source_captioner.sections["caption"]
+    assert isinstance(section, CaptionSection)
+    assert section.images is not None
+    images = section.images.model_copy(update={"sentences": sentences})
+    asked = section.model_copy(update={"images": images, "prompt": "<all>"})
+    model = replace(source_captioner, sections={"caption": asked})
+
+    def read(prompt: str | None) -> list[int]:
+        request = CaptionRequest(images=["file"], prompt=prompt)
+        made = TASK.prepare(request, [image_file("red")], model, LIMITS)
+        return made.calls[0].inputs["source_ids"].tolist()
+
+    def words(text: str) -> list[int]:
+        return [3, 3, *model.tokenizer.encode(text)]
+
+    assert read(None) == read("<all>") == words("what is here")
+    assert read("<part> the left ") == words("what is the left of it")
+    assert read("a red") == words("a red")
+    with pytest.raises(InvalidRequest, match="prompt has text beside <all>, which takes none"):
+        read("<all> please")
 
 
 @pytest.fixture

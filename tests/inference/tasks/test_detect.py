@@ -8,14 +8,29 @@ import numpy as np
 import pytest
 from PIL import Image
 
+<<<<<<< HEAD
 from inference.bundle.manifest import Manifest, Role, Tensor
+=======
+from inference.bundle.manifest import Graph, PromptImages, Role, Tensor
+>>>>>>> 06dc089 (Detect with a generator that writes boxes: all things, or those of labels)
 from inference.errors import BundleError, InvalidRequest, ServingError, UnsupportedImage
+from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.detect import TASK, DetectPlan
+from inference.tasks.detection.written import WrittenPlan
 from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import sections_of
-from tests.inference.tiny_models import detector, image_file, served
+from tests.inference.tiny_models import (
+    IMAGE,
+    STEP,
+    WordTokenizer,
+    detector,
+    image_file,
+    manifest,
+    served,
+)
 from triptych.errors import TriptychError
 from triptych.tasks.detect import Box, Detection, DetectRequest, picture
 
@@ -146,6 +161,89 @@ def test_a_recipe_that_cuts_the_image_is_refused() -> None:
     cut = cut.model_copy(update={"image": cut.image.model_copy(update={"crop": (3, 3)})})
     with pytest.raises(BundleError, match="detect needs an image recipe that keeps the whole"):
         sections_of(cut, TASKS)
+
+
+@pytest.fixture
+def writer() -> LoadedModel:
+    """A generator whose answers have boxes, as words."""
+    tokenizer = WordTokenizer()
+    tokenizer.encode("<image>")
+    sentences = {"<all>": "find all", "<some>": "find {input} here"}
+    images = {"place": "<image>", "is_leading": True, "sentences": sentences}
+    section = {"images": images, "prompt": "<all>", "labelled": "<some>", "ignored": ["it"]}
+    tokens = Tensor(name="s", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    described = manifest(
+        "detect",
+        section,
+        image=IMAGE,
+        graphs={"admit": Graph(file="admit.onnx", inputs=(tokens,), outputs=()), "step": STEP},
+        source_image=PromptImages(positions=2, token_id=3, tokens=2),
+    )
+    return served(described, tokenizer)
+
+
+def _asked(writer: LoadedModel, **fields: object) -> WrittenPlan:
+    request = DetectRequest(images=["beside"], **fields)
+    made = TASK.prepare(request, [image_file("red")], writer, LIMITS)
+    assert isinstance(made, WrittenPlan)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({}, "find all"), ({"labels": ["a cat", "a dog"]}, "find a cat. a dog here")],
+)
+def test_a_generator_is_asked_for_labels_or_for_all(
+    fields: dict[str, object], words: str, writer: LoadedModel
+) -> None:
+    (call,) = _asked(writer, **fields).calls
+    assert call.inputs["source_ids"].tolist() == [3, 3, *writer.tokenizer.encode(words)]
+    assert call.inputs["pixels"].shape == (4, 4, 3)
+
+
+WRITTEN = (
+    ("cat", -0.1),
+    *((f"<loc_{place}>", -0.4) for place in (0, 500, 999, 999)),
+    ("it", -0.1),
+    *((f"<loc_{place}>", -0.2) for place in (1, 2, 3, 4)),
+    *((f"<loc_{place}>", -0.3) for place in (250, 0, 750, 600)),
+)
+"""Words of an answer and their log-probabilities; the image is 6 x 5 pixels."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, [("it", -0.2), ("it", -0.3), ("cat", -0.4)]),
+        ({"top_k": 1}, [("it", -0.2)]),
+        ({"threshold": 0.73}, [("it", -0.2), ("it", -0.3)]),
+        ({"labels": ["cat"]}, [("cat", -0.4)]),
+    ],
+)
+def test_written_boxes_have_the_probability_of_their_places(
+    fields: dict[str, object], found: list[tuple[str, float]], writer: LoadedModel
+) -> None:
+    words, log_probs = zip(*WRITTEN, strict=True)
+    ids = tuple(writer.tokenizer.encode(" ".join(words), add_special_tokens=False))
+    best = Hypothesis(ids, 0.0, "stop", log_probs)
+    (item,) = _asked(writer, **fields).finish([Finished((best,), 5)]).data
+    assert [box.label for box in item.boxes] == [label for label, _ in found]
+    scores = [np.exp(log_prob) for _, log_prob in found]
+    assert [box.score for box in item.boxes] == pytest.approx(scores)
+    places = {(box.label, box.x_min, box.y_min, box.x_max, box.y_max) for box in item.boxes}
+    wanted = {("cat", 0, 2, 5, 4), ("it", 0, 0, 0, 0), ("it", 1, 0, 4, 3)}
+    assert places <= wanted
+    assert (item.width, item.height) == (6, 5)
+
+
+def test_only_a_generator_finds_things_without_labels(writer: LoadedModel) -> None:
+    regions, everything = served(detector()), DetectRequest(images=["beside"])
+    assert TASK.accepts(everything, writer)
+    assert not TASK.accepts(everything, regions)
+    assert TASK.accepts(DetectRequest(images=["beside"], labels=["a"]), regions)
+    refused = TASK.refusal(everything, [regions])
+    assert refused.message == "tiny-detect finds things by their labels: give some"
+    assert refused.field == "labels"
 
 
 def _drawn(box: Box) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Boxes that a generator writes."""

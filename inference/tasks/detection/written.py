@@ -1,0 +1,154 @@
+"""`detect` by a generator that is asked in words and writes boxes into its answer (Florence-2).
+
+Decision D113.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.bundle.manifest import Manifest
+from inference.engine.codec import PIXELS, SOURCE_IDS
+from inference.errors import InvalidRequest, ServingError
+from inference.generation import Overrides
+from inference.processing.prepared_image import PreparedImage
+from inference.processing.tokenizer import Tokenizer
+from inference.sequences import Hypothesis
+from inference.tasks.detection.locations import LOCATION, Phrase, Place, written_boxes
+from inference.tasks.generation.image_places import WithImages
+from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
+from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
+from inference.tasks.shared.served_task import Plan
+from triptych.tasks.detect import Box, Detection, DetectRequest, DetectResponse
+
+LABELS = "labels"
+SIDES = ("x_min", "y_min", "x_max", "y_max")
+
+
+class DetectSection(WithImages):
+    """How a generator is asked; without `images`, the model is no generator."""
+
+    prompt: str = ""
+    """For all things that it finds."""
+    labelled: str = ""
+    """For things by their labels, which follow."""
+    ignored: tuple[str, ...] = ()
+    """Phrases of an answer to labels that stand for nothing in the image."""
+
+
+def _writes(manifest: Manifest) -> bool:
+    is_asked = bool(manifest.tasks.get("detect", {}).get("images"))
+    return is_asked and manifest.source_image is not None
+
+
+WRITES_BOXES = GENERATOR & TOKENIZER & Need("an encoder that reads an image with a text", _writes)
+
+
+@dataclass(frozen=True)
+class SizedCall:
+    """The number of an image's call, and its own size in pixels."""
+
+    number: int
+    size: tuple[int, int]
+    """(width, height)"""
+
+
+@dataclass(frozen=True)
+class WrittenPlan(Plan):
+    """One call for each readable image."""
+
+    model: LoadedModel
+    images: tuple[SizedCall | ServingError, ...]
+    calls: tuple[GenerateCall, ...]
+    ignored: tuple[str, ...]
+    threshold: float
+    top_k: int | None = None
+
+    def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
+        """The boxes of each image, best first."""
+
+        def detected(index: int, image: SizedCall | ServingError) -> Detection:
+            known = unwrap(image)
+            best = finished_of(outcomes[known.number]).by_score().best
+            found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)
+            boxes = [
+                Box(
+                    label=each.label,
+                    score=each.score,
+                    **dict(zip(SIDES, each.corners, strict=True)),
+                )
+                for each in sorted(found, key=lambda one: one.score, reverse=True)
+                if each.score >= self.threshold
+            ]
+            width, height = known.size
+            return Detection(index=index, boxes=boxes[: self.top_k], width=width, height=height)
+
+        results = attempt_each(self.images, detected)
+        return DetectResponse(
+            model=self.model.name, data=in_place(results, Detection), usage=usage_of(outcomes)
+        )
+
+
+def plan_written(
+    request: DetectRequest,
+    images: Sequence[ImageInput],
+    model: LoadedModel,
+    limits: TaskLimits,
+    section: DetectSection,
+) -> WrittenPlan:
+    """One call for each readable image.
+
+    Raises:
+        InvalidRequest: too many images, or an empty label.
+        TooLong: the labels are more than the model takes.
+        ServingError: no image can be read; the first one's error.
+    """
+    for index, label in enumerate(request.labels or ()):
+        if not label.strip():
+            raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+    assert section.images is not None
+    text = section.prompt
+    if request.labels:
+        text = section.labelled + ". ".join(request.labels)
+    ids = section.images.encode(section.images.place + text, LABELS, model, limits)
+    model.check_length(len(ids), LABELS)
+    calls: list[GenerateCall] = []
+
+    def numbered(_: int, prepared: PreparedImage | ServingError) -> SizedCall:
+        image = unwrap(prepared)
+        inputs: dict[str, Array] = {PIXELS: image.pixels, SOURCE_IDS: np.array(ids, np.int64)}
+        options = Overrides(num_return_sequences=1, top_log_probs=0)
+        calls.append(model.generate_call(inputs, options))
+        return SizedCall(len(calls) - 1, image.size)
+
+    placed = attempt_each(prepare_sized_images(images, model, limits), numbered)
+    ignored = section.ignored if request.labels else ()
+    threshold = request.threshold or 0.0
+    return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)
+
+
+def phrases_of(answer: Hypothesis, tokenizer: Tokenizer) -> list[Phrase]:
+    """An answer as texts, each with the places that follow it."""
+    found: list[Phrase] = []
+    words: list[int] = []
+    places: list[Place] = []
+    pieces = tokenizer.pieces(answer.token_ids)
+    for token, piece, log_prob in zip(answer.token_ids, pieces, answer.log_probs, strict=True):
+        place = LOCATION.fullmatch(piece)
+        if place is not None:
+            places.append(Place(int(place[1]), log_prob))
+            continue
+        if places:
+            if not tokenizer.decode([token]):  # a control token, which is no part of the answer
+                continue
+            found.append(Phrase(tokenizer.decode(words), tuple(places)))
+            words, places = [], []
+        words.append(token)
+    return [*found, Phrase(tokenizer.decode(words), tuple(places))]
