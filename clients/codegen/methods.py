@@ -116,9 +116,14 @@ def parameters(task: Task) -> list[MessageField]:
 
 
 def _is_positional(task: Task, field: MessageField) -> bool:
-    """The first input is positional; so are required fields, where they may follow it."""
+    """The first input is positional; so are required fields, where they may follow it.
+
+    A field that was required once stays so (`Task.positional`).
+    """
     first = _first_input(task)
-    return field.name == first or (field.is_required and fields_of(task.request)[first].is_required)
+    if field.name == first or field.name in task.positional:
+        return True
+    return field.is_required and fields_of(task.request)[first].is_required
 
 
 def _first_input(task: Task) -> str:

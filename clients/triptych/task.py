@@ -50,6 +50,8 @@ class Task:
         response: Message of the response.
         inputs: Field of the request that holds one entry per item; several where exactly one of
             them must be given.
+        positional: Optional fields that clients take by position too, behind `inputs`: they were
+            required once.
         not_streamed: Fields that a stream excludes.
         command: How its command looks and how results are printed.
         sample: Fields of an example request, as the load generator sends it; the strings
@@ -61,6 +63,7 @@ class Task:
     request: type[Request]
     response: type[Response[Any]]
     inputs: str | tuple[str, ...]
+    positional: tuple[str, ...] = field(default=())
     not_streamed: tuple[str, ...] = field(default=())
     command: Command = field(default=Command())
     sample: Mapping[str, Any] = field(default_factory=dict)

@@ -90,25 +90,15 @@ EXPORTS = {"bundles", "layers"}
 SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
-<<<<<<< HEAD
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
-    *("qwen2_vl", "qwen2_5_vl"),
-=======
-    *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip"),
-    *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next"),
-    "florence2",
->>>>>>> 06dc089 (Detect with a generator that writes boxes: all things, or those of labels)
+    *("qwen2_vl", "qwen2_5_vl", "florence2"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = SIBLINGS - {
     *("mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq", "blip-2", "instructblip"),
-<<<<<<< HEAD
-    *("idefics3", "llava_next", "gemma3", "qwen2_vl", "qwen2_5_vl"),
-=======
-    *("idefics3", "llava_next", "florence2"),
->>>>>>> 06dc089 (Detect with a generator that writes boxes: all things, or those of labels)
+    *("idefics3", "llava_next", "gemma3", "qwen2_vl", "qwen2_5_vl", "florence2"),
 }
 """Siblings whose networks are traced in `make test`, which takes a third of an export. A trace of
 a decoder with a source refuses other sizes, for example as many positions as the source has."""

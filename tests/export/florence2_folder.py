@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from transformers import CLIPImageProcessorPil, Florence2Processor, PreTrainedTo
 
 from export.models import bart
 from tests.export.twins import make_twin
+
+Labelled = tuple[str, tuple[float, ...]]
+"""A label, and corners in pixels."""
 
 NEW_TOKENS = 40
 LOCATIONS = 700
@@ -70,14 +74,18 @@ def processor_of(tokens: PreTrainedTokenizerFast, count: int) -> Florence2Proces
     return Florence2Processor(recipe, tokens, post_processor_config=rules)
 
 
-def write(folder: Path, seed: int = 0) -> tuple[Florence2Processor, Any]:
-    """Saves a checkpoint: its processor and its model."""
+def write(folder: Path, **rules: Any) -> tuple[Florence2Processor, Any]:
+    """Saves a checkpoint: its processor and its model.
+
+    Args:
+        rules: Of generation, beside `RULES`.
+    """
     tokens = tokenizer(LETTERS)
     sizes = {"vocab_size": len(tokens), "max_position_embeddings": 128, "model_type": "bart"}
     text = {**bart.ODD, **sizes, "pad_token_id": 1, "bos_token_id": 0}
     changes = {"text_config": text, "image_token_id": tokens.convert_tokens_to_ids("<image>")}
-    model = make_twin("florence2", "odd", folder, changes, seed)
-    model.generation_config.update(**RULES)
+    model = make_twin("florence2", "odd", folder, changes)
+    model.generation_config.update(**RULES, **rules)
     model.generation_config.save_pretrained(folder)
     made = processor_of(tokens, 13)
     made.save_pretrained(folder)
@@ -95,3 +103,12 @@ def wanted(
     for text in CONTROL:
         answer = answer.replace(text, "")
     return answer
+
+
+def read_boxes(
+    processor: Florence2Processor, text: str, task: str, size: tuple[int, int]
+) -> list[Labelled]:
+    """What `transformers` reads of an answer, without the ends of tokens in front of labels."""
+    read = processor.post_process_generation(text=text, task=task, image_size=size)[task]
+    labels = [re.sub(r"^/?[a-z]+(_\d+)?>", "", label).strip() for label in read["labels"]]
+    return list(zip(labels, map(tuple, read["bboxes"]), strict=True))

@@ -325,8 +325,8 @@ class BlockingMethods(BlockingClient):
     def detect(
         self,
         images: Image | Iterable[Image],
-        *,
         labels: str | Iterable[str] | None = None,
+        *,
         threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,
@@ -1076,8 +1076,8 @@ class AwaitableMethods(AwaitableClient):
     async def detect(
         self,
         images: Image | Iterable[Image],
-        *,
         labels: str | Iterable[str] | None = None,
+        *,
         threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,

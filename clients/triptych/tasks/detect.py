@@ -115,6 +115,7 @@ TASK = Task(
     request=DetectRequest,
     response=DetectResponse,
     inputs="images",
+    positional=("labels",),
     command=Command(
         examples=(
             'triptych detect photo.jpg --label "a cat" --label "a dog"',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,9 @@ from tests.export.florence2_folder import (
     LOCATIONS,
     NEW_TOKENS,
     RULES,
+    Labelled,
     processor_of,
+    read_boxes,
     tokenizer,
     wanted,
     write,
@@ -42,8 +43,6 @@ from tests.inference.tiny_models import WordTokenizer
 from tests.pictures import blocks
 from triptych.tasks.detect import Box
 
-Labelled = tuple[str, tuple[float, ...]]
-"""A label, and corners in pixels."""
 PROMPTS = ("<OD>", "<CAPTION_TO_PHRASE_GROUNDING> a cat ", "<REGION_TO_OCR><loc_3><loc_9>", "why?")
 
 
@@ -87,7 +86,7 @@ def _check_boxes(
     )
     for task, text, fields in asked:
         answered = wanted(processor, original, picture, task + text)
-        boxes = _boxes(processor, answered, task, size)
+        boxes = read_boxes(processor, answered, task, size)
         item = _ask("detect", model, runner, picture, **fields)
         assert (item.width, item.height) == size
         boxes, given = (
@@ -97,13 +96,6 @@ def _check_boxes(
         assert boxes
         found |= {label for label, _ in boxes}
     return found
-
-
-def _boxes(processor: Any, text: str, task: str, size: tuple[int, int]) -> list[Labelled]:
-    """What `transformers` reads of an answer, without the ends of tokens in front of labels."""
-    read = processor.post_process_generation(text=text, task=task, image_size=size)[task]
-    labels = [re.sub(r"^/?[a-z]+(_\d+)?>", "", label).strip() for label in read["labels"]]
-    return list(zip(labels, map(tuple, read["bboxes"]), strict=True))
 
 
 def _labelled(boxes: list[Box]) -> list[Labelled]:
@@ -141,7 +133,7 @@ def test_boxes_are_read_as_transformers_reads_them(task: str, size: tuple[int, i
         boxes = written_boxes(given, size, ignored)
         found = [(box.label.encode("ascii", "ignore").decode(), box.corners) for box in boxes]
         plain = answer.replace("</s>", "")
-        assert found == _boxes(processor, plain, task, size)
+        assert found == read_boxes(processor, plain, task, size)
         assert ("caf\u00e9" in answer) == ("caf\u00e9" in {box.label for box in boxes})
 
 
@@ -192,7 +184,7 @@ def test_published_sizes_are_read() -> None:
         "patch_prenorm": [False, True, True, True],
         "projection_dim": 768,
     }
-    text = {"vocab_size": 51328, "d_model": 768, "max_position_embeddings": 4096}
+    text = {"vocab_size": 51328, "d_model": 768, "max_position_embeddings": 1024}
     for side in ("encoder", "decoder"):
         text |= {f"{side}_layers": 6, f"{side}_attention_heads": 12, f"{side}_ffn_dim": 3072}
     config = architecture("florence2").read_config(
@@ -200,7 +192,7 @@ def test_published_sizes_are_read() -> None:
     )
     assert config.image.grid((768, 768)) == (24, 24)
     assert (config.image.width, config.positions, config.frames) == (1024, 50, 100)
-    assert (config.text.width, config.text.positions, config.image_token) == (768, 4096, 51289)
+    assert (config.text.width, config.text.positions, config.image_token) == (768, 1024, 51289)
 
 
 @pytest.mark.parametrize(

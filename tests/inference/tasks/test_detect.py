@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-<<<<<<< HEAD
-from inference.bundle.manifest import Manifest, Role, Tensor
-=======
-from inference.bundle.manifest import Graph, PromptImages, Role, Tensor
->>>>>>> 06dc089 (Detect with a generator that writes boxes: all things, or those of labels)
+from inference.bundle.manifest import Graph, Manifest, PromptImages, Role, Tensor
 from inference.errors import BundleError, InvalidRequest, ServingError, UnsupportedImage
 from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
