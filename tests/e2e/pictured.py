@@ -18,6 +18,7 @@ from transformers import (
     Pix2StructImageProcessorPil,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessorPil,
+    ViTImageProcessorPil,
 )
 
 from export.pipeline.cli import export
@@ -145,12 +146,17 @@ def _write_idefics3(folder: Path) -> None:
 DETECTORS = {"owlvit": OwlViTImageProcessorPil, "owlv2": Owlv2ImageProcessorPil}
 
 
-def export_detectors(made: Path) -> None:
-    """As `export_pictured`, of detectors alone."""
-    for name, recipe in DETECTORS.items():
-        make_twin(name, "odd", made / name)
+def export_labelled(made: Path) -> None:
+    """As `export_pictured`, of models that find labels in pictures.
+
+    CLIPSeg's pictures are larger than its table of positions, as those of published checkpoints.
+    """
+    kinds = {name: ("odd", kind, 44) for name, kind in DETECTORS.items()}
+    kinds["clipseg"] = ("resized", ViTImageProcessorPil, 40)
+    for name, (config, kind, side) in kinds.items():
+        make_twin(name, config, made / name)
         _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / name)
-        recipe(size={"height": 44, "width": 44}).save_pretrained(made / name)
+        kind(size={"height": side, "width": side}).save_pretrained(made / name)
         export(str(made / name), repository=made / REPOSITORY)
 
 
@@ -206,7 +212,6 @@ def export_pictured(made: Path) -> None:
     _write_gemma3(made / "gemma3")
     for name in QWENS:
         _write_qwen(made / name)
-    export_detectors(made)
     _write_pix2struct(made / "pix2struct", is_vqa=False)
     _write_pix2struct(made / "pix2struct-vqa", is_vqa=True)
     for name in (

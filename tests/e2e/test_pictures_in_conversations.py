@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import base64
 import io
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openai
 import pytest
 import torch
 from PIL import Image
 from transformers import (
     AutoModelForImageTextToText,
-    AutoModelForZeroShotObjectDetection,
     CLIPImageProcessorPil,
     Gemma3ImageProcessorPil,
     Gemma3Processor,
@@ -37,10 +34,9 @@ from transformers import (
 )
 
 from inference.processing.flattened_patches import font_file
-from tests.e2e.conftest import PROGRAM, Stack, running
+from tests.e2e.conftest import Stack, running
 from tests.e2e.interleaved import random_pictures
 from tests.e2e.pictured import (
-    DETECTORS,
     GEMMA3_TEMPLATE,
     IDEFICS3_TEMPLATE,
     QWEN_PLACE,
@@ -59,7 +55,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
 NAMES = ["llava", "llava_next", "idefics3", "gemma3", *QWENS]
-LABELS = ["w5 w9", "w7"]
 
 
 @pytest.fixture(scope="module")
@@ -268,56 +263,3 @@ def test_patches_of_pictures_are_read_as_transformers_reads_them(
 def test_videos_are_refused(name: str, stack: Stack) -> None:
     with Client(stack.url) as client, pytest.raises(InvalidRequest, match="videos are not"):
         client.generate(f"{QWEN_VIDEO} w9", model=name)
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) -> None:
-    (picture,) = random_pictures(1)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / name)
-    recipe = DETECTORS[name].from_pretrained(folder / name)
-    model = AutoModelForZeroShotObjectDetection.from_pretrained(folder / name).eval()
-    opened = Image.open(io.BytesIO(picture))
-    texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
-    with torch.no_grad():
-        output = model(
-            input_ids=texts["input_ids"],
-            attention_mask=texts["attention_mask"],
-            **recipe(opened, return_tensors="pt"),
-        )
-    scores = output.logits.max(dim=-1).values.sigmoid().sort(descending=True).values[0]
-    threshold = float(scores[len(scores) // 2 - 1 :][:2].mean())  # half of the regions reach it
-    (wanted,) = recipe.post_process_object_detection(
-        output, threshold=threshold, target_sizes=[(opened.height, opened.width)]
-    )
-    given: Any = {"labels": LABELS, "threshold": threshold, "model": name}
-    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
-        (item,) = client.detect(picture, **given).data
-        (over_grpc,) = grpc.detect(picture, **given).data
-    assert over_grpc.model_dump() == item.model_dump()
-    assert item.boxes
-    assert len(item.boxes) == len(wanted["scores"])
-    order = wanted["scores"].argsort(descending=True).tolist()
-    limits = torch.tensor([opened.width, opened.height] * 2)
-    for box, place in zip(item.boxes, order, strict=True):
-        assert box.label == LABELS[wanted["labels"][place]]
-        assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
-        corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
-        assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)
-        assert (box.objectness is not None) == (name == "owlv2")
-
-
-def test_the_command_draws_the_boxes_of_a_padded_image(
-    folder: Path, stack: Stack, tmp_path: Path
-) -> None:
-    (picture,) = random_pictures(1)
-    (tmp_path / "photo.png").write_bytes(picture)
-    command = [
-        *(*PROGRAM, "detect", str(tmp_path / "photo.png"), "--label", LABELS[0]),
-        *("--threshold", "0", "--model", "owlv2", "--url", stack.url),
-        *("--output", str(tmp_path / "boxes.png")),
-    ]
-    subprocess.run(command, check=True)
-    drawn = np.asarray(Image.open(tmp_path / "boxes.png"))
-    opened = np.asarray(Image.open(io.BytesIO(picture)))
-    assert drawn.shape == opened.shape
-    assert (drawn != opened).any()

@@ -1,4 +1,4 @@
-"""The detect panel, with a small random OWL-ViT and OWLv2 of `transformers`."""
+"""The panels detect and segment, with small random models of `transformers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Stack, running
 from tests.e2e.page.conftest import OpenPage
-from tests.e2e.pictured import DETECTORS, REPOSITORY, export_detectors
+from tests.e2e.pictured import DETECTORS, REPOSITORY, export_labelled
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -20,7 +20,7 @@ PICTURE = Path(__file__).parents[3] / "examples" / "demo" / "pictures" / "scene-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("boxes")
-    export_detectors(folder)
+    export_labelled(folder)
     with running(folder / REPOSITORY, folder) as stack:
         yield stack
 
@@ -60,3 +60,26 @@ def test_a_picture_without_boxes_says_so(open_page: OpenPage, served: Stack) -> 
     screen.field("Least score").fill("1")
     screen.run()
     assert "Nothing reached" in screen.answer.inner_text()
+
+
+def test_a_mask_lies_over_the_picture_for_the_label_that_one_points_at(
+    open_page: OpenPage, served: Stack
+) -> None:
+    screen = open_page("segment", url=served.url)
+    screen.panel.locator(".chosen img").first.wait_for()
+    screen.run()
+    with Client(served.url) as client:
+        (item,) = client.segment(PICTURE, labels=["a ring", "a star"]).data
+    assert item.masks
+    rows, layers = screen.answer.locator(".bars li"), screen.answer.locator(".mask")
+    assert layers.count() == rows.count() == 2
+    for place, mask in enumerate(item.masks):
+        rows.nth(place).hover()
+        lit = [layers.nth(other).evaluate("e => e.matches('.lit')") for other in range(2)]
+        assert lit == [place == 0, place == 1]
+        image = layers.nth(place).evaluate("e => getComputedStyle(e).maskImage")
+        assert mask.mask in image
+        assert layers.nth(place).evaluate("e => getComputedStyle(e).maskMode") == "luminance"
+        assert f"{mask.max_probability:.1%}"[:3] in rows.nth(place).inner_text()
+    shown, picture = layers.first.bounding_box(), screen.answer.locator(".boxed img").bounding_box()
+    assert shown == picture

@@ -9,6 +9,7 @@ import fillMask from "./fill_mask.js";
 import generate from "./generate.js";
 import rerank from "./rerank.js";
 import score from "./score.js";
+import segment from "./segment.js";
 import tag from "./tag.js";
 import translate from "./translate.js";
 import zeroShot from "./zero_shot.js";
@@ -18,6 +19,7 @@ export const PANELS = [
   caption,
   zeroShot,
   detect,
+  segment,
   generate,
   chat,
   fillMask,

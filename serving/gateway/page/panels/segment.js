@@ -1,0 +1,87 @@
+/** `segment`: masks over pictures, for labels that the user writes. */
+
+import { pictureImage } from "../components/attention_picture.js";
+import { bars } from "../components/bars.js";
+import { pictureField } from "../components/picture_input.js";
+import { InputError, itemProblem } from "../components/problem.js";
+import { rowsField } from "../components/rows.js";
+import { el, percent } from "../dom.js";
+
+const TWO_THINGS = 1;
+const EXAMPLES = [
+  { label: "A ring and a star", picture: TWO_THINGS, labels: ["a ring", "a star"] },
+  { label: "By colour", picture: TWO_THINGS, labels: ["something white", "something cyan"] },
+];
+
+function create() {
+  const pictures = pictureField({ example: TWO_THINGS });
+  const labels = rowsField("Labels", {
+    columns: ["label"],
+    field: "labels",
+    noun: "label",
+    least: 1,
+    value: EXAMPLES[0].labels.map((text) => [text]),
+  });
+
+  return {
+    fields: [pictures.element, labels.element],
+    examples: EXAMPLES.map((example) => ({
+      label: example.label,
+      async apply() {
+        labels.value = example.labels.map((text) => [text]);
+        await pictures.choose(example.picture);
+      },
+    })),
+    ready: pictures.ready,
+    request() {
+      const images = pictures.value;
+      const texts = labels.value.map(([text]) => text);
+      if (!images.length) throw new InputError("choose a picture", "images");
+      if (!texts.length) throw new InputError("write the labels to look for", "labels");
+      return { images, body: { labels: texts } };
+    },
+    show: (data, { images }) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
+    summary: (data) => data.map(({ masks }) => (masks ? `${masks.length} masks` : "no result")).join(". "),
+  };
+}
+
+function view(item, picture) {
+  if (item.error) return el("article", { class: "classified" }, pictureImage(picture), itemProblem(item.error));
+  const colours = item.masks.map(colourOver);
+  const list = bars(
+    item.masks.map(({ label, max_probability: most, mean_probability: mean }) => ({
+      label,
+      score: most,
+      note: `${percent(mean)} on average`,
+    })),
+  );
+  [...list.querySelectorAll("li")].forEach((row, place) => connect(row, place, colours));
+  show(0, colours);
+  return el("article", { class: "classified" }, el("div", { class: "boxed" }, pictureImage(picture), ...colours), list);
+}
+
+/** A layer of one colour, as dense as its mask is bright, whatever the size of the picture. */
+function colourOver({ label, mask }) {
+  const layer = el("span", { class: "mask", title: label, "aria-hidden": "true" });
+  layer.style.setProperty("--mask", `url("data:image/png;base64,${mask}")`);
+  return layer;
+}
+
+/** Pointing at a row of the list shows its mask. */
+function connect(row, place, colours) {
+  row.addEventListener("pointerenter", () => show(place, colours));
+}
+
+function show(place, colours) {
+  colours.forEach((colour, at) => colour.classList.toggle("lit", at === place));
+}
+
+export default {
+  task: "segment",
+  title: "Segment",
+  lead: "Which parts of a picture show your labels; no class was trained.",
+  action: "Segment",
+  code: { input: "images", result: "item.masks" },
+  create,
+};

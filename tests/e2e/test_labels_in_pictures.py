@@ -1,0 +1,140 @@
+"""Boxes and masks for labels behind HTTP and gRPC against the models of `transformers`.
+
+The checkpoints are the tests' twins, with tokenizers and image recipes as such folders have them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    AutoModelForZeroShotObjectDetection,
+    CLIPSegForImageSegmentation,
+    PreTrainedTokenizerFast,
+    ViTImageProcessorPil,
+)
+
+from tests.e2e.conftest import PROGRAM, Stack, running
+from tests.e2e.interleaved import random_pictures
+from tests.e2e.pictured import DETECTORS, REPOSITORY, export_labelled
+from triptych import Client, GrpcClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+LABELS = ["w5 w9", "w7"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints, exported."""
+    made = tmp_path_factory.mktemp("labelled")
+    export_labelled(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path) -> Iterator[Stack]:
+    with running(folder / REPOSITORY, folder) as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / name)
+    recipe = DETECTORS[name].from_pretrained(folder / name)
+    model = AutoModelForZeroShotObjectDetection.from_pretrained(folder / name).eval()
+    opened = Image.open(io.BytesIO(picture))
+    texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
+    with torch.no_grad():
+        output = model(
+            input_ids=texts["input_ids"],
+            attention_mask=texts["attention_mask"],
+            **recipe(opened, return_tensors="pt"),
+        )
+    scores = output.logits.max(dim=-1).values.sigmoid().sort(descending=True).values[0]
+    threshold = float(scores[len(scores) // 2 - 1 :][:2].mean())  # half of the regions reach it
+    (wanted,) = recipe.post_process_object_detection(
+        output, threshold=threshold, target_sizes=[(opened.height, opened.width)]
+    )
+    given: Any = {"labels": LABELS, "threshold": threshold, "model": name}
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        (item,) = client.detect(picture, **given).data
+        (over_grpc,) = grpc.detect(picture, **given).data
+    assert over_grpc.model_dump() == item.model_dump()
+    assert item.boxes
+    assert len(item.boxes) == len(wanted["scores"])
+    order = wanted["scores"].argsort(descending=True).tolist()
+    limits = torch.tensor([opened.width, opened.height] * 2)
+    for box, place in zip(item.boxes, order, strict=True):
+        assert box.label == LABELS[wanted["labels"][place]]
+        assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
+        corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
+        assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)
+        assert (box.objectness is not None) == (name == "owlv2")
+
+
+def test_masks_are_those_of_transformers(folder: Path, stack: Stack, tmp_path: Path) -> None:
+    (picture,) = random_pictures(1)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "clipseg")
+    recipe = ViTImageProcessorPil.from_pretrained(folder / "clipseg")
+    model = CLIPSegForImageSegmentation.from_pretrained(folder / "clipseg").eval()
+    opened = Image.open(io.BytesIO(picture))
+    texts = tokenizer(LABELS, return_tensors="pt", padding="max_length", max_length=16)
+    pixels = recipe([opened] * len(LABELS), return_tensors="pt")["pixel_values"]
+    with torch.no_grad():
+        logits = model(
+            input_ids=texts["input_ids"],
+            attention_mask=texts["attention_mask"],
+            pixel_values=pixels,
+        ).logits
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        (item,) = client.segment(picture, labels=LABELS).data
+        (over_grpc,) = grpc.segment(picture, labels=LABELS).data
+    assert over_grpc.model_dump() == item.model_dump()
+    assert (item.width, item.height) == opened.size
+    assert item.masks
+    for mask, wanted in zip(item.masks, logits.sigmoid().numpy(), strict=True):
+        assert (item.mask_height, item.mask_width) == wanted.shape
+        shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(mask.mask))))
+        np.testing.assert_allclose(shown / 255, wanted, rtol=0, atol=0.5 / 255 + 1e-5)
+        assert mask.mean_probability == pytest.approx(wanted.mean(), abs=1e-5)
+        assert mask.max_probability == pytest.approx(wanted.max(), abs=1e-5)
+    assert [mask.label for mask in item.masks] == LABELS
+    assert item.masks[0].mask != item.masks[1].mask
+
+    (tmp_path / "photo.png").write_bytes(picture)
+    command = [
+        *(*PROGRAM, "segment", str(tmp_path / "photo.png"), "--label", LABELS[0]),
+        *("--url", stack.url, "--output", str(tmp_path / "mask.png")),
+    ]
+    subprocess.run(command, check=True)
+    with Image.open(tmp_path / "mask.png") as written:
+        assert written.size == opened.size
+
+
+def test_the_command_draws_the_boxes_of_a_padded_image(
+    folder: Path, stack: Stack, tmp_path: Path
+) -> None:
+    (picture,) = random_pictures(1)
+    (tmp_path / "photo.png").write_bytes(picture)
+    command = [
+        *(*PROGRAM, "detect", str(tmp_path / "photo.png"), "--label", LABELS[0]),
+        *("--threshold", "0", "--model", "owlv2", "--url", stack.url),
+        *("--output", str(tmp_path / "boxes.png")),
+    ]
+    subprocess.run(command, check=True)
+    with Image.open(tmp_path / "boxes.png") as written:
+        drawn = np.asarray(written)
+    opened = np.asarray(Image.open(io.BytesIO(picture)))
+    assert drawn.shape == opened.shape
+    assert (drawn != opened).any()
