@@ -20,6 +20,8 @@ LISTED = {checkpoint.name: checkpoint for checkpoint in listed()}
 NOT_EXPORTED = {"xlnet/xlnet-base-cased"}  # its head permutes, only its content stream is exported
 DROPPED = 0.06
 """Largest share of parameters that an export leaves out: poolers without a task, stored masks."""
+UNREAD = {"CIDAS/clipseg-rd64-refined": 2 * 7_087_872}
+"""Parameters of blocks whose outputs nothing reads: the tower's eleventh and twelfth."""
 
 app = typer.Typer()
 app.command()(command.catalog)
@@ -66,7 +68,8 @@ def test_configuration_of_a_supported_family_is_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_parameters_of_the_network_are_those_of_the_checkpoint(name: str) -> None:
     found = computed(name)
-    assert found.parameters == pytest.approx(LISTED[name].parameters, rel=DROPPED)
+    read = LISTED[name].parameters - UNREAD.get(name, 0)
+    assert found.parameters == pytest.approx(read, rel=DROPPED)
     # tied and shared tables may count once a graph, never more
     assert 4 * found.parameters * 0.9 <= found.memory_bytes["fp32"] <= 8 * found.parameters
     assert found.memory_bytes["int8"] < 0.5 * found.memory_bytes["fp32"]
