@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from inference.bundle.manifest import Role
-from inference.errors import ServingError
+from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import grey_png
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
@@ -29,6 +29,7 @@ from triptych.messages import Usage
 from triptych.tasks import segment as declared
 from triptych.tasks.segment import (
     MAX_LABELS,
+    MAX_MASKS,
     Mask,
     Segmentation,
     SegmentRequest,
@@ -144,10 +145,16 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
         """Calls for labels that are not cached.
 
         Raises:
-            InvalidRequest: too many images, or an empty label.
+            InvalidRequest: too many images, also for so many labels, or an empty label.
             TooLong: a label is longer than the model takes.
             ServingError: no image can be read; the first one's error.
         """
+        if len(images) > self.most_items(request):
+            raise InvalidRequest(
+                f"{len(images)} images with {len(request.labels)} labels are more than {MAX_MASKS} "
+                "masks: send fewer of them at once",
+                field="images",
+            )
         embedding = EmbeddingCalls(model, limits)
         embedding.add_labels(request.labels)
         texts = embedding.batch_texts()
@@ -160,6 +167,10 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
         towers = ((Role.PIXELS, Role.MASKS), (Role.TOKENS, Role.EMBEDDING))
         found = (part_canary(model, takes=takes, returns=returns) for takes, returns in towers)
         return [call for call in found if call is not None]
+
+    def most_items(self, request: SegmentRequest) -> int:
+        """Images whose masks a request may have."""
+        return MAX_MASKS // len(request.labels)
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""

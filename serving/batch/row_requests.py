@@ -78,7 +78,10 @@ class RowRequests:
 
     @property
     def _request_rows(self) -> int:
-        return BATCHED if self.local.model.manifest.generator is None else SEQUENCES
+        if self.local.model.manifest.generator is not None:
+            return SEQUENCES
+        most = self.task.most_items(self.template)
+        return BATCHED if most is None else min(BATCHED, most)
 
     def _submit(self, rows: Sequence[Row], chunk: tuple[int, ...]) -> Submitted:
         """Plan a request of rows and submit its calls."""

@@ -14,6 +14,8 @@ from triptych.messages import Item, Message, OneOrMany, Request, Response
 from triptych.task import Command, Task
 
 MAX_LABELS = 64
+MAX_MASKS = 256
+"""Of one request, for all its images."""
 
 
 class SegmentRequest(Request):

@@ -137,6 +137,10 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """Fields of `triptych.messages.Model` that the task fills."""
         return {}
 
+    def most_items(self, request: AnyRequest) -> int | None:
+        """Texts or images that such a request may have; None: as many as the gateway's limit."""
+        return None
+
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Fields of `triptych.messages.ModelLimits` that the task fills."""
         return {}

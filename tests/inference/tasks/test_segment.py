@@ -61,7 +61,7 @@ def test_a_mask_has_the_sigmoid_of_its_labels_logits() -> None:
 
 def test_images_with_many_labels_share_a_call_as_far_as_their_masks_fit() -> None:
     images = [image_file("red")] * 9
-    for labels, sizes in ((1, [8, 1]), (20, [3, 3, 3]), (64, [1] * 9)):
+    for labels, sizes in ((1, [8, 1]), (20, [3, 3, 3]), (28, [2, 2, 2, 2, 1])):
         model = served(segmenter())
         texts = [f"t{number}" for number in range(labels)]
         made = plan(images, texts, model)
@@ -70,6 +70,13 @@ def test_images_with_many_labels_share_a_call_as_far_as_their_masks_fit() -> Non
         assert following is not None
         assert [call.rows for call in following.calls] == sizes
         assert {call.inputs["texts"].shape[1] for call in following.calls} == {labels}
+
+
+def test_a_request_has_a_limited_number_of_masks() -> None:
+    labels = [f"t{number}" for number in range(64)]
+    plan([image_file("red")] * 4, labels)
+    with pytest.raises(InvalidRequest, match="5 images with 64 labels are more than 256 masks"):
+        plan([image_file("red")] * 5, labels)
 
 
 def test_labels_are_embedded_once() -> None:

@@ -1,0 +1,60 @@
+"""Rows whose requests need calls that depend on the outcomes of others, or are limited."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import Future
+from typing import Any, cast
+
+import numpy as np
+from PIL import Image
+
+from inference.bundle.manifest import Role
+from inference.tasks import segment
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from serving.batch.row_requests import RowRequests
+from serving.batch.rows import Row
+from serving.local_model import LocalModel
+from tests.inference import text_models
+from tests.inference.tiny_models import segmenter, served
+from triptych.tasks.segment import Segmentation, SegmentRequest
+
+
+class _Local:
+    """Answers calls at once."""
+
+    def __init__(self) -> None:
+        self.model = served(segmenter())
+        self.calls: list[InferCall] = []
+
+    def submit(self, call: Call) -> Future[Outcome]:
+        assert isinstance(call, InferCall)
+        self.calls.append(call)
+        found: Future[Outcome] = Future()
+        is_text = Role.EMBEDDING in call.outputs.values()
+        vectors = {Role.EMBEDDING: np.eye(3, dtype=np.float32)[: call.rows]}
+        found.set_result(vectors if is_text else text_models.run(call))
+        return found
+
+
+def _image(red: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (6, 5), (red, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_masks_of_rows_are_made_of_labels_that_are_embedded_before() -> None:
+    local = _Local()
+    template = SegmentRequest(images=[""], labels=["a", "b", "c"])
+    requests = RowRequests(cast(LocalModel, local), segment.TASK, template, "images", 0)
+    rows: list[Any] = [Row("f", number, _image(2 * number), {}) for number in range(90)]
+    items, usage = requests.answers(rows)
+    assert all(isinstance(item, Segmentation) and item.masks for item in items)
+    masks = [item.masks for item in items if isinstance(item, Segmentation)]
+    assert [[mask.label for mask in found or ()] for found in masks] == [["a", "b", "c"]] * 90
+    means = [found[0].mean_probability for found in masks if found]
+    assert means == sorted(set(means))  # each image's own, in order
+    images = [call.rows for call in local.calls if "pixels" in call.inputs]
+    assert sum(images) == 90
+    assert len(local.calls) - len(images) == 2  # requests of 85 rows and 5, planned before
+    assert usage.prompt_tokens > 0
