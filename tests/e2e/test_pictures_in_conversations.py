@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import numpy as np
 import pytest
 import torch
 from PIL import Image
