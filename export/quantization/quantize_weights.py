@@ -32,7 +32,7 @@ from export.quantization.quantize import (
 )
 
 ACTIVATION_GROUP = 64
-"""Activations that share a scale in OpenVINO (`compiled_decoder.QUANTISATION_GROUP`)."""
+"""Least activations that share a scale in OpenVINO (`compiled_decoder.QUANTISATION_GROUPS`)."""
 WEIGHT_GROUP = 128
 """Weights of 4 bits that share a scale and a zero point."""
 STEPS = 15

@@ -20,7 +20,7 @@ from export.quantization.quantize_weights import quantize_weights
 from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.candidates import plain_request
-from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUP
+from inference.engine.runners.openvino.compiled_decoder import quantisation_group
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.errors import SetupError
@@ -114,8 +114,10 @@ def test_bits_of_a_source_do_not_depend_on_a_longer_one(name: str, bundles: Bund
     runner.close()
 
 
-@pytest.mark.parametrize("inputs", [8, 63, 64, 96, 100])
-def test_layers_too_narrow_for_groups_stay_float32(inputs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inputs", [8, 63, 64, 96, 100, 128, 200])
+def test_rows_alone_have_the_bits_of_rows_in_a_batch_whatever_a_layers_width(
+    inputs: int, tmp_path: Path
+) -> None:
     random = np.random.default_rng(0)
     weight = numpy_helper.from_array(random.normal(size=(inputs, 24)).astype(np.float32), "w")
     ports = [
@@ -127,12 +129,15 @@ def test_layers_too_narrow_for_groups_stay_float32(inputs: int, tmp_path: Path) 
     path = tmp_path / "layer.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
     assert quantize_weights("step", path, Precision.INT8).layers == (inputs >= 64)
+    model = openvino_core().read_model(path)
+    group = quantisation_group(model)
+    assert group == (128 if inputs >= 128 else 64)
     options = {
         "INFERENCE_NUM_THREADS": 2,
         "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
     }
-    run = openvino_core().compile_model(path, "CPU", options)
+    run = openvino_core().compile_model(model, "CPU", options)
     rows = random.normal(size=(40, inputs)).astype(np.float32)
     alone = [run([row[None]])[0].copy() for row in rows]
     for count in (2, 5, 12, 17, 40):

@@ -25,7 +25,7 @@ from export.targets.runtime_rules import check_runtime
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
-from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUP
+from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUPS
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.search.request import EngineRequest
 from inference.errors import SetupError
@@ -84,7 +84,7 @@ def _layer(path: Path, weight: Floats, *, is_scores: bool = False) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
 
 
-def _compiled(path: Path, group: int = QUANTISATION_GROUP) -> Any:
+def _compiled(path: Path, group: int) -> Any:
     options = {
         "INFERENCE_NUM_THREADS": 2,
         "INFERENCE_PRECISION_HINT": "f32",
@@ -93,8 +93,9 @@ def _compiled(path: Path, group: int = QUANTISATION_GROUP) -> Any:
     return openvino_core().compile_model(path, "CPU", options)
 
 
+@pytest.mark.parametrize("group", QUANTISATION_GROUPS)
 @pytest.mark.parametrize("inputs", [128, 384, 640, 1024])  # odd and even numbers of groups
-def test_openvino_multiplies_them_as_they_are(inputs: int, tmp_path: Path) -> None:
+def test_openvino_multiplies_them_as_they_are(inputs: int, group: int, tmp_path: Path) -> None:
     path, weight = tmp_path / "layer.onnx", _weight(48, inputs)
     _layer(path, weight)
     assert quantize_weights("step", path, Precision.INT4).four_bits == 1
@@ -102,7 +103,7 @@ def test_openvino_multiplies_them_as_they_are(inputs: int, tmp_path: Path) -> No
     wanted = np.maximum(rows @ _floats(weight).T, 0)
     exact = _compiled(path, group=0)([rows])[0]
     np.testing.assert_allclose(exact, wanted, rtol=1e-4, atol=1e-3)
-    run = _compiled(path)
+    run = _compiled(path, group)
     types = {str(op.get_rt_info()["primitiveType"].value) for op in _nodes(run)}
     assert "unknown_u4" in types  # the constant is not expanded
     rounded = run([rows])[0].copy()
@@ -146,7 +147,7 @@ def test_they_are_the_same_beside_the_graph_and_in_it(
         monkeypatch.setattr("export.graphs.external_data.EXTERNAL_DATA_BYTES", limit)
         _layer(path, _weight(48, 640))
         quantize_weights("step", path, Precision.INT4)
-        found.append(_compiled(path)([rows])[0].copy())
+        found.append(_compiled(path, 128)([rows])[0].copy())
         sizes.append(sum(each.stat().st_size for each in tmp_path.glob(f"{limit}.*")))
     np.testing.assert_array_equal(*found)
     assert 48 * 640 / 2 < sizes[1] < 48 * 640 * 0.6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -31,9 +31,12 @@ LEAST_THREADS = 2
 SOURCE_MULTIPLE = 16
 """Texts are encoded in such lengths: OpenVINO 2026.4 adds up the attention of other lengths in
 another order, and a source's bits would depend on the longest one beside it."""
-QUANTISATION_GROUP = 64
-"""Activations that share a scale, in graphs with weights of 8 or 4 bits."""
+QUANTISATION_GROUPS = (128, 64)
+"""Activations that share a scale, in graphs with weights of 8 or 4 bits: the first that has no
+more inputs than each of their products. OpenVINO 2026.4 computes a narrower product in float32,
+and its bits then depend on the number of rows."""
 INTEGER_PRECISIONS = ("int8", "int4")
+_DEQUANTISATION = ("Transpose", "Reshape", "Multiply", "Subtract", "Convert")
 
 
 class CompiledDecoder:
@@ -60,7 +63,7 @@ class CompiledDecoder:
             port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
         ] + [state.step_input for state in self._held]
         self._bundle, self._threads = bundle, threads
-        self._options = _options(threads, is_integer=manifest.precision in INTEGER_PRECISIONS)
+        self._is_integer = manifest.precision in INTEGER_PRECISIONS
         step = paged_graph(self._read("step"), manifest)
         self._step = self._compile(add_token_choice(step, self.vocabulary_size))
         self._requests: dict[str, Any] = {}
@@ -162,8 +165,9 @@ class CompiledDecoder:
             raise BundleError(f"OpenVINO cannot read {path.name}: {error}") from error
 
     def _compile(self, model: openvino.Model) -> Any:
+        options = _options(self._threads, quantisation_group(model) if self._is_integer else 0)
         try:
-            return openvino_core().compile_model(model, "CPU", self._options)
+            return openvino_core().compile_model(model, "CPU", options)
         except RuntimeError as error:
             name = self.manifest.name
             raise BundleError(f"OpenVINO cannot compile a graph of {name}: {error}") from error
@@ -174,7 +178,26 @@ def source_length(prompt: Prompt) -> int:
     return 0 if prompt.source_ids is None else len(prompt.source_ids)
 
 
-def _options(threads: int, *, is_integer: bool) -> dict[str, Any]:
+def quantisation_group(model: openvino.Model) -> int:
+    """Activations that share a scale in a graph with integer weights."""
+    least = min(_integer_inputs(model), default=QUANTISATION_GROUPS[-1])
+    return next((size for size in QUANTISATION_GROUPS if size <= least), QUANTISATION_GROUPS[-1])
+
+
+def _integer_inputs(model: openvino.Model) -> Iterator[int]:
+    """Inputs of each product with integer weights."""
+    for node in model.get_ops():
+        if node.get_type_name() != "MatMul":
+            continue
+        weight = node.input_value(1)
+        is_turned = node.get_attributes()["transpose_b"]
+        while weight.get_node().get_type_name() in _DEQUANTISATION:
+            weight = weight.get_node().input_value(0)
+        if weight.get_element_type().is_integral():
+            yield node.input_value(1).get_partial_shape()[-1 if is_turned else -2].get_length()
+
+
+def _options(threads: int, group: int) -> dict[str, Any]:
     """OpenVINO's properties: integer weights have activations in groups and caches of 8 bits.
 
     Scales of cached keys are those of each token. By default they are those of a block's channels,
@@ -185,10 +208,10 @@ def _options(threads: int, *, is_integer: bool) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": QUANTISATION_GROUP if is_integer else 0,
-        "KV_CACHE_PRECISION": "u8" if is_integer else "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
+        "KV_CACHE_PRECISION": "u8" if group else "f32",
     }
-    if is_integer:
+    if group:
         options["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
     return options
 

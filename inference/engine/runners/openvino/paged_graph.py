@@ -20,6 +20,7 @@ from openvino.op import Parameter
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
 from inference.bundle.manifest import Graph, Growth, Manifest, Role
+from inference.engine.runners.openvino.cross_attention import replace_cross_attention
 from inference.errors import BundleError
 
 PAST_LENS, BEGINS, BLOCKS, BLOCK_BEGINS, LONGEST, SCORED = (
@@ -67,6 +68,7 @@ def paged_graph(model: openvino.Model, manifest: Manifest) -> openvino.Model:
     assert logits is not None
     result = next(each for each in model.get_results() if logits.name in each.output(0).names)
     paged = openvino.Model([result], [*kept, *controls.values(), scored, *caches], "paged")
+    replace_cross_attention(paged)
     paged.validate_nodes_and_infer_types()
     return paged
 
