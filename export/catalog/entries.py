@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from export.architecture import Architecture
-from export.catalog.read_weights import read_weights
+from export.architecture import Architecture, Lowering
 from export.checkpoint.checkpoint import tie
 from export.pipeline.manifest import tasks
 from export.quantization.quantize import NARROWEST
@@ -163,3 +163,46 @@ def _bytes(graphs: Iterable[Iterable[nn.Parameter]], *, is_int8: bool) -> int:
 def _is_matrix(parameter: torch.Tensor) -> bool:
     """Whether `quantize` stores it in int8: a linear layer's weight or a table."""
     return parameter.ndim == 2 and min(parameter.shape) >= NARROWEST
+
+
+_SIZE = 2
+"""Of each dynamic dimension."""
+
+
+class _Recorder(TorchFunctionMode):
+    """Collects the parameters that functions are called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[int, nn.Parameter] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._collect([*args, *(kwargs or {}).values()])
+        return func(*args, **(kwargs or {}))
+
+    def _collect(self, values: list[Any]) -> None:
+        for value in values:
+            if isinstance(value, nn.Parameter):
+                self.found[id(value)] = value
+            elif isinstance(value, list | tuple):
+                self._collect(list(value))
+
+
+def read_weights(lowering: Lowering) -> list[nn.Parameter]:
+    """Weights that a module on the device `meta` reads, each once.
+
+    All of them, where its forward pass needs values and not only shapes.
+    """
+    with torch.device("meta"), torch.no_grad(), _Recorder() as recorder:
+        inputs = [
+            torch.zeros(
+                [size if isinstance(size, int) else _SIZE for size in port.shape],
+                dtype=getattr(torch, port.dtype),
+            )
+            for port in lowering.graph.inputs
+        ]
+        try:
+            lowering.module(*inputs)
+        except (RuntimeError, NotImplementedError):
+            return list(lowering.module.parameters())
+    return list(recorder.found.values())

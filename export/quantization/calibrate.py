@@ -12,7 +12,9 @@ least cosine over a held-out run of the translator is 0.9994, with half the need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +30,6 @@ from export.parity.parity_inputs import (
     stateless_feeds,
 )
 from export.quantization.quantize import LARGEST
-from export.quantization.stored_arrays import StoredArrays
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Graph, Growth, Manifest
 
@@ -198,3 +199,29 @@ class _BlockImages(Probe):
         grid = (-(-height // side), -(-width // side), channels)
         colours = self.random.integers(0, 256, grid, dtype=np.uint8)
         return colours.repeat(side, axis=0).repeat(side, axis=1)[:height, :width]
+
+
+class StoredArrays:
+    """Arrays in the order in which they were appended, read from disk at each access."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the object lives
+        weakref.finalize(self, self._file.close)
+        self._starts: list[int] = []
+
+    def append(self, value: Array) -> None:
+        """Writes one array."""
+        self._file.seek(0, 2)
+        self._starts.append(self._file.tell())
+        np.save(self._file, value, allow_pickle=False)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: int) -> Array:
+        self._file.seek(self._starts[index])
+        value: Array = np.load(self._file, allow_pickle=False)
+        return value
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[index] for index in range(len(self)))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.full_size.__main__ import main
+from benchmarks.full_size.__main__ import COLUMNS, main, merged, read, table
 from benchmarks.full_size.measure import Measured, Phase, run
-from benchmarks.full_size.results import COLUMNS, merged, read, table
 from benchmarks.full_size.shapes import SHAPES
 
 MIB = 1 << 20

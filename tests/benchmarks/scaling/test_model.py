@@ -11,8 +11,8 @@ import simpy
 import yaml
 
 from benchmarks.scaling.autoscaler import Autoscaler
-from benchmarks.scaling.fit import closed_throughput, fitted
 from benchmarks.scaling.model import Cluster, Costs
+from benchmarks.scaling.study import closed_throughput, fitted
 
 NOTHING_S = 1e-9
 MANIFESTS = Path(__file__).parents[3] / "docker" / "kubernetes"

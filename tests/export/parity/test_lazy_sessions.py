@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from export.parity.verify import LazySessions, file_bytes
-from export.quantization.stored_arrays import StoredArrays
+from export.quantization.calibrate import StoredArrays
 
 
 @pytest.fixture

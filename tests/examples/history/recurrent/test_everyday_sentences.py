@@ -13,7 +13,7 @@ from examples.history.recurrent.everyday_sentences import (
     unrelated_sentences,
 )
 from examples.texts.splits import Split
-from export.tokenizer.iso639 import THREE_LETTERS
+from export.tokenizer.languages import THREE_LETTERS
 
 COUNT = 600
 
