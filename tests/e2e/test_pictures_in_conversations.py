@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import numpy as np
+import openai
 import pytest
 import torch
 from PIL import Image
