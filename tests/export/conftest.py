@@ -92,13 +92,13 @@ SIBLINGS = {
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
-    *("qwen2_vl", "qwen2_5_vl", "florence2"),
+    *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = SIBLINGS - {
     *("mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq", "blip-2", "instructblip"),
-    *("idefics3", "llava_next", "gemma3", "qwen2_vl", "qwen2_5_vl", "florence2"),
+    *("idefics3", "llava_next", "gemma3", "qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct"),
 }
 """Siblings whose networks are traced in `make test`, which takes a third of an export. A trace of
 a decoder with a source refuses other sizes, for example as many positions as the source has."""

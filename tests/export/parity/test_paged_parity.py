@@ -30,6 +30,7 @@ from tests.export.parity.test_generate_parity import GENERATORS, RULES, check, w
 
 REFUSED = {
     "t5": "its attention has a bias of relative positions",
+    "pix2struct": "its attention has a bias of relative positions",
     "mt5": "its attention has a bias of relative positions",
     "gemma2": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
