@@ -96,24 +96,25 @@ def read_patches(values: Mapping[str, Any]) -> ImageSpec:
     """
     reader = ConfigReader(values, FILE)
     patch = values.get("patch_size") or {"height": 16, "width": 16}
-    sides = (patch.get("height"), patch.get("width")) if isinstance(patch, Mapping) else ()
-    most = reader.integer("max_patches", 2048)
-    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+    if not isinstance(patch, Mapping):
         raise CheckpointError(f"{FILE}: patch_size = {patch!r} is not supported")
+    sides = ConfigReader(patch, f"{FILE}, patch_size")
+    height, width = sides.integer("height"), sides.integer("width")
+    most = reader.integer("max_patches", 2048)
     if most > MOST_PATCHES:
         raise CheckpointError(
             f"{FILE}: max_patches = {most} is not supported, only 1 to {MOST_PATCHES}"
         )
     return ImageSpec(
         resize="patches",
-        size=(most, sides[0] * sides[1] + 1),
+        size=(most, height * width + 1),
         resample=2,
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         rescale=1.0,
         patches=Patches(
-            height=sides[0],
-            width=sides[1],
+            height=height,
+            width=width,
             has_header=reader.flag("is_vqa", False),
             is_normalised=reader.flag("do_normalize", True),
         ),

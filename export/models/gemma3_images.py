@@ -254,7 +254,7 @@ TWIN = tiny_twin(
     _TINY,
     {
         "odd": {
-            "text_config": _TINY_TEXT | gemma3.TWIN.configs["odd"] | {"sliding_window": 2},
+            "text_config": {**_TINY_TEXT, **gemma3.TWIN.configs["odd"], "sliding_window": 2},
             "vision_config": _TINY_IMAGE
             | {"hidden_size": 36, "num_attention_heads": 3, "image_size": 15, "patch_size": 3},
         },
