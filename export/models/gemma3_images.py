@@ -237,7 +237,8 @@ _TINY_IMAGE = TINY_IMAGE | {
     "patch_size": 4,
     "layer_norm_eps": 1e-3,
 }
-_TINY_TEXT = gemma3.TWIN.configs["plain"] | {
+_TINY_TEXT = {
+    **gemma3.TWIN.configs["plain"],
     "model_type": "gemma3_text",
     "max_position_embeddings": 64,
 }
