@@ -40,8 +40,9 @@ class GenerateCall:
 
     @property
     def tokens(self) -> int:
-        """Cost at admission."""
-        return sum(cost(array) for array in self.inputs.values())
+        """Cost at admission: ids as they are, an image by its patches."""
+        arrays = self.inputs.values()
+        return sum(_patches(each) if each.dtype in _PIXELS else each.size for each in arrays)
 
     @property
     def prompt_tokens(self) -> int:
@@ -118,17 +119,20 @@ def size_of(outcome: Outcome) -> int:
 
 
 def cost(array: Array) -> int:
-    """Tokens of an input, for admission: ids as they are, an image by its patches.
+    """Tokens of a stateless graph's input: ids as they are, an image by its patches.
 
     Each of an image's conditions has a fixed number.
     """
     if array.dtype == np.float32 and array.ndim == _CONDITIONS_RANK:
         return array.shape[0] * array.shape[1] * _TOKENS_PER_CONDITION
-    if array.dtype in _PIXELS:
-        height, width = array.shape[-3:-1]
-        images = array.shape[0] if array.ndim == 4 else 1
-        return images * max(1, height * width // _PIXELS_PER_TOKEN)
-    return int(array.size)
+    return _patches(array) if array.dtype in _PIXELS else int(array.size)
+
+
+def _patches(pixels: Array) -> int:
+    """Of one image, or of several: (height, width, 3) or (I, height, width, 3)."""
+    height, width = pixels.shape[-3:-1]
+    images = pixels.shape[0] if pixels.ndim == 4 else 1
+    return images * max(1, height * width // _PIXELS_PER_TOKEN)
 
 
 def _name(part: Part, tensor: Tensor | None, role: Role) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Graph, Limits, PromptImages, Role, Tensor
+from inference.bundle.manifest import Graph, Limits, Patches, PromptImages, Role, Tensor
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk
@@ -214,6 +214,28 @@ def test_a_model_of_instructions_answers_one(prompt: str | None, wanted: str) ->
     answer = tuple(tokenizer.encode("a picture", add_special_tokens=False))
     (item,) = made.finish([finished((answer,), (-0.5,), ("stop",), 9)]).data
     assert item.text == "a picture"  # without the instruction
+
+
+def test_a_question_is_drawn_above_patches_of_the_image(captioner: LoadedModel) -> None:
+    patches = Patches(height=16, width=16, has_header=True)
+    recipe = IMAGE.model_copy(
+        update={"resize": "patches", "size": (2048, 257), "crop": None, "patches": patches}
+    )
+    asked = replace(captioner, manifest=captioner.manifest.model_copy(update={"image": recipe}))
+    calls = []
+    for prompt in ("a b", "c"):
+        request = CaptionRequest(images=["x"], prompt=prompt)
+        made = TASK.prepare(request, [image_file("red")], asked, TaskLimits())
+        (call,) = made.calls
+        assert list(call.inputs) == ["pixels"]  # the decoder does not begin with it
+        assert call.inputs["pixels"].shape == (2048, 257, 3)
+        assert (call.tokens, call.prompt_tokens) == (2056, 0)
+        calls.append(call)
+    assert (calls[0].inputs["pixels"] != calls[1].inputs["pixels"]).any()
+    for missing in (None, " "):
+        request = CaptionRequest(images=["x"], prompt=missing)
+        with pytest.raises(InvalidRequest, match="write one in prompt"):
+            TASK.prepare(request, [image_file("red")], asked, TaskLimits())
 
 
 def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel) -> None:
