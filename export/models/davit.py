@@ -87,7 +87,12 @@ def read_config(reader: ConfigReader) -> Config:
     if len({len(column) for column in columns}) != 1 or not columns[0]:
         names = ", ".join((*_SIZES, "patch_padding"))
         raise CheckpointError(f"{reader.place}: {names} and patch_prenorm need one value a stage")
-    stages = tuple(StageConfig(*row[:-1], bool(row[-1])) for row in zip(*columns, strict=True))
+    stages = tuple(
+        StageConfig(depth, width, heads, groups, kernel, stride, padding, bool(is_norm_first))
+        for depth, width, heads, groups, kernel, stride, padding, is_norm_first in zip(
+            *columns, strict=True
+        )
+    )
     for stage in stages:
         reader.divide(stage.width, stage.heads)
         reader.divide(stage.width, stage.groups)
