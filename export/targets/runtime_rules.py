@@ -42,11 +42,6 @@ def check_runtime(
             raise SetupError(
                 f"--runtime openvino cannot decode this model: {reason}; use onnxruntime"
             )
-        if precision is Precision.BF16:
-            raise SetupError(
-                "--precision bf16 is for stateless models with --runtime openvino: generators have "
-                "fp32, int8 and int4"
-            )
     has_int4 = runtime in (Runtime.OPENVINO, Runtime.AUTO) and "step" in graphs.lowerings
     if precision is Precision.INT4 and not has_int4:
         raise SetupError("--precision int4 is for generators with --runtime openvino")

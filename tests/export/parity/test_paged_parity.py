@@ -13,7 +13,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from export.parity.verify import ParityError, verify
+from export.parity.verify import ParityError, Report, verify
 from export.precision import Precision, Runtime
 from export.quantization.int8_parity import lower_precision
 from export.quantization.quantize_weights import quantize_weights
@@ -91,6 +91,23 @@ def test_gate_passes_and_int8_stays_near(
     assert 0.98 <= found["least_cosine"] < 1
     assert found["rows_alone"] > 10
     assert found["hypotheses_alone"] == 25
+
+
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("marian", marks=pytest.mark.full)])
+def test_bf16_stays_near_and_does_not_depend_on_neighbours(
+    name: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    twin, staged = twins(name, "plain"), staged_copy(bundles(name, "plain"), tmp_path)
+    update = {"precision": "bf16"}
+    staged = replace(staged, manifest=staged.manifest.model_copy(update=update))
+    report = Report()
+    manifest = lower_precision(report, twin.graphs(), staged, Precision.BF16)
+    assert manifest.states == staged.manifest.states
+    has_bf16 = "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert 0.98 <= report.int8["least_cosine"] <= 1
+    assert (report.int8["least_cosine"] < 1 - 1e-7) == has_bf16
+    assert report.int8["rows_alone"] > 10
+    assert report.int8["hypotheses_alone"] == 25
 
 
 WIDE_LAYERS = {"marian": 0, "gpt2": 2, "vision-encoder-decoder": 3}

@@ -63,7 +63,7 @@ class CompiledDecoder:
             port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
         ] + [state.step_input for state in self._held]
         self._bundle, self._threads = bundle, threads
-        self._is_integer = manifest.precision in INTEGER_PRECISIONS
+        self._precision = manifest.precision
         step = paged_graph(self._read("step"), manifest)
         self._step = self._compile(add_token_choice(step, self.vocabulary_size))
         self._requests: dict[str, Any] = {}
@@ -165,7 +165,7 @@ class CompiledDecoder:
             raise BundleError(f"OpenVINO cannot read {path.name}: {error}") from error
 
     def _compile(self, model: openvino.Model) -> Any:
-        options = _options(self._threads, quantisation_group(model) if self._is_integer else 0)
+        options = _options(self._threads) | _number_formats(self._precision, model)
         try:
             return openvino_core().compile_model(model, "CPU", options)
         except RuntimeError as error:
@@ -197,23 +197,36 @@ def _integer_inputs(model: openvino.Model) -> Iterator[int]:
             yield node.input_value(1).get_partial_shape()[-1 if is_turned else -2].get_length()
 
 
-def _options(threads: int, group: int) -> dict[str, Any]:
-    """OpenVINO's properties: integer weights have activations in groups and caches of 8 bits.
-
-    Scales of cached keys are those of each token. By default they are those of a block's channels,
-    and each token that is written quantises the others of its block again.
-    """
-    options: dict[str, Any] = {
+def _options(threads: int) -> dict[str, Any]:
+    """OpenVINO's properties, whatever the graph."""
+    return {
         "INFERENCE_NUM_THREADS": max(LEAST_THREADS, threads) if threads else 0,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
-        "KV_CACHE_PRECISION": "u8" if group else "f32",
     }
-    if group:
-        options["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
-    return options
+
+
+def _number_formats(precision: str, model: openvino.Model) -> dict[str, Any]:
+    """Properties of a bundle's precision.
+
+    Integer weights have activations in groups and caches of 8 bits, with scales of keys for each
+    token: by default they are those of a block's channels, and each token that is written quantises
+    the others of its block again. bf16 is float32 on processors without it.
+    """
+    if precision in INTEGER_PRECISIONS:
+        return {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": quantisation_group(model),
+            "KV_CACHE_PRECISION": "u8",
+            "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
+        }
+    has_bf16 = "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    kind = "bf16" if precision == "bf16" and has_bf16 else "f32"
+    return {
+        "INFERENCE_PRECISION_HINT": kind,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "KV_CACHE_PRECISION": kind,
+    }
 
 
 def _checked(manifest: Manifest) -> int:

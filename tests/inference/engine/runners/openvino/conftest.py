@@ -15,6 +15,12 @@ def for_openvino(bundle: Bundle) -> Bundle:
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
 
 
+def in_precision(precision: str, bundle: Bundle) -> PagedRunner:
+    update = {"precision": precision, "runtime": "openvino"}
+    manifest = bundle.manifest.model_copy(update=update)
+    return PagedRunner(replace(bundle, manifest=manifest), 2)
+
+
 @pytest.fixture(scope="module")
 def attention(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
     return PagedRunner(for_openvino(attention_bundle(tmp_path_factory.mktemp("attention"))), 2)
@@ -28,6 +34,10 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
     """The language with caches of 8 bits."""
-    bundle = for_openvino(language_bundle(tmp_path_factory.mktemp("quantised")))
-    manifest = bundle.manifest.model_copy(update={"precision": "int8"})
-    return PagedRunner(replace(bundle, manifest=manifest), 2)
+    return in_precision("int8", language_bundle(tmp_path_factory.mktemp("quantised")))
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
+    """The attention in bf16, where the processor has it."""
+    return in_precision("bf16", attention_bundle(tmp_path_factory.mktemp("half")))

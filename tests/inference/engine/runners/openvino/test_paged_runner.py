@@ -293,12 +293,12 @@ def test_a_failed_call_leaves_no_blocks(
     assert used_blocks(language) == 0
 
 
-@pytest.mark.parametrize("kind", ["language", "attention", "quantised"])
+@pytest.mark.parametrize("kind", ["language", "attention", "quantised", "half"])
 def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequest) -> None:
     runner: PagedRunner = request.getfixturevalue(kind)
     ids = [np.arange(length) % VOCABULARY for length in (3, 40, 17, 64)]
     prompts = [Prompt(each) for each in ids]
-    if kind == "attention":
+    if kind in ("attention", "half"):
         prompts = [Prompt(np.array([1]), each) for each in ids]
     together = runner.group(1)
     plain = [plain_request(8)] * len(prompts)
