@@ -12,7 +12,7 @@ from tests.docs.snippets import MARKS, Session, Snippet, difference, pages, snip
 ROOT = Path(__file__).parents[2]
 PAGES = list(pages(ROOT))
 STARTS = (
-    r"(export|triptych (export|serve|generate|detect|segment|chat)|"
+    r"(export|triptych (export|serve|caption|generate|detect|segment|chat)|"
     r"curl localhost:8080/v1/(generate|detect|segment)|from triptych import|with \w*Client\(|\s|$)"
 )
 """Beginnings of lines that set something up, or need files of the reader."""

@@ -38,16 +38,16 @@ class SharedTurns:
     """The turns of one worker. Used on its event loop.
 
     Args:
-        segment: Shared by all workers.
+        memory: Shared by all workers.
         number: Of this worker, from 0.
         limit: Turns in all.
     """
 
-    def __init__(self, segment: Segment, number: int, limit: int) -> None:
-        self._words = segment.words
-        self._turns = segment.places(Field.TURNS)
+    def __init__(self, memory: Segment, number: int, limit: int) -> None:
+        self._words = memory.words
+        self._turns = memory.places(Field.TURNS)
         self._own = self._turns[number]
-        self._oldest = segment.places(Field.OLDEST_NS)
+        self._oldest = memory.places(Field.OLDEST_NS)
         self._own_oldest = self._oldest[number]
         self._limit = limit
         self._barrier = threading.Lock()
@@ -122,20 +122,20 @@ class SharedCounts:
     """The counts of one worker, and the sums over all.
 
     Args:
-        segment: Shared by all workers; its table of keys has more rows than requests are admitted.
+        memory: Shared by all workers; its table of keys has more rows than requests are admitted.
         number: Of this worker, from 0.
     """
 
-    def __init__(self, segment: Segment, number: int) -> None:
-        self._segment = segment
+    def __init__(self, memory: Segment, number: int) -> None:
+        self._memory = memory
         self._number = number
-        self._words = segment.words
-        self._requests = segment.places(Field.REQUESTS)
-        self._tokens = segment.places(Field.TOKENS)
-        self._pixels = segment.places(Field.PIXELS)
-        self._bytes = segment.places(Field.BYTES)
-        self._queued = segment.places(Field.QUEUED)
-        self._keys = segment.keys[number]
+        self._words = memory.words
+        self._requests = memory.places(Field.REQUESTS)
+        self._tokens = memory.places(Field.TOKENS)
+        self._pixels = memory.places(Field.PIXELS)
+        self._bytes = memory.places(Field.BYTES)
+        self._queued = memory.places(Field.QUEUED)
+        self._keys = memory.keys[number]
         self._rows: dict[str, int] = {}
         """Name of a key → its row; kept while rows are left, also if the key is not in use."""
         self._barrier = threading.Lock()
@@ -168,7 +168,7 @@ class SharedCounts:
 
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use, in any worker."""
-        keys = self._segment.keys
+        keys = self._memory.keys
         of_it = keys[keys[:, :, KeyField.DIGEST] == _digest(name)]
         return Usage(*of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist())
 
@@ -183,17 +183,17 @@ class SharedCounts:
     def load(self, queued: int) -> Load:
         """What is in use; the calls that wait in other workers are as these published them last."""
         self._words[self._queued[self._number]] = queued
-        segment = self._segment
+        memory = self._memory
         return Load(
-            queued=segment.total(Field.QUEUED),
-            tokens=segment.total(Field.TOKENS),
-            workers=sum(segment.read(worker, Field.BEATS) > 0 for worker in range(segment.workers)),
-            worker_restarts=segment.total(Field.RESTARTS),
+            queued=memory.total(Field.QUEUED),
+            tokens=memory.total(Field.TOKENS),
+            workers=sum(memory.read(worker, Field.BEATS) > 0 for worker in range(memory.workers)),
+            worker_restarts=memory.total(Field.RESTARTS),
         )
 
     def turns(self, limit: int) -> Turns:
         """The turns that the workers share."""
-        return SharedTurns(self._segment, self._number, limit)
+        return SharedTurns(self._memory, self._number, limit)
 
     def _row(self, name: str) -> NDArray[np.int64]:
         """This worker's row of a key; one that is not in use gives its row away when none is left.

@@ -26,13 +26,13 @@ class WorkerProcess:
         number: The worker's, from 0.
     """
 
-    def __init__(self, process: Process, segment: Segment, number: int) -> None:
+    def __init__(self, process: Process, memory: Segment, number: int) -> None:
         self._process = process
-        self._segment = segment
+        self._memory = memory
         self.number = number
 
     @staticmethod
-    async def start(message: Start, segment: Segment) -> WorkerProcess:
+    async def start(message: Start, memory: Segment) -> WorkerProcess:
         """Start a worker in a fresh interpreter, which has signals blocked until it serves."""
         environment = os.environ | {_METRICS_FOLDER: str(message.folder.metrics)}
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -42,7 +42,7 @@ class WorkerProcess:
             )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        worker = WorkerProcess(process, segment, message.number)
+        worker = WorkerProcess(process, memory, message.number)
         worker.send(message.encoded())
         return worker
 
@@ -54,7 +54,7 @@ class WorkerProcess:
     @property
     def beats(self) -> int:
         """Grows while the worker's event loop runs; 0 until it serves."""
-        return self._segment.read(self.number, Field.BEATS)
+        return self._memory.read(self.number, Field.BEATS)
 
     def send(self, content: bytes) -> None:
         """Send a command; one that has ended receives none."""
@@ -80,7 +80,7 @@ class WorkerProcess:
         What the worker had admitted is free then.
         """
         code = await self._process.wait()
-        self._segment.clear(self.number)
+        self._memory.clear(self.number)
         return exit_reason(code)
 
     def _signal(self, number: signal.Signals) -> None:
