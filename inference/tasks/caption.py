@@ -194,6 +194,11 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             ),
         )
 
+    def answers(self, model: LoadedModel) -> bool:
+        """Whether a model answers the prompt, which is then a question."""
+        patches = model.image.patches
+        return self.section_of(model).answers or bool(patches and patches.has_header)
+
     def header(self, request: CaptionRequest, model: LoadedModel) -> str | None:
         """The prompt of a model that reads it in the image.
 

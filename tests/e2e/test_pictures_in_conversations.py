@@ -16,6 +16,7 @@ import numpy as np
 import openai
 import pytest
 import torch
+from huggingface_hub import InferenceClient
 from PIL import Image
 from transformers import (
     AutoModelForImageTextToText,
@@ -258,6 +259,16 @@ def test_patches_of_pictures_are_read_as_transformers_reads_them(
                 assert [one.text for one in captions] == wanted
                 found |= set(wanted)
     assert len(found) > 4
+
+
+def test_questions_of_hugging_faces_client_are_those_of_captions(stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    asking = InferenceClient(model=f"{stack.url}/hf/caption/pix2struct-vqa")
+    with Client(stack.url) as client:
+        caption = client.caption(picture, model="pix2struct-vqa", prompt="w9 w12").data[0]
+    for ask in (asking.visual_question_answering, asking.document_question_answering):
+        (told,) = ask(picture, question="w9 w12")
+        assert told.answer == caption.text
 
 
 @pytest.mark.parametrize("name", QWENS)

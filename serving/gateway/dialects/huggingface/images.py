@@ -1,4 +1,4 @@
-"""`image_to_text` and `zero_shot_image_classification`: one image a request."""
+"""`image_to_text`, `zero_shot_image_classification` and questions: one image a request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import Field
 
+from inference.errors import InvalidRequest
 from inference.tasks import caption, zero_shot
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open
+from serving.gateway.dialects.huggingface.error_bodies import PARAMETERS
 from serving.gateway.dialects.huggingface.route import (
     PLACEHOLDER,
     TaskRoute,
@@ -57,11 +59,30 @@ class ImageToTextParameters(Closed):
     generation_parameters: CaptionSearch | None = None
 
 
+Question = Annotated[str, Field(min_length=1, description="What is asked about the image.")]
+
+
+class AskedImage(Closed):
+    """`inputs` of `document_question_answering`."""
+
+    question: Question
+    image: Annotated[str, _BASE64]
+
+
 class ImageToTextBody(Closed):
     """Body of `POST /hf/caption/{model}`, where it is not the image itself."""
 
-    inputs: Annotated[str, _BASE64]
+    inputs: Annotated[str, _BASE64] | AskedImage
     parameters: ImageToTextParameters | None = None
+    question: Question | None = None
+    image: str | None = optional("The same as inputs, which `visual_question_answering` repeats.")
+
+    @property
+    def asked(self) -> tuple[str, str | None]:
+        """The image, and the question about it."""
+        if isinstance(self.inputs, AskedImage):
+            return self.inputs.image, self.inputs.question
+        return self.inputs, self.question
 
 
 class GeneratedText(Open):
@@ -70,34 +91,52 @@ class GeneratedText(Open):
     generated_text: str
 
 
+class Answer(Open):
+    """The answer to a question about an image."""
+
+    answer: str
+
+
 class CaptionRoute(TaskRoute):
-    """`image_to_text`."""
+    """`image_to_text`, `visual_question_answering` and `document_question_answering`."""
 
     task = caption.TASK
     body = ImageToTextBody
-    answer = list[GeneratedText]
-    summary = "Describe an image, for `InferenceClient.image_to_text`."
+    renamed = {**PARAMETERS, "prompt": "question"}
+    answer = list[GeneratedText] | list[Answer]
+    summary = "Describe an image, or answer a question about it, for `InferenceClient`."
     takes_images = True
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The image, or the body in the task's terms."""
         body = await read_image(request, ImageToTextBody, service)
-        given = ImageToTextParameters()
+        given, model = ImageToTextParameters(), model_of(request, service)
+        image, question = (body, None) if isinstance(body, bytes) else body.asked
         if isinstance(body, ImageToTextBody):
             given = body.parameters or given
+        if question is not None and not caption.TASK.answers(model):
+            raise InvalidRequest(
+                f"{model.name} describes images and answers no questions: leave the question out",
+                field="prompt",
+            )
         search = given.generation_parameters or CaptionSearch()
-        image = body.inputs if isinstance(body, ImageToTextBody) else body
         message = CaptionRequest(
-            model=model_of(request, service).name,
+            model=model.name,
             images=[PLACEHOLDER],
+            prompt=question,
             num_beams=search.num_beams,
             max_new_tokens=search.max_new_tokens or given.max_new_tokens,
             **search.sampling(),
         )
         return TaskRequest(task, message, label_of(request), images=[image])
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[GeneratedText]:
+    def answered(
+        self, request: TaskRequest, data: Sequence[Any]
+    ) -> list[GeneratedText] | list[Answer]:
         """The client reads the first one."""
+        assert isinstance(request.message, CaptionRequest)
+        if request.message.prompt is not None:
+            return [Answer(answer=item.text) for item in data]
         return [GeneratedText(generated_text=item.text) for item in data]
 
 

@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import _http
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
+from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tasks.test_chat import SECTION
 from tests.inference.text_models import text_classifier
@@ -105,6 +106,20 @@ async def test_translation(gateway: Gateway, connect: Connect) -> None:
 async def test_image_to_text(connect: Connect, path: str) -> None:
     told = await connect(path).image_to_text(image_file("red"))
     assert told.generated_text == "picture"
+
+
+@pytest.mark.parametrize("method", ["visual_question_answering", "document_question_answering"])
+async def test_questions_about_images(
+    method: str, connect: Connect, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = getattr(connect("caption/tiny-caption"), method)
+    with pytest.raises(HfHubHTTPError, match="describes images and answers no questions"):
+        await ask(image_file("red"), "picture")
+    monkeypatch.setattr(type(TASKS["caption"]), "answers", lambda task, model: True)
+    (told,) = await ask(image_file("red"), "picture")
+    assert told.answer.endswith("picture")
+    prompt = gateway.inference.calls[-1].inputs["prompt_ids"]
+    assert prompt.size == 1
 
 
 async def test_captions_take_parameters_beside_base64(gateway: Gateway) -> None:
