@@ -15,7 +15,7 @@ from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import Bundles, Twins
 
-OWN_OPERATORS = {"bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm", "t5"}
+OWN_OPERATORS = {"bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm", "t5", "pix2struct"}
 """Whose graphs for CUDA are not those for the CPU in float32."""
 
 
