@@ -225,8 +225,11 @@ def test_a_lost_sequence_goes_on_at_its_position(name: str, twins: Twins) -> Non
     """Behind an image that is not the place of its next token."""
     twin = twins(name, "odd")
     manifest = unexported(twin).manifest
-    runner = TorchRunner(twin.graphs(), manifest)
-    asked = _requests(twin, manifest, 1)
+    _check_lost(TorchRunner(twin.graphs(), manifest), _requests(twin, manifest, 1))
+
+
+def _check_lost(runner: Runner, asked: Sequence[EngineRequest]) -> None:
+    """Asserts that sequences go on with their tokens as if they had not been lost."""
     whole = [one.best.token_ids for one in decode(runner, asked)]
     for cut in (1, 3):
         lost = [
@@ -238,7 +241,7 @@ def test_a_lost_sequence_goes_on_at_its_position(name: str, twins: Twins) -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-def test_shared_prefixes_and_chunks_change_no_token(
+def test_shared_prefixes_chunks_and_losses_change_no_token(
     name: str, twins: Twins, bundles: Bundles
 ) -> None:
     def outcome(core: EngineCore, request: EngineRequest) -> tuple[int, ...]:
@@ -259,6 +262,7 @@ def test_shared_prefixes_and_chunks_change_no_token(
             alone = EngineCore(runner, Capacity(prefix_bytes=0))
             assert outcome(core, request) == outcome(alone, request)
             assert core.metrics.prefix_tokens - before == shared
+    _check_lost(runner, _requests(twin, bundle.manifest, 1))
     runner.close()
 
 
