@@ -114,9 +114,10 @@ def _classes(body: Json) -> list[Json]:
 
 
 def _boxes(body: Json) -> list[Json]:
-    """The first label on the lower right quarter of a picture of 8 x 6 pixels."""
+    """The first label, or anything, on the lower right quarter of a picture of 8 x 6 pixels."""
     corners = {"x_min": 4.0, "y_min": 3.0, "x_max": 8.0, "y_max": 6.0}
-    box = {"label": body["labels"][0], "score": 0.5, **corners}
+    label = body["labels"][0] if "labels" in body else "anything"
+    box = {"label": label, "score": 0.5, **corners}
     return [{"boxes": [box], "width": 8, "height": 6} for _ in body["images"]]
 
 

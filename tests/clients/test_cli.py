@@ -137,6 +137,7 @@ def test_detect_prints_boxes_or_draws_them(
     image.write_bytes(picture)
     line = " 50.00%      4.0     3.0     8.0     6.0  a cat\n"
     assert triptych("detect", image, "-l", "a cat").out == line
+    assert triptych("detect", image).out == line.replace("a cat", "anything")
     assert triptych("detect", image, "-l", "a cat", "-o", drawn).out == ""
     assert drawn.read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(picture)))
