@@ -25,8 +25,8 @@ from starlette.datastructures import Headers
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.admission.auth import Keys
 from serving.gateway.http.bodies import read_json, read_message
+from serving.gateway.http.dialect import KeyedRoutes
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation
@@ -65,17 +65,10 @@ class NativeStream:
         return b"event: error\ndata: %b\n\n" % _error_body(error).encode()
 
 
-class NativeDialect:
-    """Triptych's own HTTP API.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
+class NativeDialect(KeyedRoutes):
+    """Triptych's own HTTP API."""
 
     shows_timings = True
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
 
     def router(self, service: Service) -> APIRouter:
         """`POST /v1/<task>` for each task, `GET /v1/models`, and `/v1/glossaries`."""
@@ -106,10 +99,6 @@ class NativeDialect:
         )
         glossary_routes(router, service, self.authorise, has_key=self._keys.are_required)
         return router
-
-    def authorise(self, headers: Headers) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body is the task's message, as JSON or, with image files, as multipart."""

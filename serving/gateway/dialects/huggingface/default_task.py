@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.datastructures import Headers
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.gateway.admission.auth import Keys
@@ -17,19 +16,16 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     operation,
 )
+from serving.gateway.http.dialect import KeyedRoutes
 from serving.gateway.http.handle_request import respond
 from serving.gateway.requests.service import Service
 
 
-class FirstTaskRoute:
-    """Hands a request to the route of a task; implements `Routes`.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
+class FirstTaskRoute(KeyedRoutes):
+    """Hands a request to the route of a task; implements `Routes`."""
 
     def __init__(self, keys: Keys, routes: Sequence[TaskRoute]) -> None:
-        self._keys = keys
+        super().__init__(keys)
         self._routes = {route.task.name: route for route in routes}
 
     def router(self, service: Service) -> APIRouter:
@@ -64,10 +60,6 @@ class FirstTaskRoute:
             **operation(list(self._routes.values()), has_key=self._keys.are_required),
         )
         return router
-
-    def authorise(self, headers: Headers) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error", "error_type"}` with the error's status."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, TypeAdapter
-from starlette.datastructures import Headers
 
 from inference.errors import ServingError, UnsupportedMediaType
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -28,7 +27,7 @@ from serving.gateway.http.bodies import (
     media_type,
     read_json,
 )
-from serving.gateway.http.dialect import StreamRenderer
+from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service
@@ -59,12 +58,8 @@ Unserved = Annotated[
 ]
 
 
-class TaskRoute(ABC):
-    """`POST /hf/{task}/{model}` of one task; implements `Dialect`.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
+class TaskRoute(KeyedRoutes, ABC):
+    """`POST /hf/{task}/{model}` of one task; implements `Dialect`."""
 
     shows_timings = False
     task: ClassVar[AnyTask]
@@ -81,7 +76,7 @@ class TaskRoute(ABC):
     """A path that names no model, in place of `/hf/{task}/{model}`."""
 
     def __init__(self, keys: Keys) -> None:
-        self._keys = keys
+        super().__init__(keys)
         self._adapter: TypeAdapter[Any] = TypeAdapter(self.answer)
 
     def router(self, service: Service) -> APIRouter:
@@ -101,10 +96,6 @@ class TaskRoute(ABC):
             **operation([self], has_key=self._keys.are_required),
         )
         return router
-
-    def authorise(self, headers: Headers) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
     def model_name(self, request: Request, service: Service) -> str | None:
         """The model of a request; None: the task's only one, or its default.

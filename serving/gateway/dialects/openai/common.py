@@ -12,13 +12,11 @@ from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
-from starlette.datastructures import Headers
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.all_or_nothing import Closed, Open, refused
-from serving.gateway.http.dialect import StreamRenderer
+from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service
@@ -108,12 +106,8 @@ class StreamableRequest(TaskRequest):
     """Whether a stream's last event before the end has the token counts."""
 
 
-class OpenAIDialect(ABC):
-    """One route; implements `Dialect`.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
+class OpenAIDialect(KeyedRoutes, ABC):
+    """One route; implements `Dialect`."""
 
     shows_timings = False
     path: ClassVar[str]
@@ -126,9 +120,6 @@ class OpenAIDialect(ABC):
     """What a streamed response consists of; None: the route does not stream."""
     parameters: ClassVar[Mapping[str, str]] = {}
     """Field of the task's message → its name in this API, for errors."""
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
 
     def router(self, service: Service) -> APIRouter:
         """`POST` to the path."""
@@ -150,10 +141,6 @@ class OpenAIDialect(ABC):
             openapi_extra={"requestBody": body, **(SECURITY if self._keys.are_required else {})},
         )
         return router
-
-    def authorise(self, headers: Headers) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
     @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
