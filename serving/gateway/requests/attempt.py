@@ -14,7 +14,7 @@ from inference.sequences import TokenChunk
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Admission
-from serving.gateway.observability.token_latency import RequestTimes
+from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.observability.trace_context import TRACE, CallSpan, call_span
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream

@@ -20,7 +20,7 @@ from inference.tasks.shared.model_calls import (
 )
 from serving.gateway.admission.counts import Counts
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.token_latency import RequestTimes, SequenceLatency
+from serving.gateway.observability.request_record import RequestTimes, SequenceLatency
 from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher
 from serving.gateway.triton_client.inference import Inference
 from serving.gateway.triton_client.recovery import Recovery

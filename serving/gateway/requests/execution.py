@@ -21,7 +21,7 @@ from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.admission.task_threads import TaskThreads
 from serving.gateway.observability.metrics import Metrics, Timings
-from serving.gateway.observability.token_latency import RequestTimes
+from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.requests.attempt import Attempt, StreamAttempt
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
