@@ -13,9 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -30,8 +28,8 @@ from examples.demo.server import serving
 from examples.es_en import scores as score_translation
 from examples.gpt import scores as score_gpt
 from examples.gpt.episodes import FRESH
+from examples.history.system import percent
 from examples.scenes import scores as score_scenes
-from examples.texts.splits import Split
 from examples.vit import scores as score_vit
 from examples.vqa import scores as score_vqa
 from export.precision import Precision
@@ -64,24 +62,6 @@ class Measure:
 
     name: str
     score: Callable[[Panel, int], float]
-
-
-def percent(
-    score: Callable[..., float],
-    function: Callable[..., Any],
-    seed: int,
-    *split: Split,
-    **options: Any,
-) -> Callable[[Panel, int], float]:
-    """100 times an example's score of one of the panel's functions.
-
-    Args:
-        score: Takes the function, `split` if there is one, the count, the seed and `options`.
-        function: A method of `Panel`.
-    """
-    return lambda panel, count: (
-        100 * score(partial(function, panel), *split, count, seed, **options)
-    )
 
 
 def few_shot(shots: int) -> Measure:

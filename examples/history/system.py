@@ -5,16 +5,36 @@ Imports neither torch nor transformers: what responds to `Ask` may be PyTorch, O
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from examples import checkpoint
+from examples.texts.splits import Split
 
 Ask = Callable[[str, Mapping[str, Any]], Sequence[Any]]
 """Task, fields of its request → items of the response. At most `asking.BATCH` items a request."""
 
 Score = Callable[[Ask, int], float]
 """How to ask a system, and how many held-out items → its score."""
+
+
+def percent(
+    score: Callable[..., float],
+    function: Callable[..., Any],
+    seed: int,
+    *split: Split,
+    **options: Any,
+) -> Callable[[Any, int], float]:
+    """100 times an example's score of a function of what is asked and its items.
+
+    Args:
+        score: Takes the function, `split` if there is one, the count, the seed and `options`.
+        function: Its first parameter is an `Ask`, or what else answers.
+    """
+    return lambda asked, count: (
+        100 * score(partial(function, asked), *split, count, seed, **options)
+    )
 
 
 @dataclass(frozen=True)

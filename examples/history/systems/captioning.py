@@ -1,9 +1,9 @@
 """Captioners of the scenes."""
 
-from functools import partial
+from collections.abc import Callable
 
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Group, Measure, Score, System, percent
 from examples.scenes.scores import (
     TEST_SEED,
     caption_exact_match,
@@ -12,16 +12,8 @@ from examples.scenes.scores import (
 )
 
 
-def _exact(ask: Ask, count: int) -> float:
-    return 100 * caption_exact_match(partial(task_requests.captions, ask), count, TEST_SEED)
-
-
-def _words(ask: Ask, count: int) -> float:
-    return 100 * caption_words_right(partial(task_requests.captions, ask), count, TEST_SEED)
-
-
-def _swapped(ask: Ask, count: int) -> float:
-    return 100 * swapped_caption_match(partial(task_requests.captions, ask), count, TEST_SEED)
+def _right(score: Callable[..., float]) -> Score:
+    return percent(score, task_requests.captions, TEST_SEED)
 
 
 _ONE_CNN = "python -m examples.history.cnn_captioners.train"
@@ -77,8 +69,8 @@ trained for much longer.""",
         ),
     ),
     measures=(
-        Measure("exact %, withheld combinations", _exact),
-        Measure("words right %, withheld combinations", _words),
-        Measure("control: swapped pictures", _swapped),
+        Measure("exact %, withheld combinations", _right(caption_exact_match)),
+        Measure("words right %, withheld combinations", _right(caption_words_right)),
+        Measure("control: swapped pictures", _right(swapped_caption_match)),
     ),
 )

@@ -1,23 +1,13 @@
 """Models that fill in masked words."""
 
-from functools import partial
-
 from examples.bert.scores import TEST_SEED, agreement_accuracy, masked_word_accuracy
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Ask, Group, Measure, System, percent
 
 
 def _fill(ask: Ask, texts: list[str], choices: list[str]) -> list[str]:
     found = task_requests.items(ask, "fill-mask", "texts", texts, targets=choices or None, top_k=1)
     return [item.masks[0][0].token for item in found]
-
-
-def _word(ask: Ask, count: int) -> float:
-    return 100 * masked_word_accuracy(partial(_fill, ask), "compositional", count, TEST_SEED)
-
-
-def _form(ask: Ask, count: int) -> float:
-    return 100 * agreement_accuracy(partial(_fill, ask), "compositional", count, TEST_SEED)
 
 
 GROUP = Group(
@@ -36,7 +26,13 @@ words are a matter of chance, so that no model reaches 100 %; the form of "be" i
         ),
     ),
     measures=(
-        Measure("right word %, compositional split", _word),
-        Measure('right form of "be" %, compositional split', _form),
+        Measure(
+            "right word %, compositional split",
+            percent(masked_word_accuracy, _fill, TEST_SEED, "compositional"),
+        ),
+        Measure(
+            'right form of "be" %, compositional split',
+            percent(agreement_accuracy, _fill, TEST_SEED, "compositional"),
+        ),
     ),
 )

@@ -1,18 +1,15 @@
 """A model that fills in masked bytes."""
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from examples.bert.scores import TEST_SEED
 from examples.history import task_requests
 from examples.history.perceiver_text.scores import (
-    FillBytesFunction,
     masked_bytes_right,
     masked_words_right,
     most_frequent_words_right,
 )
-from examples.history.system import Ask, Group, Measure, System
-from examples.texts.splits import Split
+from examples.history.system import Ask, Group, Measure, System, percent
 
 
 def fill(ask: Ask, texts: list[str]) -> list[str]:
@@ -21,15 +18,11 @@ def fill(ask: Ask, texts: list[str]) -> list[str]:
     return ["".join(mask[0].token for mask in item.masks) for item in found]
 
 
-def _share(
-    score: Callable[[FillBytesFunction, Split, int, int], float], ask: Ask, count: int
-) -> float:
-    return 100 * score(partial(fill, ask), "compositional", count, TEST_SEED)
-
-
 def _frequent(_ask: Ask, count: int) -> float:
     return 100 * most_frequent_words_right("compositional", count, TEST_SEED)
 
+
+_ASKED: Any = (fill, TEST_SEED, "compositional")
 
 GROUP = Group(
     name="masked-bytes",
@@ -49,12 +42,9 @@ in random order; the baseline is the most frequent word of each length, which re
         ),
     ),
     measures=(
-        Measure("right words %, compositional split", partial(_share, masked_words_right)),
-        Measure("right bytes %, compositional split", partial(_share, masked_bytes_right)),
-        Measure(
-            "control: shuffled words",
-            partial(_share, partial(masked_words_right, is_shuffled=True)),
-        ),
+        Measure("right words %, compositional split", percent(masked_words_right, *_ASKED)),
+        Measure("right bytes %, compositional split", percent(masked_bytes_right, *_ASKED)),
+        Measure("control: shuffled words", percent(masked_words_right, *_ASKED, is_shuffled=True)),
         Measure("baseline: most frequent word", _frequent),
     ),
 )

@@ -4,7 +4,7 @@ from functools import partial
 
 from PIL import Image
 
-from examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Ask, Group, Measure, System, percent
 from examples.history.task_requests import question_about
 from examples.vqa.scores import TEST_SEED, accuracy, swapped_accuracy
 
@@ -17,10 +17,6 @@ def _answers(ask: Ask, asked: list[tuple[Image.Image, str]]) -> list[str]:
 
 def _right(kind: str, ask: Ask, count: int) -> float:
     return 100 * accuracy(partial(_answers, ask), count, TEST_SEED)[kind]
-
-
-def _swapped(ask: Ask, count: int) -> float:
-    return 100 * swapped_accuracy(partial(_answers, ask), count, TEST_SEED)
 
 
 GROUP = Group(
@@ -45,6 +41,6 @@ half of the time. The control shows the next question's picture.""",
     measures=(
         Measure("right %, all questions", partial(_right, "all")),
         *(Measure(f"right %, {kind}", partial(_right, kind)) for kind in KINDS),
-        Measure("control: another picture", _swapped),
+        Measure("control: another picture", percent(swapped_accuracy, _answers, TEST_SEED)),
     ),
 )

@@ -1,19 +1,11 @@
 """Classifiers of the scenes, and models that compare pictures with texts."""
 
-from functools import partial
-
 from PIL import Image
 
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Ask, Group, Measure, System, percent
 from examples.scenes import scores as score_scenes
 from examples.vit import scores as score_vit
-
-
-def _class(ask: Ask, count: int, *, is_swapped: bool = False) -> float:
-    classify = partial(task_requests.image_classes, ask)
-    seed = score_vit.TEST_SEED
-    return 100 * score_vit.class_accuracy(classify, count, seed, is_swapped=is_swapped)
 
 
 def _choose(ask: Ask, image: Image.Image, labels: list[str]) -> str:
@@ -21,15 +13,7 @@ def _choose(ask: Ask, image: Image.Image, labels: list[str]) -> str:
     return str(item.labels[0].label)
 
 
-def _top1(ask: Ask, count: int) -> float:
-    choose = partial(_choose, ask)
-    return 100 * score_scenes.zero_shot_top1(choose, count, score_scenes.TEST_SEED)
-
-
-def _swapped_top1(ask: Ask, count: int) -> float:
-    choose = partial(_choose, ask)
-    return 100 * score_scenes.swapped_zero_shot_top1(choose, count, score_scenes.TEST_SEED)
-
+_CLASSES = (score_vit.class_accuracy, task_requests.image_classes, score_vit.TEST_SEED)
 
 CLASSES = Group(
     name="image-classes",
@@ -58,8 +42,8 @@ pictures, so that the table does not compare the architectures.""",
         ),
     ),
     measures=(
-        Measure("right %, withheld combinations", _class),
-        Measure("control: swapped pictures", partial(_class, is_swapped=True)),
+        Measure("right %, withheld combinations", percent(*_CLASSES)),
+        Measure("control: swapped pictures", percent(*_CLASSES, is_swapped=True)),
     ),
 )
 
@@ -79,7 +63,13 @@ one attribute. The control gives each question the next picture.""",
         ),
     ),
     measures=(
-        Measure("top-1 %, withheld combinations", _top1),
-        Measure("control: swapped pictures", _swapped_top1),
+        Measure(
+            "top-1 %, withheld combinations",
+            percent(score_scenes.zero_shot_top1, _choose, score_scenes.TEST_SEED),
+        ),
+        Measure(
+            "control: swapped pictures",
+            percent(score_scenes.swapped_zero_shot_top1, _choose, score_scenes.TEST_SEED),
+        ),
     ),
 )

@@ -1,6 +1,5 @@
 """Models that find an answer or a paraphrase among texts."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from numpy.typing import NDArray
 
 from examples.bert.scores import DOCUMENTS, TEST_SEED, paraphrase_top1, ranking_top1
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Ask, Group, Measure, System, percent
 
 
 def _rank(ask: Ask, query: str, documents: list[str]) -> int:
@@ -16,16 +15,8 @@ def _rank(ask: Ask, query: str, documents: list[str]) -> int:
     return int(item.results[0].index)
 
 
-def _ranked(ask: Ask, count: int) -> float:
-    return 100 * ranking_top1(partial(_rank, ask), "compositional", count, TEST_SEED)
-
-
 def _embed(ask: Ask, texts: list[str]) -> NDArray[Any]:
     return np.array([item.embedding for item in task_requests.items(ask, "embed", "texts", texts)])
-
-
-def _nearest(ask: Ask, count: int) -> float:
-    return 100 * paraphrase_top1(partial(_embed, ask), "compositional", count, TEST_SEED)
 
 
 RANKING = Group(
@@ -43,7 +34,12 @@ documents each that share almost every word.""",
             command="python -m examples.bert.train --only example-bert-rerank",
         ),
     ),
-    measures=(Measure("answer first %, withheld pairs", _ranked),),
+    measures=(
+        Measure(
+            "answer first %, withheld pairs",
+            percent(ranking_top1, _rank, TEST_SEED, "compositional"),
+        ),
+    ),
 )
 
 PARAPHRASES = Group(
@@ -61,5 +57,10 @@ share more words with the sentence than its paraphrase does.""",
             command="python -m examples.bert.train --only example-bert-embed",
         ),
     ),
-    measures=(Measure("nearest %, withheld pairs", _nearest),),
+    measures=(
+        Measure(
+            "nearest %, withheld pairs",
+            percent(paraphrase_top1, _embed, TEST_SEED, "compositional"),
+        ),
+    ),
 )

@@ -1,20 +1,8 @@
 """Classifiers of the sentiment of reviews."""
 
-from functools import partial
-
 from examples.bert.scores import TEST_SEED, same_words_accuracy, sentiment_accuracy
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
-
-
-def _withheld(ask: Ask, count: int) -> float:
-    classify = partial(task_requests.text_classes, ask)
-    return 100 * sentiment_accuracy(classify, "compositional", count, TEST_SEED)
-
-
-def _same_words(ask: Ask, count: int) -> float:
-    return 100 * same_words_accuracy(partial(task_requests.text_classes, ask), count, TEST_SEED)
-
+from examples.history.system import Group, Measure, System, percent
 
 GROUP = Group(
     name="sentiment",
@@ -40,7 +28,13 @@ combines with their words. Of two reviews of the same words, a bag of words gets
         ),
     ),
     measures=(
-        Measure("right %, withheld negations", _withheld),
-        Measure("right %, two reviews of the same words", _same_words),
+        Measure(
+            "right %, withheld negations",
+            percent(sentiment_accuracy, task_requests.text_classes, TEST_SEED, "compositional"),
+        ),
+        Measure(
+            "right %, two reviews of the same words",
+            percent(same_words_accuracy, task_requests.text_classes, TEST_SEED),
+        ),
     ),
 )

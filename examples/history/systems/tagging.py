@@ -1,21 +1,14 @@
 """Taggers of the roles in a sentence."""
 
-from functools import partial
-
 from examples.bert.facts import Roles
 from examples.bert.scores import TEST_SEED, role_f1
 from examples.history import task_requests
-from examples.history.system import Ask, Group, Measure, System
-from examples.texts.splits import Split
+from examples.history.system import Ask, Group, Measure, System, percent
 
 
 def _tag(ask: Ask, texts: list[str]) -> list[Roles]:
     found = task_requests.items(ask, "tag", "texts", texts, aggregation="simple")
     return [[(one.start, one.end, one.label) for one in item.tokens] for item in found]
-
-
-def _f1(split: Split, ask: Ask, count: int) -> float:
-    return 100 * role_f1(partial(_tag, ask), split, count, TEST_SEED)
 
 
 GROUP = Group(
@@ -34,7 +27,7 @@ sentences have made-up names that training never shows.""",
         ),
     ),
     measures=(
-        Measure("F1 %, withheld names", partial(_f1, "held_out")),
-        Measure("F1 %, compositional split", partial(_f1, "compositional")),
+        Measure("F1 %, withheld names", percent(role_f1, _tag, TEST_SEED, "held_out")),
+        Measure("F1 %, compositional split", percent(role_f1, _tag, TEST_SEED, "compositional")),
     ),
 )

@@ -1,31 +1,20 @@
 """Taggers of parts of speech."""
 
-from collections.abc import Callable
-from functools import partial
-
 from examples.history import task_requests
 from examples.history.recurrent.scores import (
     TEST_SEED,
     Spans,
-    TagWords,
     ambiguous_accuracy,
     tag_f1,
     unknown_accuracy,
 )
-from examples.history.system import Ask, Group, Measure, System
-from examples.texts.splits import Split
+from examples.history.system import Ask, Group, Measure, System, percent
 
 
 def tagged(ask: Ask, texts: list[str]) -> list[Spans]:
     """Every word of each text with its tag."""
     found = task_requests.items(ask, "tag", "texts", texts, aggregation="none", return_outside=True)
     return [[(one.start, one.end, one.label) for one in item.tokens] for item in found]
-
-
-def _measured(
-    score: Callable[[TagWords, Split, int, int], float], split: Split, ask: Ask, count: int
-) -> float:
-    return 100 * score(partial(tagged, ask), split, count, TEST_SEED)
 
 
 GROUP = Group(
@@ -46,12 +35,12 @@ words none that could be known, so that only the sentence decides.""",
         ),
     ),
     measures=(
-        Measure("F1 %, held out", partial(_measured, tag_f1, "held_out")),
-        Measure("F1 %, compositional", partial(_measured, tag_f1, "compositional")),
+        Measure("F1 %, held out", percent(tag_f1, tagged, TEST_SEED, "held_out")),
+        Measure("F1 %, compositional", percent(tag_f1, tagged, TEST_SEED, "compositional")),
         Measure(
             "right %, words with several tags, compositional",
-            partial(_measured, ambiguous_accuracy, "compositional"),
+            percent(ambiguous_accuracy, tagged, TEST_SEED, "compositional"),
         ),
-        Measure("right %, made-up words", partial(_measured, unknown_accuracy, "held_out")),
+        Measure("right %, made-up words", percent(unknown_accuracy, tagged, TEST_SEED, "held_out")),
     ),
 )
