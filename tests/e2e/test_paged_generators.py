@@ -34,12 +34,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield started
 
 
-@pytest.fixture
-def client(stack: Stack) -> Iterator[Client]:
-    with Client(stack.url, timeout=60) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def conversations() -> list[Sequence[Message]]:
     return [one.messages for one in questions("compositional", 24, seed=5)]

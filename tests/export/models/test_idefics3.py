@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
@@ -26,6 +25,7 @@ from inference.tasks.generation.image_places import ImagePlaces
 from tests.export.conftest import Twins
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import normalised
+from tests.inference.tasks.generation.test_image_places import Recorder, Written
 
 IMAGE = 61
 NEW_TOKENS = 8
@@ -96,18 +96,6 @@ def test_patches_of_a_tile_read_the_positions_that_rounding_gives(side: int) -> 
         assert torch.equal(embeddings.position_embedding(order), wanted)
 
 
-class _Recorder(PreTrainedTokenizerFast):
-    """Keeps the texts that the processor writes."""
-
-    def __call__(self, texts: list[str], **options: object) -> object:
-        raise _Written(texts)
-
-
-class _Written(Exception):
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-
-
 def test_text_of_tiles_is_written_as_the_processor_writes_it(twins: Twins, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models
 
@@ -118,12 +106,12 @@ def test_text_of_tiles_is_written_as_the_processor_writes_it(twins: Twins, tmp_p
         Idefics3ImageProcessorPil(
             size={"longest_edge": 33}, max_image_size={"longest_edge": 11}, do_rescale=False
         ),
-        _Recorder(tokenizer_object=backend, pad_token="<s>"),
+        Recorder(tokenizer_object=backend, pad_token="<s>"),
         image_seq_len=tokens,
     )
     text = "User: <image> and<image>what?"
     pictures = [np.zeros((20, 30, 3), np.uint8), np.zeros((12, 33, 3), np.uint8)]
-    with pytest.raises(_Written) as written:
+    with pytest.raises(Written) as written:
         processor(text=text, images=[pictures])
     texts = network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
     places = ImagePlaces(place="<image>", tiles=texts)

@@ -36,14 +36,14 @@ TEXTS = [
 LIMITS = TaskLimits(max_prompt_images=3)
 
 
-class _Recorder(PreTrainedTokenizerFast):
+class Recorder(PreTrainedTokenizerFast):
     """Keeps the texts that the processor writes."""
 
     def __call__(self, texts: list[str], **options: object) -> object:
-        raise _Written(texts)
+        raise Written(texts)
 
 
-class _Written(Exception):
+class Written(Exception):
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
@@ -59,14 +59,14 @@ def test_text_is_written_as_the_processor_writes_it(text: str) -> None:
     processor = IdeficsProcessor(
         IdeficsImageProcessorPil(size={"height": 8, "width": 8}), tokenizer
     )
-    with pytest.raises(_Written) as written:
+    with pytest.raises(Written) as written:
         processor(text=[parts], return_tensors="pt")
     assert written.value.texts == [PLACES.laid_out(text)]
 
 
 def _recorder() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1, "</s>": 2}, unk_token="<s>"))
-    return _Recorder(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    return Recorder(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
 
 def _images(count: int) -> list[PreparedImage]:

@@ -7,12 +7,25 @@ import asyncio
 import grpc
 import pytest
 
-from tests.serving.gateway.conftest import MakeGateway
+from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 
 BODY = {"texts": ["uno dos"]}
+
+
+def limits_of_calls(gateway: Gateway) -> list[float]:
+    """Filled as calls run."""
+    limits: list[float] = []
+    generate = gateway.inference.generate
+
+    async def observed(call, timeout_s):
+        limits.append(timeout_s)
+        return await generate(call, timeout_s)
+
+    gateway.inference.generate = observed  # type: ignore[method-assign]
+    return limits
 
 
 async def test_header_shortens_the_time_of_a_request(make_gateway: MakeGateway) -> None:
@@ -35,14 +48,7 @@ async def test_header_does_not_lengthen_it(make_gateway: MakeGateway) -> None:
 
 async def test_limit_reaches_the_call(make_gateway: MakeGateway) -> None:
     gateway = make_gateway()
-    limits: list[float] = []
-    generate = gateway.inference.generate
-
-    async def observed(call, timeout_s):
-        limits.append(timeout_s)
-        return await generate(call, timeout_s)
-
-    gateway.inference.generate = observed  # type: ignore[method-assign]
+    limits = limits_of_calls(gateway)
     headers = {"x-request-timeout": "7"}
     await gateway.http.post("/v1/translate", json=BODY, headers=headers)
     await gateway.http.post("/v1/translate", json=BODY)
@@ -63,14 +69,7 @@ async def test_limit_that_is_no_time_is_refused(make_gateway: MakeGateway, value
 async def test_deadline_of_a_grpc_call_reaches_the_call(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(grpc_port=0)
     gateway.inference.hold = asyncio.Event()
-    limits: list[float] = []
-    generate = gateway.inference.generate
-
-    async def observed(call, timeout_s):
-        limits.append(timeout_s)
-        return await generate(call, timeout_s)
-
-    gateway.inference.generate = observed  # type: ignore[method-assign]
+    limits = limits_of_calls(gateway)
     async with Front(gateway) as front:
         with pytest.raises(grpc.RpcError) as ended:
             await front.stub.Translate(pb.TranslateRequest(texts=["uno"]), timeout=0.3)

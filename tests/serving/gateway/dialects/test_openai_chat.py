@@ -15,6 +15,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tasks.test_chat import SECTION, seeing
 from tests.inference.tiny_models import IMAGE, image_file
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
+from tests.serving.gateway.dialects.conftest import connected
 
 RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
 HELLO = [{"role": "user", "content": "a b"}]
@@ -31,18 +32,6 @@ def models() -> list[LoadedModel]:
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway(models())
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with connected(gateway) as made:
-        yield made
-
-
-def connected(gateway: Gateway, key: str = "none") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
-        base_url="http://gateway/v1", api_key=key, http_client=gateway.http, max_retries=0
-    )
 
 
 async def test_answer_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -13,7 +12,7 @@ from inference.tasks.generate import TASK
 from serving.gateway.dialects.openai.common import StreamableRequest
 from serving.gateway.dialects.openai.completions import CompletionEvents
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
-from tests.serving.gateway.dialects.test_openai_chat import connected
+from tests.serving.gateway.dialects.conftest import connected
 from triptych.messages import Chunk, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 
@@ -24,12 +23,6 @@ MODEL = "tiny-generate"
 def gateway(make_gateway: MakeGateway) -> Gateway:
     """Its fake generator repeats the prompt."""
     return make_gateway([loaded("generate", generation=GREEDY)])
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with connected(gateway) as made:
-        yield made
 
 
 async def test_completion_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 from tests.inference.tiny_models import image_file, served, two_towers
 from tests.serving.gateway.conftest import Gateway, MakeGateway
-from tests.serving.gateway.dialects.test_openai_chat import connected
 
 TEXTS = ["a", "a b"]
 
@@ -26,12 +24,6 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
 def model(gateway: Gateway) -> str:
     (found,) = gateway.service.catalog.models
     return found.name
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with connected(gateway) as made:
-        yield made
 
 
 async def native(gateway: Gateway, **body: Any) -> list[list[float]]:
