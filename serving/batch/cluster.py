@@ -148,7 +148,7 @@ def reports(
             min_size=1,
             max_size=pool.workers,
             initial_size=pool.workers,
-            max_tasks_in_flight_per_actor=IN_PROGRESS,
+            max_tasks_in_flight_per_actor=2 * IN_PROGRESS,
             max_concurrent_calls_per_actor=IN_PROGRESS,
             enable_true_multi_threading=True,
         ),
