@@ -68,6 +68,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
     vision, section = reader.section("vision_config"), reader.section("text_config")
     if "dim_embed" in vision.values:
         raise CheckpointError(

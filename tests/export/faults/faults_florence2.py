@@ -12,22 +12,16 @@ from export.models import davit
 from export.models.florence2 import ImageEncoder
 from tests.export.faults.faults import MARIAN, Fault, change
 
-_CHANNELS, _PLACES = davit.Channels.forward, ImageEncoder.places
+_PLACES = ImageEncoder.places
 
 
 def _scaled_by_width(own: davit.Channels, x: Tensor) -> Tensor:
     """Scores of channels are sums over patches, whose number scales them."""
-    patches = x.shape[1] * x.shape[2]
-    with torch.no_grad():
-        factor = (patches / own.heads.width) ** 0.5
-        own.query.weight *= factor
-        if own.query.bias is not None:
-            own.query.bias *= factor
-        mixed = _CHANNELS(own, x)
-        own.query.weight /= factor
-        if own.query.bias is not None:
-            own.query.bias /= factor
-    return mixed
+    projected = (part(x.flatten(1, 2)) for part in (own.query, own.key, own.value))
+    query, key, value = map(own.split, projected)
+    scores = own.heads.score_scale * query.transpose(-1, -2) @ key
+    mixed = value @ scores.softmax(dim=-1).transpose(-1, -2)
+    return own.out(own.join(mixed)).unflatten(1, x.shape[1:3])
 
 
 def _rows_first(own: ImageEncoder) -> Tensor:
