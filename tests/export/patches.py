@@ -17,10 +17,10 @@ def random_patches(number: int, shape: Sequence[int]) -> NDArray[np.float32]:
     random = np.random.default_rng(number)
     rows, columns = _GRIDS[number % len(_GRIDS)]
     patches = np.zeros(shape, np.float32)
-    count = rows * columns
+    count = min(rows * columns, shape[0])
     patches[:count, :-1] = random.normal(size=(count, shape[1] - 1, 3))
-    patches[:count, -1, 0] = np.repeat(np.arange(1, rows + 1), columns)
-    patches[:count, -1, 1] = np.tile(np.arange(1, columns + 1), rows)
+    patches[:count, -1, 0] = np.repeat(np.arange(1, rows + 1), columns)[:count]
+    patches[:count, -1, 1] = np.tile(np.arange(1, columns + 1), rows)[:count]
     return patches
 
 
