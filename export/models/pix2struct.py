@@ -91,7 +91,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader.refuse_heads("ForConditionalGeneration")
     vision, text = reader.section("vision_config"), reader.section("text_config")
     width, count = text.integer("hidden_size", 768), text.integer("num_heads", 12)
-    text.refuse_unless(d_kv=width // count)
+    text.refuse_unless(d_kv=width // count, is_decoder=True)
     text.divide(width, count)
     patch = vision.integer("patch_embed_hidden_size", 768)
     if patch % 3:

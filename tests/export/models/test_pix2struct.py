@@ -87,6 +87,7 @@ def test_published_files_leave_sizes_out() -> None:
     ("change", "message"),
     [
         ({"text_config": {"d_kv": 5}}, "d_kv = 5"),
+        ({"text_config": {"is_decoder": False}}, "is_decoder"),
         ({"vision_config": {"patch_embed_hidden_size": 10}}, "is not of whole pixels"),
         ({"text_config": {"relative_attention_num_buckets": 2}}, "must be at least 4"),
         ({"architectures": ["Pix2StructForQuestions"]}, "Pix2StructForQuestions"),
