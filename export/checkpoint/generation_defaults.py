@@ -5,7 +5,7 @@ Names and neutral values are those of `transformers.GenerationConfig`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -186,3 +186,18 @@ def _single(value: object) -> int | None:
 
 def _first(values: Mapping[str, Any], *names: str) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def generation_reader(ends: Mapping[str, int]) -> Callable[[Checkpoint], Mapping[str, Any]]:
+    """Reads `FILE` or, where there is none, what the configuration says of its language model.
+
+    Args:
+        ends: First, last and padding token, where neither says anything.
+    """
+
+    def read(checkpoint: Checkpoint) -> Mapping[str, Any]:
+        text = checkpoint.config.get("text_config") or {}
+        given = {name: value for name, value in checkpoint.config.items() if value is not None}
+        return checkpoint.json(FILE) or {**ends, **text, **given}
+
+    return read

@@ -52,6 +52,16 @@ class ConfigReader:
             raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 0, not {value!r}")
         return value
 
+    def token(self, name: str, default: int, vocabulary_size: int) -> int:
+        """The id of a token, which the vocabulary must have."""
+        value = self.index(name, default)
+        if value >= vocabulary_size:
+            raise CheckpointError(
+                f"{self.place}: {name} = {value} is outside the vocabulary of "
+                f"{vocabulary_size} tokens"
+            )
+        return value
+
     def number(self, name: str, default: float) -> float:
         """A number."""
         value = self.values.get(name, default)

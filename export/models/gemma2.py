@@ -34,6 +34,9 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
+ENDS = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
+"""Of Gemma, where a checkpoint says nothing."""
+
 POSITIONS = 8192
 """Default of `max_position_embeddings`."""
 

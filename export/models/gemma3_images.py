@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
@@ -36,8 +37,6 @@ from export.layers.block_config import BlockConfig
 from export.layers.norm import RMSNorm
 from export.layers.vision import patch_grid
 from export.models import gemma2, gemma3, siglip
-from export.models.llava_config import read_image_token
-from export.models.paligemma import generation
 from export.tokenizer.prompt_images import image_tokens, text_of_token
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits, PromptImages
@@ -117,9 +116,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
         patch=patch,
         pool=max(1, side // isqrt(tokens)),
         text=text,
-        image_token=read_image_token(reader, "image_token_index", 262144, text),
-        begin=read_image_token(reader, "boi_token_index", 255999, text),
-        end=read_image_token(reader, "eoi_token_index", 256000, text),
+        image_token=reader.token("image_token_index", 262144, text.vocabulary_size),
+        begin=reader.token("boi_token_index", 255999, text.vocabulary_size),
+        end=reader.token("eoi_token_index", 256000, text.vocabulary_size),
     )
     if config.tokens != tokens:
         raise CheckpointError(
@@ -284,5 +283,5 @@ ARCHITECTURE = Architecture(
     twin=TWIN,
     image_size=lambda config: (config.image, config.image),
     details=lambda network: {"images": network.images},
-    generation=generation,
+    generation=generation_reader(gemma2.ENDS),
 )

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
@@ -38,7 +39,7 @@ from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import patch_grid
 from export.models import llama, siglip
-from export.models.llava_config import generation, read_image_token, read_language
+from export.models.llava_config import read_language
 from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN, image_tokens
 from export.tokenizer.tokenizer import SETTINGS
 from export.twin import TINY_IMAGE, tiny_twin
@@ -104,7 +105,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         scale=reader.integer("scale_factor", 2),
         language=language,
         text=text,
-        image_token=read_image_token(reader, IMAGE_TOKEN, 128257, text),
+        image_token=reader.token(IMAGE_TOKEN, 128257, text.vocabulary_size),
     )
     if config.side % config.scale:
         raise CheckpointError(
@@ -266,5 +267,5 @@ ARCHITECTURE = Architecture(
     twin=TWIN,
     image_size=lambda config: (config.image, config.image),
     details=lambda network: {"images": network.images},
-    generation=generation,
+    generation=generation_reader(llama.ENDS),
 )

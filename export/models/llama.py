@@ -37,6 +37,9 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+"""Where a checkpoint says nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
+from export.checkpoint.generation_defaults import generation_reader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.activation import activation
 from export.layers.decoder import TransformerDecoder
 from export.models import clip, llama
-from export.models.llava_config import Config, ImageConfig, generation, read_config
+from export.models.llava_config import Config, ImageConfig, read_config
 from export.tokenizer.prompt_images import image_tokens
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, PromptImages
@@ -175,5 +176,5 @@ ARCHITECTURE = Architecture(
     twin=TWIN,
     image_size=lambda config: config.image.image,
     details=lambda network: {"images": network.images},
-    generation=generation,
+    generation=generation_reader(llama.ENDS),
 )

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from export.architecture import Architecture
-from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.decoder_graphs.language_model import DecoderConfig
@@ -143,7 +142,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     tied = {"tie_word_embeddings": bool(values.get("tie_word_embeddings"))}
     language, text = read_language(reader, defaults=tied)
     name = IMAGE_TOKEN if values.get(IMAGE_TOKEN) is not None else "image_token_index"
-    token = read_image_token(reader, name, 32000, text)
+    token = reader.token(name, 32000, text.vocabulary_size)
     return Config(_read_image(reader), language, text, token)
 
 
@@ -169,21 +168,6 @@ def read_language(
     return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
 
 
-def read_image_token(reader: ConfigReader, name: str, default: int, text: DecoderConfig) -> int:
-    """The id that stands for a part of an image.
-
-    Raises:
-        CheckpointError: it is outside the vocabulary.
-    """
-    token = reader.index(name, default)
-    if token >= text.vocabulary_size:
-        raise CheckpointError(
-            f"{reader.place}: {name} = {token} is outside the vocabulary of "
-            f"{text.vocabulary_size} tokens"
-        )
-    return token
-
-
 def _read_image(reader: ConfigReader) -> ImageConfig:
     vision = reader.section("vision_config")
     vision.refuse_unless(num_channels=3)
@@ -207,15 +191,3 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
         activation=reader.text("projector_hidden_act", "gelu"),
         has_bias=reader.flag("multimodal_projector_bias", True),
     )
-
-
-def generation(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """`generation_config.json`, or what the configuration of the language model says."""
-    own = checkpoint.json("generation_config.json")
-    text = checkpoint.config.get("text_config") or {}
-    given = {name: value for name, value in checkpoint.config.items() if value is not None}
-    return own or {**_ENDS, **text, **given}
-
-
-_ENDS = {"bos_token_id": 1, "eos_token_id": 2}
-"""Of Llama, where its section says nothing."""

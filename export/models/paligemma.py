@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
@@ -49,8 +49,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "num_key_value_heads": 1,
 }
 """What `transformers` takes for Gemma 1 where there is no `text_config`, as in published files."""
-_ENDS = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
-"""Of Gemma, where its section says nothing."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +115,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
         replace(text, layers=tuple(replace(each, is_prefix_lm=True) for each in text.layers)),
         token,
     )
-
-
-def generation(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """`generation_config.json`, or what the configuration of the language model says."""
-    own = checkpoint.json("generation_config.json")
-    text = checkpoint.config.get("text_config") or {}
-    given = {name: value for name, value in checkpoint.config.items() if value is not None}
-    return own or {**_ENDS, **text, **given}
 
 
 # --------------------------------------------------------------------------------------- network
@@ -238,5 +228,5 @@ ARCHITECTURE = Architecture(
     twin=TWIN,
     image_size=lambda config: config.image,
     details=lambda network: {"images": network.images},
-    generation=generation,
+    generation=generation_reader(gemma2.ENDS),
 )

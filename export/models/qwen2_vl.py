@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.architecture import Architecture, Graphs
+from export.checkpoint.generation_defaults import generation_reader
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
 from export.decoder_graphs.image_tokens import image_token_graphs
@@ -34,7 +35,6 @@ from export.layers.axial_attention import PatchAttention, PatchBlock, axial_angl
 from export.layers.mlp import MLP
 from export.layers.vision import PixelNorm, check_recipe
 from export.models import llama, qwen2
-from export.models.llava_config import generation
 from export.models.qwen2_vl_config import EPSILON, Config, TowerConfig, read_config
 from export.tokenizer.prompt_images import image_tokens
 from export.twin import tiny_twin
@@ -287,5 +287,5 @@ ARCHITECTURE = Architecture(
     twin=TWIN,
     image_size=lambda config: config.image,
     details=lambda network: {"images": network.images},
-    generation=generation,
+    generation=generation_reader(llama.ENDS),
 )

@@ -13,7 +13,6 @@ from export.config.config_reader import ConfigReader
 from export.layers.block_config import BlockConfig
 from export.layers.heads import Heads
 from export.models import llama, qwen2
-from export.models.llava_config import read_image_token
 from inference.bundle.manifest import Limits, PatchGrid
 from inference.errors import CheckpointError
 
@@ -128,7 +127,7 @@ def read_tokens(reader: ConfigReader, text: llama.Config) -> dict[str, int]:
         CheckpointError: that of images is outside the vocabulary.
     """
     return {
-        "image_token": read_image_token(reader, "image_token_id", 151655, text),
+        "image_token": reader.token("image_token_id", 151655, text.vocabulary_size),
         "video_token": reader.index("video_token_id", 151656),
     }
 

@@ -1,4 +1,4 @@
-"""Which runtime takes which precision (D117), and how its graphs are lowered."""
+"""Which runtime takes which precision (D116), and how its graphs are lowered."""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ def calls(tree: ast.AST) -> list[ast.Call]:
         if isinstance(node, ast.Call):
             *owner, name = ast.unparse(node.func).split(".")
             is_automatic = name.startswith("from_") and owner and owner[-1].startswith("Auto")
-            if is_automatic or name in LOADERS:
+            is_loader = name in LOADERS and owner in ([], ["transformers"])
+            if is_automatic or is_loader:
                 found.append(node)
     return found
 
