@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+REFUSED = "Failed to load resource"
+"""What Chromium writes to the console about a response with an error status."""
 VISIBLE = "[role=tabpanel]:not([hidden])"
 _GIVE = """async (target, [kind, name, scene]) => {
     const blob = await (await fetch(`ui/pictures/${scene}`)).blob();

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Stack, running
 from tests.e2e.page.conftest import OpenPage
+from tests.e2e.page.screen import REFUSED
 from tests.e2e.pictured import DETECTORS, REPOSITORY, export_labelled
 from triptych import Client
 
@@ -60,6 +61,18 @@ def test_a_picture_without_boxes_says_so(open_page: OpenPage, served: Stack) -> 
     screen.field("Least score").fill("1")
     screen.run()
     assert "Nothing reached" in screen.answer.inner_text()
+
+
+def test_labels_are_left_to_the_model_which_may_need_them(
+    open_page: OpenPage, served: Stack
+) -> None:
+    screen = open_page("detect", url=served.url)
+    screen.expected.append(REFUSED)
+    screen.panel.locator(".chosen img").first.wait_for()
+    screen.press("Remove label 2")
+    screen.field("label 1").fill("")
+    screen.panel.get_by_role("button", name="Detect", exact=True).click()
+    assert "finds things by their labels: give some" in screen.problem()
 
 
 def test_a_mask_lies_over_the_picture_for_the_label_that_one_points_at(

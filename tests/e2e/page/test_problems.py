@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.page.conftest import OpenPage
+from tests.e2e.page.screen import REFUSED
 
 pytestmark = pytest.mark.integration
-
-REFUSED = "Failed to load resource"
-"""What Chromium writes to the console about a response with an error status."""
 
 
 def test_a_refused_field_is_named_and_marked(open_page: OpenPage) -> None:

@@ -3,9 +3,8 @@
 import { pictureImage } from "../components/attention_picture.js";
 import { bars } from "../components/bars.js";
 import { numberField } from "../components/fields.js";
-import { pictureField } from "../components/picture_input.js";
-import { InputError, itemProblem } from "../components/problem.js";
-import { rowsField } from "../components/rows.js";
+import { itemsOver, labelledPictures } from "../components/labelled_pictures.js";
+import { itemProblem } from "../components/problem.js";
 import { el } from "../dom.js";
 
 const TWO_THINGS = 1;
@@ -16,35 +15,18 @@ const EXAMPLES = [
 const SIDES = ["x_min", "y_min", "x_max", "y_max"];
 
 function create() {
-  const pictures = pictureField({ example: TWO_THINGS });
-  const labels = rowsField("Labels", {
-    columns: ["label"],
-    field: "labels",
-    noun: "label",
-    least: 1,
-    value: EXAMPLES[0].labels.map((text) => [text]),
-  });
+  const asked = labelledPictures(EXAMPLES);
   const threshold = numberField("Least score", { field: "threshold", min: 0, max: 1, step: 0.05, placeholder: "0.1" });
 
   return {
-    fields: [pictures.element, labels.element, threshold.element],
-    examples: EXAMPLES.map((example) => ({
-      label: example.label,
-      async apply() {
-        labels.value = example.labels.map((text) => [text]);
-        await pictures.choose(example.picture);
-      },
-    })),
-    ready: pictures.ready,
+    fields: [...asked.elements, threshold.element],
+    examples: asked.examples,
+    ready: asked.ready,
     request() {
-      const images = pictures.value;
-      const texts = labels.value.map(([text]) => text);
-      if (!images.length) throw new InputError("choose a picture", "images");
-      if (!texts.length) throw new InputError("write the labels to look for", "labels");
-      return { images, body: { labels: texts, threshold: threshold.value } };
+      const { images, texts } = asked.read();
+      return { images, body: { labels: texts.length ? texts : null, threshold: threshold.value } };
     },
-    show: (data, { images }) =>
-      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
+    show: itemsOver(view),
     summary: (data) => data.map(({ boxes }) => (boxes ? `${boxes.length} found` : "no result")).join(". "),
   };
 }

@@ -2,9 +2,8 @@
 
 import { pictureImage } from "../components/attention_picture.js";
 import { bars } from "../components/bars.js";
-import { pictureField } from "../components/picture_input.js";
-import { InputError, itemProblem } from "../components/problem.js";
-import { rowsField } from "../components/rows.js";
+import { itemsOver, labelledPictures } from "../components/labelled_pictures.js";
+import { itemProblem } from "../components/problem.js";
 import { el, percent } from "../dom.js";
 
 const TWO_THINGS = 1;
@@ -14,34 +13,17 @@ const EXAMPLES = [
 ];
 
 function create() {
-  const pictures = pictureField({ example: TWO_THINGS });
-  const labels = rowsField("Labels", {
-    columns: ["label"],
-    field: "labels",
-    noun: "label",
-    least: 1,
-    value: EXAMPLES[0].labels.map((text) => [text]),
-  });
+  const asked = labelledPictures(EXAMPLES, { missing: "write the labels to look for" });
 
   return {
-    fields: [pictures.element, labels.element],
-    examples: EXAMPLES.map((example) => ({
-      label: example.label,
-      async apply() {
-        labels.value = example.labels.map((text) => [text]);
-        await pictures.choose(example.picture);
-      },
-    })),
-    ready: pictures.ready,
+    fields: [...asked.elements],
+    examples: asked.examples,
+    ready: asked.ready,
     request() {
-      const images = pictures.value;
-      const texts = labels.value.map(([text]) => text);
-      if (!images.length) throw new InputError("choose a picture", "images");
-      if (!texts.length) throw new InputError("write the labels to look for", "labels");
+      const { images, texts } = asked.read();
       return { images, body: { labels: texts } };
     },
-    show: (data, { images }) =>
-      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
+    show: itemsOver(view),
     summary: (data) => data.map(({ masks }) => (masks ? `${masks.length} masks` : "no result")).join(". "),
   };
 }

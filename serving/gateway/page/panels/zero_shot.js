@@ -3,9 +3,8 @@
 import { pictureImage } from "../components/attention_picture.js";
 import { bars } from "../components/bars.js";
 import { linesOf, textArea } from "../components/fields.js";
-import { pictureField } from "../components/picture_input.js";
-import { InputError, itemProblem } from "../components/problem.js";
-import { rowsField } from "../components/rows.js";
+import { itemsOver, labelledPictures } from "../components/labelled_pictures.js";
+import { itemProblem } from "../components/problem.js";
 import { el } from "../dom.js";
 
 const HEART = 3;
@@ -28,14 +27,7 @@ const EXAMPLES = [
 ];
 
 function create() {
-  const pictures = pictureField({ example: HEART });
-  const labels = rowsField("Labels", {
-    columns: ["label"],
-    field: "labels",
-    noun: "label",
-    least: 2,
-    value: EXAMPLES[0].labels.map((text) => [text]),
-  });
+  const asked = labelledPictures(EXAMPLES, { least: 2, missing: "write the labels to choose from" });
   const template = textArea("Template", {
     field: "templates",
     rows: 2,
@@ -44,28 +36,15 @@ function create() {
   });
 
   return {
-    fields: [pictures.element, labels.element, template.element],
-    examples: EXAMPLES.map((example) => ({
-      label: example.label,
-      async apply() {
-        labels.value = example.labels.map((text) => [text]);
-        await pictures.choose(example.picture);
-      },
-    })),
-    ready: pictures.ready,
+    fields: [...asked.elements, template.element],
+    examples: asked.examples,
+    ready: asked.ready,
     request() {
-      const images = pictures.value;
-      const texts = labels.value.map(([text]) => text);
+      const { images, texts } = asked.read();
       const templates = linesOf(template.value);
-      if (!images.length) throw new InputError("choose a picture", "images");
-      if (!texts.length) throw new InputError("write the labels to choose from", "labels");
-      return {
-        images,
-        body: { labels: texts, templates: templates.length ? templates : null },
-      };
+      return { images, body: { labels: texts, templates: templates.length ? templates : null } };
     },
-    show: (data, { images }) =>
-      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
+    show: itemsOver(view),
     summary: (data) => data.map(best).join(". "),
   };
 }
