@@ -84,7 +84,7 @@ def test_a_mask_lies_over_the_picture_for_the_label_that_one_points_at(
     with Client(served.url) as client:
         (item,) = client.segment(PICTURE, labels=["a ring", "a star"]).data
     assert item.masks
-    rows, layers = screen.answer.locator(".bars li"), screen.answer.locator(".mask")
+    rows, layers = screen.answer.locator(".bars li"), screen.answer.locator(".segment")
     assert layers.count() == rows.count() == 2
     for place, mask in enumerate(item.masks):
         rows.nth(place).hover()

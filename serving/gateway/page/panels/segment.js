@@ -45,7 +45,7 @@ function view(item, picture) {
 
 /** A layer of one colour, as dense as its mask is bright, whatever the size of the picture. */
 function colourOver({ label, mask }) {
-  const layer = el("span", { class: "mask", title: label, "aria-hidden": "true" });
+  const layer = el("span", { class: "segment", title: label, "aria-hidden": "true" });
   layer.style.setProperty("--mask", `url("data:image/png;base64,${mask}")`);
   return layer;
 }
