@@ -3,8 +3,12 @@
 import pytest
 
 from export.checkpoint.tile_recipe import MOST_PIXELS, limit_pixels
+from export.graphs.source_model import SourceModel
+from export.pipeline.manifest import Request, content_hash
+from export.twin import EXPORTED
 from inference.bundle.manifest import ImageSpec, PixelRange
 from inference.errors import CheckpointError
+from tests.export.conftest import Twins
 
 HALF = (0.5, 0.5, 0.5)
 FIXED = ImageSpec(resize="exact", size=(56, 56), mean=HALF, std=HALF, resample=3, rescale=1 / 255)
@@ -50,3 +54,15 @@ def test_pictures_of_a_fixed_size_have_no_limit() -> None:
     assert limit_pixels(FIXED, None) is FIXED
     with pytest.raises(CheckpointError, match=r"--max-pixels: .* fixed"):
         limit_pixels(FIXED, 50_000)
+
+
+def test_a_model_without_pictures_has_no_limit(twins: Twins) -> None:
+    source = SourceModel(twins("gpt2", EXPORTED).checkpoint, max_pixels=50_000)
+    with pytest.raises(CheckpointError, match="--max-pixels: this model reads no pictures"):
+        _ = source.preprocessing
+
+
+def test_another_limit_makes_another_bundle(twins: Twins) -> None:
+    checkpoint = twins("gpt2", EXPORTED).checkpoint
+    hashes = {content_hash(checkpoint, Request("x", max_pixels=most)) for most in (None, 100, 200)}
+    assert len(hashes) == 3

@@ -23,7 +23,7 @@ from inference.processing.prepared_image import read_image
 from tests.pictures import encoded, noise
 
 SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (300, 2), (20, 20), (200, 100)]
-QUESTION = "What does the sign at the corner say, and who reads it? " * 3
+QUESTION = "What does the sign at the corner say, and what is below it? " * 3
 
 
 def _spec(folder: Path, **fields: Any) -> ImageSpec:
