@@ -27,9 +27,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.layers.axial_attention import Angles, PatchAttention, PatchBlock, axial_angles
-from export.layers.block_config import BlockConfig
 from export.layers.fused import MASKED_SCORE
-from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models import qwen2_vl, qwen2_vl_config
@@ -64,16 +62,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
     vision = reader.section("vision_config")
-    vision.refuse_unless(in_channels=3, in_chans=3)
-    width, count = vision.integer("hidden_size", 3584), vision.integer("num_heads", 16)
-    vision.divide(width, 4 * count)
-    blocks = BlockConfig(
-        layers=vision.layers("depth", 32),
-        heads=Heads(width, count),
-        mlp_width=vision.integer("intermediate_size", 3420),
-        activation=vision.text("hidden_act", "silu"),
-        norm_epsilon=EPSILON,
-    )
+    width = vision.integer("hidden_size", 3584)
+    mlp_width = vision.integer("intermediate_size", 3420)
+    blocks = qwen2_vl_config.read_blocks(vision, width, mlp_width, "silu")
     tower = qwen2_vl_config.read_tower(vision, blocks)
     text = qwen2_vl_config.read_text(reader)
     vision.refuse_unless(out_hidden_size=text.width)

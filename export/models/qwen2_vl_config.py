@@ -87,19 +87,33 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
     vision = reader.section("vision_config")
-    vision.refuse_unless(in_channels=3, in_chans=3)
-    width, count = vision.integer("embed_dim", 1280), vision.integer("num_heads", 16)
-    vision.divide(width, 4 * count)
-    blocks = BlockConfig(
-        layers=vision.layers("depth", 32),
-        heads=Heads(width, count),
-        mlp_width=width * vision.integer("mlp_ratio", 4),
-        activation=vision.text("hidden_act", "quick_gelu"),
-        norm_epsilon=EPSILON,
-    )
+    width = vision.integer("embed_dim", 1280)
+    blocks = read_blocks(vision, width, width * vision.integer("mlp_ratio", 4), "quick_gelu")
     text = read_text(reader)
     vision.refuse_unless(hidden_size=text.width)
     return Config(read_tower(vision, blocks), text, **read_tokens(reader, text))
+
+
+def read_blocks(vision: ConfigReader, width: int, mlp_width: int, activation: str) -> BlockConfig:
+    """The tower's blocks.
+
+    Args:
+        width: E.
+        activation: The default.
+
+    Raises:
+        CheckpointError: other than three channels, or heads that do not rotate along two axes.
+    """
+    vision.refuse_unless(in_channels=3, in_chans=3)
+    count = vision.integer("num_heads", 16)
+    vision.divide(width, 4 * count)
+    return BlockConfig(
+        layers=vision.layers("depth", 32),
+        heads=Heads(width, count),
+        mlp_width=mlp_width,
+        activation=vision.text("hidden_act", activation),
+        norm_epsilon=EPSILON,
+    )
 
 
 def read_tower(vision: ConfigReader, blocks: BlockConfig) -> TowerConfig:
