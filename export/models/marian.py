@@ -78,6 +78,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     off = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
     reader.refuse_unless(**dict.fromkeys(off, False), static_position_embeddings=True)
+    reader.refuse_unless(is_encoder_decoder=True)
     shared = reader.flag("share_encoder_decoder_embeddings", True)
     tied = reader.flag("tie_word_embeddings", True)
     if shared and not tied:

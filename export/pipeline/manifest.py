@@ -19,7 +19,7 @@ from export.registry import module_of
 from export.source_hash import source_hash
 from export.targets.device import Device
 from export.text_encoders.sentence_transformers import limits as sentence_limits
-from inference.bundle.manifest import Manifest, SourceInfo
+from inference.bundle.manifest import Limits, Manifest, PromptImages, SourceInfo
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import sections_of
@@ -106,10 +106,12 @@ def build_manifest(
 
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
+        CheckpointError: an image fills the positions of the model.
     """
     checkpoint, declared, network = model.checkpoint, model.architecture, model.network
     limits = sentence_limits(checkpoint, model.configuration.limits)
     fields: dict[str, Any] = {**declared.details(network), **graphs.fields}
+    _check_image_tokens(fields.get("images"), limits)
     fields["source_vocabulary_size"] = graphs.source_vocabulary
     warnings: list[str] = []
     if "step" in graphs.lowerings:
@@ -148,6 +150,22 @@ def build_manifest(
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
     return manifest, warnings
+
+
+def _check_image_tokens(images: PromptImages | None, limits: Limits) -> None:
+    """Refuse images of one size that leave no position for a prompt's text and its answer.
+
+    Raises:
+        CheckpointError: see above.
+    """
+    positions = limits.max_total_tokens
+    if images is None or images.grid is not None or positions is None:
+        return
+    if images.tokens >= positions:
+        raise CheckpointError(
+            f"config.json: an image takes {images.tokens} tokens of a prompt, "
+            f"and the model reads {positions} in all"
+        )
 
 
 def _vocabulary_size(generator: Any) -> int:

@@ -137,8 +137,12 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         drawn = [random_patches(number, image.shape) for number in range(len(lengths))]
         by_role[Role.PIXELS] = torch.from_numpy(np.stack(drawn))
     vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
-    target = torch.randint(0, vocabulary, (len(lengths), TARGET_LENGTH), generator=generator)
     images = prompt_images(pair)
+    length = TARGET_LENGTH
+    if images is not None:  # an image too large for the positions is refused by the reference
+        most = pair.source.configuration.limits.max_total_tokens or images.tokens + 2
+        length = max(length, min(images.tokens + 2, most))
+    target = torch.randint(0, vocabulary, (len(lengths), length), generator=generator)
     if images is not None and image is not None:
         target = planted(target, images)
         shape = (len(lengths), IMAGES, *image.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
-from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import normalised, types_of_tokens
 from tests.export.oracle import difference
+from tests.export.twins import make_twin
 
 IMAGE = 61
 NEW_TOKENS = 8
@@ -209,6 +211,15 @@ def test_place_of_an_image_is_the_text_of_its_token(twins: Twins, tmp_path: Path
             assert image_tokens(network, checkpoint) == {"images": {"place": "<picture>"}}
     with pytest.raises(CheckpointError, match="no token of id 61"):
         image_tokens(network, Checkpoint(tmp_path, "x", {}))
+
+
+def test_an_image_that_fills_the_models_positions_is_refused(tmp_path: Path) -> None:
+    values = copy.deepcopy(dict(architecture("llava").twin.configs["plain"]))
+    values["text_config"]["max_position_embeddings"] = 4
+    reference = make_twin("llava", "plain", tmp_path, values)
+    twin = pair_of("llava", "plain", tmp_path, reference)
+    with pytest.raises(CheckpointError, match="an image takes 4 tokens .* reads 4 in all"):
+        unexported(twin)
 
 
 def test_published_files_leave_the_language_models_sizes_out() -> None:
