@@ -218,7 +218,7 @@ def test_an_image_that_fills_the_models_positions_is_refused(tmp_path: Path) -> 
     values["text_config"]["max_position_embeddings"] = 4
     reference = make_twin("llava", "plain", tmp_path, values)
     twin = pair_of("llava", "plain", tmp_path, reference)
-    with pytest.raises(CheckpointError, match="an image takes 4 tokens .* reads 4 in all"):
+    with pytest.raises(CheckpointError, match=r"an image takes 4 tokens .* reads 4 in all"):
         unexported(twin)
 
 
