@@ -38,6 +38,7 @@ COLUMNS = (
     "CPU, s",
     *(f"{phase}, s" for phase in PHASES),
     "peak, GiB",
+    "without mapped files, GiB",
     "bundle, GiB",
     "load before",
 )
@@ -88,6 +89,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row['cpu_seconds']:.0f}",
         *(_phase_seconds(row, titles) for titles in PHASES.values()),
         f"{row['peak_bytes'] / GIB:.1f}",
+        f"{row['held_bytes'] / GIB:.2f}" if "held_bytes" in row else "–",  # older rows
         f"{row['bundle_bytes'] / GIB:.2f}",
         f"{row['load']:.1f}",
     )

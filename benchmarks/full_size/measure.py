@@ -37,8 +37,9 @@ class Measured:
         seconds: Wall clock; cpu_seconds, of all threads, depends less on other work of the machine.
         load: Load average of the machine just before.
         peak_bytes: Largest sum of the resident sets of the exporting process and its children.
+        held_bytes: The same without pages of mapped files, which the kernel can drop.
         bundle_bytes: Of everything published.
-        phases: Title → seconds, CPU seconds and peak memory of each phase.
+        phases: Title → seconds, CPU seconds and both peaks of each phase.
         error: The exporter's message, if it failed.
     """
 
@@ -50,6 +51,7 @@ class Measured:
     cpu_seconds: float
     load: float
     peak_bytes: int
+    held_bytes: int
     bundle_bytes: int
     phases: Mapping[str, Phase]
     error: str | None = None
@@ -88,7 +90,8 @@ def measure(setting: Setting, folder: Path) -> Measured:
         seconds=round(time.perf_counter() - started_s, 1),
         cpu_seconds=round(done.cpu_seconds, 1),
         load=load,
-        peak_bytes=done.peak_bytes,
+        peak_bytes=done.peak.resident_bytes,
+        held_bytes=done.peak.held_bytes,
         bundle_bytes=sum(p.stat().st_size for p in repository.rglob("*") if p.is_file()),
         phases=done.phases,
         error=None if done.code == 0 else done.output.strip().splitlines()[-1],
@@ -102,6 +105,26 @@ class Phase:
     seconds: float
     cpu_seconds: float
     peak_bytes: int
+    held_bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of several processes.
+
+    Attributes:
+        resident_bytes: Sum of their resident sets.
+        held_bytes: The same without pages of mapped files.
+    """
+
+    resident_bytes: int = 0
+    held_bytes: int = 0
+
+    def largest(self, other: Memory) -> Memory:
+        """The larger of each."""
+        return Memory(
+            max(self.resident_bytes, other.resident_bytes), max(self.held_bytes, other.held_bytes)
+        )
 
 
 @dataclass(frozen=True)
@@ -110,12 +133,12 @@ class Done:
 
     Attributes:
         output: Of both streams.
-        peak_bytes: Largest sum of the resident sets of its processes.
+        peak: Largest memory of its processes together.
     """
 
     output: str
     code: int
-    peak_bytes: int
+    peak: Memory
     cpu_seconds: float
     phases: Mapping[str, Phase]
 
@@ -133,15 +156,17 @@ def run(command: Sequence[str]) -> Done:
             for line in process.stdout:
                 lines.append(line)
                 if ended := PHASE.search(line):
-                    cpu_seconds, peak_bytes = usage.since_last()
-                    phases[_title(ended[1])] = Phase(float(ended[2]), cpu_seconds, peak_bytes)
+                    cpu_seconds, peak = usage.since_last()
+                    phases[_title(ended[1])] = Phase(
+                        float(ended[2]), cpu_seconds, peak.resident_bytes, peak.held_bytes
+                    )
         _, status, resources = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     return Done(
         output="".join(lines),
         code=process.returncode,
         # Sampled: the kernel's own mark begins with that of the process which starts the command.
-        peak_bytes=usage.peak_bytes,
+        peak=usage.peak,
         cpu_seconds=resources.ru_utime + resources.ru_stime,
         phases=phases,
     )
@@ -159,8 +184,8 @@ class Usage:
     """
 
     def __init__(self, pid: int) -> None:
-        self.peak_bytes = 0
-        self._recent_bytes = 0
+        self.peak = Memory()
+        self._recent = Memory()
         self._cpu_seconds = 0.0
         self._pid = pid
         self._stop = threading.Event()
@@ -174,28 +199,39 @@ class Usage:
         self._stop.set()
         self._thread.join()
 
-    def since_last(self) -> tuple[float, int]:
-        """CPU seconds, and the peak of memory in bytes, since the last call."""
+    def since_last(self) -> tuple[float, Memory]:
+        """CPU seconds, and the peak of memory, since the last call."""
         before, self._cpu_seconds = self._cpu_seconds, _usage(self._pid)[0]
-        peak, self._recent_bytes = self._recent_bytes, 0
+        peak, self._recent = self._recent, Memory()
         return round(self._cpu_seconds - before, 1), peak
 
     def _sample(self) -> None:
         while not self._stop.wait(_INTERVAL_S):
-            _, resident = _usage(self._pid)
-            self._recent_bytes = max(self._recent_bytes, resident)
-            self.peak_bytes = max(self.peak_bytes, resident)
+            _, memory = _usage(self._pid)
+            self._recent = self._recent.largest(memory)
+            self.peak = self.peak.largest(memory)
 
 
-def _usage(pid: int) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process and its descendants; what has ended counts 0."""
-    seconds, resident = 0.0, 0
+def _usage(pid: int) -> tuple[float, Memory]:
+    """CPU seconds and memory of a process and its descendants; what has ended counts 0."""
+    seconds, resident, mapped = 0.0, 0, 0
     try:
         process = psutil.Process(pid)
         for each in (process, *process.children(recursive=True)):
             times = each.cpu_times()
             seconds += times.user + times.system
             resident += each.memory_info().rss
+            mapped += _mapped_bytes(each.pid)
     except psutil.NoSuchProcess:
         pass
-    return seconds, resident
+    return seconds, Memory(resident, resident - mapped)
+
+
+def _mapped_bytes(pid: int) -> int:
+    """Resident pages of files that a process maps; shared memory is none."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:  # it has ended
+        return 0
+    found = re.search(r"^RssFile:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0

@@ -22,11 +22,12 @@ _MEASURED = Measured(
     cpu_seconds=90.0,
     load=1.5,
     peak_bytes=2 << 30,
+    held_bytes=3 << 29,
     bundle_bytes=1 << 30,
     phases={
-        "reading": Phase(3.0, 2.0, MIB),
-        "exporting admit to ONNX": Phase(10.0, 9.0, MIB),
-        "exporting step to ONNX": Phase(12.0, 9.0, MIB),
+        "reading": Phase(3.0, 2.0, MIB, MIB),
+        "exporting admit to ONNX": Phase(10.0, 9.0, MIB, MIB),
+        "exporting step to ONNX": Phase(12.0, 9.0, MIB, MIB),
     },
 )
 
@@ -36,7 +37,20 @@ def test_memory_of_a_child_counts() -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
     done = run([sys.executable, "-c", parent])
     assert done.code == 0
-    assert 200 * MIB < done.peak_bytes < 400 * MIB
+    assert 200 * MIB < done.peak.held_bytes < 400 * MIB
+
+
+def test_pages_of_a_mapped_file_are_counted_apart(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (200 * MIB))
+    reading = (
+        "import mmap, sys, time; file = open(sys.argv[1], 'rb')\n"
+        "mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+        "sum(mapped[each] for each in range(0, len(mapped), 4096)); time.sleep(0.5)"
+    )
+    peak = run([sys.executable, "-c", reading, str(path)]).peak
+    assert peak.resident_bytes > 200 * MIB
+    assert peak.held_bytes < 100 * MIB
 
 
 def test_each_phase_has_its_own_peak() -> None:
@@ -78,7 +92,9 @@ def test_table_adds_the_graphs_and_names_what_failed(tmp_path: Path) -> None:
     failed = replace(_MEASURED, precision="int8", error="error: too large")
     merged(tmp_path / "r.json", {}, [_MEASURED, failed])
     first, second = table(read(tmp_path / "r.json")).splitlines()[2:]
-    assert first == ("| gpt2-124m | 124 M | fp32 | 60 | 90 | 3 | 22 | – | – | 2.0 | 1.00 | 1.5 |")
+    assert first == (
+        "| gpt2-124m | 124 M | fp32 | 60 | 90 | 3 | 22 | – | – | 2.0 | 1.50 | 1.00 | 1.5 |"
+    )
     assert "error: too large" in second
     assert second.count("|") == len(COLUMNS) + 1
 
@@ -125,7 +141,7 @@ def test_small_shape_is_exported_and_recorded(
         if "--make" not in command:
             return ended(command)
         count = folders.make_checkpoint("gpt2-124m", Path(command[-1]))
-        return measure.Done(f"{count}\n", 0, 0, 0.0, {})
+        return measure.Done(f"{count}\n", 0, measure.Memory(), 0.0, {})
 
     monkeypatch.setattr(measure, "run", make_here)
     found = measure.measure(measure.Setting("gpt2-124m", "int8"), tmp_path)
