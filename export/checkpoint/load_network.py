@@ -9,7 +9,8 @@ Decision D90.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint, load
+from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
 from export.config.weight_names import Rename
 from export.layers.attention import Attention
@@ -34,12 +36,14 @@ def load_network(
     checkpoint: Checkpoint,
     rename: Rename,
     limit_bytes: int | None = None,
+    folder: Path | None = None,
 ) -> Network:
     """Builds a network and fills it with a checkpoint's tensors, in evaluation mode.
 
     Args:
         build: Makes the network; called twice.
         limit_bytes: Memory that an export may need; by default any.
+        folder: Of the file that holds large tensors; without it they are in memory.
 
     Raises:
         CheckpointError: lists every missing, unexpected and misshaped tensor.
@@ -50,7 +54,8 @@ def load_network(
     load(planned, checkpoint, rename)
     if limit_bytes is not None:
         require_memory(network_bytes(planned), limit_bytes)
-    network = build().eval()
+    with nullcontext() if folder is None else tensors_in(folder):
+        network = build().eval()
     load(network, checkpoint, rename)
     return network
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -47,6 +48,8 @@ class SourceModel:
         declared: Its architecture; by default that of its `model_type`.
         memory_limit_bytes: Memory that its export may need; by default any.
         max_pixels: Of pictures that keep their size; by default `limit_pixels` decides.
+        scratch: Folder of a file that holds the weights while they are exported; without it they
+            are in memory.
 
     Raises:
         CheckpointError: no architecture has that `model_type`.
@@ -59,11 +62,13 @@ class SourceModel:
         *,
         memory_limit_bytes: int | None = None,
         max_pixels: int | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.architecture = declared or architecture(checkpoint.config.get("model_type"))
         self._memory_limit_bytes = memory_limit_bytes
         self._max_pixels = max_pixels
+        self._scratch = scratch
 
     @classmethod
     def open(cls, source: object) -> SourceModel:
@@ -131,6 +136,7 @@ class SourceModel:
             self.checkpoint,
             self.architecture.rename(self.configuration),
             self._memory_limit_bytes,
+            self._scratch,
         )
 
     def graphs(self, *, has_attention: bool = False) -> Graphs:

@@ -17,6 +17,7 @@ from torch.export import Dim
 from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
+from export.checkpoint.mapped_tensors import tensors_in
 from export.graphs.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
 from export.layers.attention import Attention
 from export.layers.recurrent import BidirectionalGRU
@@ -56,13 +57,14 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
         SetupError: torch cannot express the module as ONNX.
     """
     module = _shallow_copy(lowering.module).eval()
-    for layer in module.modules():
-        if isinstance(layer, Attention):
-            layer.has_fused_form = lowering.is_fused
-        if isinstance(layer, Attention | BidirectionalGRU | RecurrentLayer):
-            layer.is_for_cuda = lowering.is_for_cuda
-        if isinstance(layer, Packed):
-            layer.pack()
+    with tensors_in(path.parent):
+        for layer in module.modules():
+            if isinstance(layer, Attention):
+                layer.has_fused_form = lowering.is_fused
+            if isinstance(layer, Attention | BidirectionalGRU | RecurrentLayer):
+                layer.is_for_cuda = lowering.is_for_cuda
+            if isinstance(layer, Packed):
+                layer.pack()
     program = _export(module, lowering)
     model = _without_large_weights(program, path)
     _name_ports(model, lowering.graph)

@@ -143,6 +143,7 @@ def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
         checkpoint,
         memory_limit_bytes=request.memory_limit_bytes,
         max_pixels=request.max_pixels,
+        scratch=next(parent for parent in repository.resolve().parents if parent.is_dir()),
     )
     tasks(model.architecture, model.configuration, request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))

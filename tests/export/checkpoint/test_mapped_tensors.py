@@ -1,0 +1,94 @@
+"""Large tensors of a network are in a file, with their values and what they share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from export.checkpoint import mapped_tensors
+from export.checkpoint.mapped_tensors import tensors_in
+from export.graphs.source_model import SourceModel
+from export.twin import EXPORTED
+from tests.export.conftest import Twins
+
+MIB = 1 << 20
+
+
+class _Tied(nn.Module):
+    """A table that is registered thrice: twice as it was made, once as it is registered."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        table = nn.Parameter(torch.arange(rows * width).reshape(rows, width).float())
+        self.first, self.second = table, table
+        self.third = self.first
+        self.register_buffer("positions", torch.arange(rows * width))
+        self.small = nn.Parameter(torch.ones(3))
+
+
+def held_bytes() -> int:
+    """Memory of this process without pages of mapped files."""
+    found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_values_and_ties_are_those_of_the_module(tmp_path: Path) -> None:
+    expected = _Tied(512, 1024)
+    with tensors_in(tmp_path):
+        module = _Tied(512, 1024)
+    assert module.first is module.second is module.third
+    assert isinstance(module.first, nn.Parameter)
+    assert module.first.requires_grad
+    for name, value in expected.state_dict().items():
+        assert torch.equal(value, module.state_dict()[name]), name
+    assert next(tmp_path.iterdir(), None) is None  # the file has no name
+
+
+def test_weights_are_not_held_in_memory(tmp_path: Path) -> None:
+    before = held_bytes()
+    with tensors_in(tmp_path):
+        layer = nn.Linear(4096, 4096)  # 64 MiB
+        layer.weight.data.fill_(1.0)
+    assert held_bytes() - before < 16 * MIB
+    assert float(layer.weight.detach()[7, 7]) == 1.0
+
+
+def test_modules_registered_later_are_left_alone(tmp_path: Path) -> None:
+    with tensors_in(tmp_path):
+        pass
+    before = held_bytes()
+    layer = nn.Linear(4096, 4096)
+    layer.weight.data.fill_(1.0)
+    assert held_bytes() - before > 48 * MIB
+
+
+def test_full_disk_is_an_error_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(OSError, match="No space left"), tensors_in(tmp_path):
+        nn.Linear(1024, 1024)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bart", "idefics3"])
+def test_checkpoint_is_read_into_a_file_as_into_memory(
+    name: str, twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_tensors, "LEAST_BYTES", 1)
+    twin = twins(name, EXPORTED)
+    source = SourceModel(twin.checkpoint, twin.architecture, scratch=tmp_path)
+    wanted, given = twin.network.state_dict(), source.network.state_dict()
+    assert wanted.keys() == given.keys()
+    assert all(torch.equal(value, given[path]) for path, value in wanted.items())
+    tied = [len({id(p) for p in each.parameters()}) for each in (twin.network, source.network)]
+    assert tied[0] == tied[1]
