@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.onnx import is_in_onnx_export
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_axes import AXES, axis_positions, image_places
@@ -63,8 +64,24 @@ class AdmitImageVectors(nn.Module):
         images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
         rows = torch.arange(images.shape[0], device=pixels.device) // pixels.shape[1]  # (B·I,)
         each = [part[rows] for part in instruction]
-        vectors = self.encoder(images, *each)  # (B·I, L, D)
+        vectors = encode_each(self.encoder, images, *each)  # (B·I, L, D)
         return (vectors.reshape(pixels.shape[0], -1, vectors.shape[-1]),)
+
+
+def encode_each(encoder: nn.Module, *inputs: Tensor) -> Tensor:
+    """An encoder's vectors of several images; a graph computes all in one call.
+
+    PyTorch, which graphs are compared with, takes one image at a time: scores of all patches to
+    each other, in float64 and several times over, are held for one image and not for a batch.
+
+    Args:
+        inputs: Of the encoder, each with images along its first dimension.
+    """
+    if is_in_onnx_export():
+        vectors: Tensor = encoder(*inputs)
+        return vectors
+    rows = zip(*(each.split(1) for each in inputs), strict=True)
+    return torch.cat([encoder(*row) for row in rows])
 
 
 class AdmitPlacedImages(AdmitImageVectors):

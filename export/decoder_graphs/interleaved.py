@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
+from export.decoder_graphs.image_tokens import encode_each
 from export.decoder_graphs.source import held_state
 from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
 from export.layers.decoder import TransformerDecoder
@@ -110,7 +111,7 @@ class AdmitImages(nn.Module):
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, I, height, width, 3) uint8 → keys and values of each reading layer, (B, H, S, K)."""
         images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
-        vectors = self.encoder(images)  # (B·I, L, E)
+        vectors = encode_each(self.encoder, images)  # (B·I, L, E)
         joined = vectors.reshape(pixels.shape[0], -1, vectors.shape[-1])
         return tuple(part for pair in self.decoder.project_images(joined) for part in pair)
 
