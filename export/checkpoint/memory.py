@@ -1,7 +1,9 @@
-"""The memory that an export needs, and that this machine can give."""
+"""The memory that an export needs, that this machine can give, and that a step no longer needs."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from pathlib import Path
 
 import psutil
@@ -35,6 +37,14 @@ def available_bytes() -> int:
     if limit is None or used is None:
         return available
     return min(available, max(0, limit - used + (_reclaimable() or 0)))
+
+
+def return_memory() -> None:
+    """Gives what is free in this process back to the system; the C library keeps much of it."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
+    if trim is not None:
+        trim(0)
 
 
 def require_memory(network_bytes: int, limit_bytes: int) -> None:

@@ -19,6 +19,7 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs
+from export.checkpoint.memory import return_memory
 from export.parity.compiled_run import CompiledRun
 from export.parity.float64 import in_float64
 from export.parity.judge import SEEDS, TOLERANCE, Distance, worse
@@ -43,7 +44,7 @@ from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 
-RESIDENT_BYTES = 2 << 30
+RESIDENT_BYTES = 512 << 20
 """Files of graphs that verification keeps loaded at once."""
 
 
@@ -203,13 +204,14 @@ class LazySessions:
         session = self._open.pop(key, None)
         if session is None:
             self._make_room(file_bytes(self._files[key]))
-            session = onnxruntime.InferenceSession(str(self._files[key]))
+            session = onnxruntime.InferenceSession(str(self._files[key]), _without_arena())
         self._open[key] = session
         return onnx_run(self._open)(key, feeds)
 
     def close(self) -> None:
         """Unloads all graphs; the next call loads its own again."""
         self._open.clear()
+        return_memory()
 
     def _make_room(self, needed: int) -> None:
         held = {key: file_bytes(self._files[key]) for key in self._open}
@@ -217,6 +219,14 @@ class LazySessions:
             if sum(held.values()) + needed <= RESIDENT_BYTES:
                 return
             del self._open[key], held[key]
+            return_memory()
+
+
+def _without_arena() -> onnxruntime.SessionOptions:
+    """Options by which memory of a call is freed when it ends; numbers do not depend on it."""
+    options = onnxruntime.SessionOptions()
+    options.enable_cpu_mem_arena = False
+    return options
 
 
 def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraphs:

@@ -14,7 +14,7 @@ from rich.console import Console
 from export.architecture import Graphs
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import network_bytes
-from export.checkpoint.memory import in_gib, needed_bytes
+from export.checkpoint.memory import in_gib, needed_bytes, return_memory
 from export.graphs.source_model import SourceModel
 from export.parity.verify import Report, verify
 from export.pipeline.manifest import Request, build_manifest
@@ -215,5 +215,6 @@ def phase(title: str) -> Iterator[None]:
     started_s = time.perf_counter()
     with console.status(f"{title} …"):
         yield
+    return_memory()
     seconds = time.perf_counter() - started_s
     console.print(f"[green]✓[/green] {title} ({seconds:.1f} s)", soft_wrap=True)
