@@ -78,7 +78,11 @@ class PagedRun:
                     cache[table[: len(blocks)]] = blocks[:needed]
         call = decoder.call()
         call.bind({name: feeds[name] for name in decoder.source_inputs})
-        spans = [Span(int(p), columns, table) for p, table in zip(past, tables, strict=True)]
+        images = self._images(feeds, tokens)
+        spans = [
+            Span(int(p), columns, table, *read)
+            for p, table, read in zip(past, tables, images, strict=True)
+        ]
         sources = [feeds[name] for name in decoder.source_inputs]
         sequences = len(sources[0]) if sources else 1
         call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last, sequences)
@@ -87,7 +91,41 @@ class PagedRun:
         outputs = {logits.name: call.outputs()[0].copy()}
         for cache, state in zip(caches, states, strict=True):
             outputs[str(state.step_output)] = cache[np.array(tables)]
+        outputs |= self._counts(feeds, tokens, last)
         decoder.release(call)
         for table in tables:
             decoder.memory.pool.release(table)
         return outputs
+
+    def _images(self, feeds: Feeds, tokens: Array) -> list[tuple[Any, ...]]:
+        """What each row reads of its sequence's images, as a span of the decoder takes it."""
+        from inference.engine.runners.openvino.prompt_images import ImageRows, no_rows, places_of
+
+        manifest = self._bundle.manifest
+        if manifest.images is None:
+            return [()] * len(tokens)
+        (seen,) = (feeds[e.step_input] for e in manifest.states if e.counted_token is not None)
+        source = manifest.graphs["step"].input(Role.SOURCE)
+        assert source is not None
+        counts, width = feeds[source.name], len(tokens) // len(feeds[source.name])
+        token_id, found = manifest.images.token_id, []
+        for row, (before, new) in enumerate(zip(seen[:, 0], tokens, strict=True)):
+            held = {name: feeds[name][row // width] for name in no_rows(manifest)}
+            rows = {name: value[: counts[row // width]] for name, value in held.items()}
+            past = np.full(before, token_id)  # image tokens of earlier calls, whatever lay between
+            read = ImageRows(
+                np.concatenate([past, new]), token_id, rows, places=places_of(manifest)
+            )
+            span = len(past), len(past) + len(new)
+            found.append((read.of(*span), read.shifts(*span)))
+        return found
+
+    def _counts(self, feeds: Feeds, tokens: Array, last: Array) -> dict[str, Array]:
+        """The states that count image tokens, behind a call; this runner has no such outputs."""
+        states = [e for e in self._bundle.manifest.states if e.counted_token is not None]
+        is_read = np.arange(tokens.shape[1]) <= last[:, None]
+        return {
+            str(each.step_output): feeds[each.step_input]
+            + np.sum((tokens == each.counted_token) & is_read, axis=1, keepdims=True)
+            for each in states
+        }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from export.architecture import Graphs, Lowering
+from export.decoder_graphs.image_tokens import ImageTokenStep
 from export.layers.attention import Attention
 from export.layers.decoder import TransformerDecoder
 from export.precision import Precision, Runtime
@@ -63,8 +64,13 @@ def why_not_in_blocks(graphs: Graphs) -> str | None:
     if any(state.prefix for state in graphs.states):
         return "its caches begin with the positions of an image"
     pixels = admit and admit.graph.input(Role.PIXELS)
-    if pixels and isinstance(pixels.shape[1], str):
-        return "its prompts hold images"
+    has_images = pixels is not None and isinstance(pixels.shape[1], str)
+    if has_images and not isinstance(step, ImageTokenStep):
+        return "its layers attend to the images of prompts"
+    if decoder.heads.is_prefix_lm:
+        return "its prompts are read in both directions"
+    if isinstance(step, ImageTokenStep) and step.has_blocks:
+        return "its images are read in both directions"
     if type(decoder).position_bias is not TransformerDecoder.position_bias:
         return "its attention has a bias of relative positions"
     layers = (each for each in decoder.modules() if isinstance(each, Attention))

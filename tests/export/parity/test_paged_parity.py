@@ -34,16 +34,9 @@ REFUSED = {
     "mt5": "its attention has a bias of relative positions",
     "gemma2": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
-    "idefics": "its prompts hold images",
-    "llava": "its prompts hold images",
-    "blip-2": "its prompts hold images",
-    "instructblip": "its prompts hold images",
-    "paligemma": "its prompts hold images",
-    "idefics3": "its prompts hold images",
-    "llava_next": "its prompts hold images",
-    "gemma3": "its prompts hold images",
-    "qwen2_vl": "its prompts hold images",
-    "qwen2_5_vl": "its prompts hold images",
+    "idefics": "its layers attend to the images of prompts",
+    "paligemma": "its prompts are read in both directions",
+    "gemma3": "its images are read in both directions",
 }
 """Why OpenVINO's operator cannot decode them; they stay with ONNX Runtime."""
 SERVED = [name for name in GENERATORS if name not in REFUSED]

@@ -15,6 +15,7 @@ from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.openvino.block_memory import BlockMemory
 from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.paged_graph import paged_graph
+from inference.engine.runners.openvino.prompt_images import ImageEncoder
 from inference.engine.runners.openvino.token_choice import add_token_choice
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
@@ -44,10 +45,13 @@ class CompiledDecoder:
 
     Args:
         threads: Of each call; 0 leaves the choice to OpenVINO.
-        spare_bytes: Bound on released buffers of sources that are kept for reuse.
+        spare_bytes: Bound on released buffers of sources, and on vectors of images, that are kept
+            for reuse.
 
     Attributes:
         memory: Of the blocks of all sequences.
+        held: States of sources; () where what `admit` returns is that of a prompt's images.
+        images: Where prompts hold images.
         source_inputs: Inputs of `step` that belong to sources.
 
     Raises:
@@ -57,11 +61,17 @@ class CompiledDecoder:
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int) -> None:
         self.manifest = manifest = bundle.manifest
         self.vocabulary_size = _checked(manifest)
-        self.buffers = BufferPool(CpuDevice(), spare_bytes)
-        self._held = tuple(each for each in manifest.states if each.growth is Growth.HOLD)
-        self.source_inputs = [
-            port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
-        ] + [state.step_input for state in self._held]
+        kept = spare_bytes // 2 if manifest.images else 0
+        self.buffers = BufferPool(CpuDevice(), spare_bytes - kept)
+        self.images = None
+        if manifest.images is not None:
+            self.images = ImageEncoder(manifest, lambda feeds: self.run("admit", feeds), kept)
+        is_held = Growth.HOLD if self.images is None else None
+        self.held = tuple(each for each in manifest.states if each.growth is is_held)
+        sources = (port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE)
+        self.source_inputs = [*sources, *(state.step_input for state in self.held)]
+        if self.images is not None:
+            self.source_inputs = []
         self._bundle, self._threads = bundle, threads
         self._precision = manifest.precision
         step = paged_graph(self._read("step"), manifest)
@@ -74,7 +84,7 @@ class CompiledDecoder:
 
     def held_state(self, width: int) -> GroupState:
         """The states of a group's sources; empty where the model has none."""
-        return GroupState(self._held, width, self.buffers)
+        return GroupState(self.held, width, self.buffers)
 
     def encode(self, prompts: Sequence[Prompt]) -> dict[str, NDArray[np.float32]]:
         """What `step` reads of the prompts' sources, by the names of `admit`; {} without one.
@@ -82,7 +92,7 @@ class CompiledDecoder:
         The arrays are valid until the next call.
         """
         graph = self.manifest.graphs.get("admit")
-        if graph is None:
+        if graph is None or self.images is not None:
             return {}
         feeds = {each.name: source_input(each, prompts) for each in graph.inputs}
         tokens = graph.input(Role.SOURCE_TOKENS)
@@ -92,7 +102,7 @@ class CompiledDecoder:
         padding = -longest % SOURCE_MULTIPLE
         feeds[tokens.name] = np.pad(feeds[tokens.name], [(0, 0), (0, padding)])
         found = self.run("admit", feeds)
-        axes = {each.admit_output: each.shape.index("S") for each in self._held}
+        axes = {each.admit_output: each.shape.index("S") for each in self.held}
         return {
             name: value[(*[slice(None)] * axes[name], slice(longest))]
             for name, value in found.items()
@@ -238,10 +248,14 @@ def _checked(manifest: Manifest) -> int:
     step = manifest.graphs.get("step")
     if step is None or manifest.vocabulary_size is None:
         raise BundleError(f"{manifest.name} has no step graph: it is not a generator")
+    replaced = [each for each in manifest.states if each.growth is Growth.REPLACE]
+    are_tokens = manifest.images is not None and any(e.counted_token is not None for e in replaced)
     reasons = {
-        "its decoder is recurrent": any(each.growth is Growth.REPLACE for each in manifest.states),
+        "its layers attend to images": manifest.images is not None and not are_tokens,
+        "its decoder is recurrent": bool(replaced) and manifest.images is None,
+        "its prompts are read in both directions": step.whole_prompts,
+        "its images are read in both directions": step.whole_images,
         "its caches begin with an image": any(each.prefix for each in manifest.states),
-        "its prompts hold images": manifest.images is not None,
         "its caches are int8 in the graph": any(
             each.growth is Growth.APPEND and each.dtype != "float32" for each in manifest.states
         ),

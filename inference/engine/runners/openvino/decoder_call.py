@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from inference.engine.runners.openvino.paged_graph import (
     PAST_LENS,
     SCORED,
 )
+from inference.engine.runners.openvino.prompt_images import Arrays, ImageInputs, ImageRows
 from inference.engine.state.group_state import GroupState
 
 
@@ -34,11 +36,23 @@ class Span(NamedTuple):
         past: Positions that are in the row's blocks.
         tokens: New ones, at least one.
         blocks: Of the row, with room for the new tokens.
+        images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`.
+        shifts: From the places of its tokens to their positions; see `ImageRows.shifts`.
     """
 
     past: int
     tokens: int
     blocks: Sequence[int]
+    images: Arrays = MappingProxyType({})
+    shifts: NDArray[np.int64] | int = 0
+
+
+def span_of(start: int, stop: int, blocks: Sequence[int], images: ImageRows | None) -> Span:
+    """Tokens [start, stop) of a prompt, which may hold images."""
+    if images is None:
+        return Span(start, stop - start, blocks)
+    shifts = images.shifts(start, stop)
+    return Span(start, stop - start, blocks, images.of(start, stop), shifts)
 
 
 class DecoderCall:
@@ -59,6 +73,7 @@ class DecoderCall:
             None if port is None else port.name
             for port in map(graph.input, (Role.TOKENS, Role.LENGTHS, Role.SOURCE))
         )
+        self._images = None if manifest.images is None else ImageInputs(manifest)
         self._arrays: dict[str, NDArray[Any]] = {}
 
     @property
@@ -71,7 +86,7 @@ class DecoderCall:
         for arena in state.of(Growth.HOLD):
             held = cast(NDArray[Any], arena.view(slots))  # on the host
             self._bind(arena.state.step_input, held)
-        if self._source is not None:
+        if self._source is not None and self._images is None:
             self._write(self._source, np.array(state.source_lengths[slots], np.int32))
 
     def bind(self, sources: Mapping[str, NDArray[Any]]) -> None:
@@ -102,7 +117,7 @@ class DecoderCall:
         self._memory.tensors()  # for all blocks that the spans have
         if len(spans) < self._threads:
             token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
-        pasts, counts, tables = zip(*spans, strict=True)
+        pasts, counts, tables, images, shifts = zip(*spans, strict=True)
         past = np.array(pasts, np.int32)
         if len(token_ids) == len(spans):
             lengths = past + 1
@@ -114,8 +129,14 @@ class DecoderCall:
         blocks = np.fromiter(chain.from_iterable(tables), np.int32, sum(held))
         assert self._tokens is not None
         self._write(self._tokens, token_ids[:, None])
+        positions = lengths
+        if self._images is not None:
+            for name, rows in self._images.of(token_ids, counts, images).items():
+                self._write(name, rows)
+            if self._images.has_axes:
+                positions = lengths + _of_tokens(shifts, counts)
         if self._lengths is not None:
-            self._write(self._lengths, lengths)
+            self._write(self._lengths, positions)
         self._write(PAST_LENS, past)
         self._write(BEGINS, _begins(counts))
         self._write(BLOCKS, blocks)
@@ -180,6 +201,12 @@ class DecoderCall:
         """Binds an array as an input; shares its memory."""
         self._arrays[name] = array
         self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+
+
+def _of_tokens(shifts: Sequence[Any], counts: Sequence[int]) -> NDArray[np.int32]:
+    """The shifts of each token of a call, (N,) int32."""
+    each = [np.broadcast_to(shift, count) for shift, count in zip(shifts, counts, strict=True)]
+    return np.concatenate(each).astype(np.int32)
 
 
 def _begins(counts: Any) -> NDArray[np.int32]:

@@ -63,10 +63,10 @@ def paged_graph(model: openvino.Model, manifest: Manifest) -> openvino.Model:
         pair = [_parameter(f"{kind}_cache.{index}", [-1] * 4, None) for kind in ("key", "value")]
         _replace_attention(node, pair, controls, manifest.name)
         caches += pair
-    _select_scored(parameters[_name(graph, Role.LAST)], scored, manifest.name)
     logits = graph.output(Role.LOGITS)
     assert logits is not None
     result = next(each for each in model.get_results() if logits.name in each.output(0).names)
+    _select_scored(parameters[_name(graph, Role.LAST)], scored, result, manifest.name)
     paged = openvino.Model([result], [*kept, *controls.values(), scored, *caches], "paged")
     replace_cross_attention(paged)
     paged.validate_nodes_and_infer_types()
@@ -83,12 +83,12 @@ def _parameter(name: str, shape: Sequence[int], dtype: Any) -> Any:
 
 
 def _kept_inputs(graph: Graph, manifest: Manifest) -> Iterator[str]:
-    """Inputs of `step` that stay: tokens, lengths, and what belongs to a source."""
+    """Inputs of `step` that stay: tokens, lengths, and what belongs to sources and images."""
     for port in graph.inputs:
         if port.role in (Role.TOKENS, Role.LENGTHS, Role.SOURCE):
             yield port.name
     for state in manifest.states:
-        if state.growth is Growth.HOLD:
+        if state.growth is Growth.HOLD or state.counted_token is not None:
             yield state.step_input
 
 
@@ -182,10 +182,11 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     return rotated.output(0)
 
 
-def _select_scored(last: Any, scored: Any, name: str) -> None:
+def _select_scored(last: Any, scored: Any, result: Any, name: str) -> None:
     """Drops hidden states that are not scored, (N, 1, D) → (M, 1, D), before the output layer.
 
-    LAST selects a position of T, of which there is one, by GatherElements or GatherND.
+    LAST selects a position of T, of which there is one, by GatherElements or GatherND; of the
+    count of image tokens too, which is no part of the result.
 
     Raises:
         BundleError: it does so in another way.
@@ -195,6 +196,7 @@ def _select_scored(last: Any, scored: Any, name: str) -> None:
         for node in _reached_from(last)
         if node.get_type_name() in ("GatherElements", "GatherND")
         and node.input_value(0).get_node().get_type_name() != "Constant"  # a table of positions
+        and result.get_name() in {each.get_name() for each in _reached_from(node)}
     ]
     if len(selections) != 1:
         raise BundleError(f"{name}: OpenVINO's form of `step` does not select one position by LAST")

@@ -17,7 +17,7 @@ from inference.engine.runners.candidates import (
 from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
 from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
-from inference.engine.runners.openvino.decoder_call import DecoderCall, Span
+from inference.engine.runners.openvino.decoder_call import DecoderCall, Span, span_of
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.ort.sessions import right_padded
 from inference.engine.runners.protocol import Prefill, Prompt
@@ -36,6 +36,7 @@ class PagedGroup:
         self._decoder = decoder
         self._sources = decoder.held_state(width)
         self._tables: list[BlockTable] = []
+        self._shifts: list[int] = []  # of each slot, from places to positions (D111)
         self._call: DecoderCall | None = None
         self._bound: object = None
         self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step
@@ -78,6 +79,7 @@ class PagedGroup:
         self._sources.ensure_capacity(slots, 1, prefill.sources.source_lengths[0])
         self._sources.adopt(prefill.sources)
         self._tables += [prefill.take_table(), *self._new_tables(self.width - 1)]
+        self._shifts.append(prefill.shift)
         self._bound = None
         prefill.release()
         return candidates
@@ -97,9 +99,10 @@ class PagedGroup:
         """Appends one token to every row; see `Group.step`."""
         copies: list[tuple[int, int]] = []
         spans = []
-        for table, length in zip(self._tables, self._lengths(), strict=True):
+        for row, (table, length) in enumerate(zip(self._tables, self._lengths(), strict=True)):
             copies += table.extend(length, 1)
-            spans.append(Span(length, 1, table.blocks))
+            shift = self._shifts[row // self.width]
+            spans.append(Span(length, 1, table.blocks, shifts=shift))
         self._copy_blocks(copies)
         candidates = self._run(token_ids, spans, row_requests)
         self._sources.advance_lengths()
@@ -143,13 +146,14 @@ class PagedGroup:
         copies: list[tuple[int, int]] = []
         spans: list[Span] = []
         tokens: list[int] = []
-        for table, past, row in zip(self._tables, self._sources.lengths, rows, strict=True):
+        placed = zip(self._tables, self._sources.lengths, self._shifts, rows, strict=True)
+        for table, past, shift, row in placed:
             copies += table.extend(past, len(row))
             places = [*range(len(row))]
             if self.pads_rows:
                 places += [len(row) - 1] * (1 + longest - len(row))
             tokens += [row[place] for place in places]
-            spans += [Span(past + place, 1, table.blocks) for place in places]
+            spans += [Span(past + place, 1, table.blocks, shifts=shift) for place in places]
         self._copy_blocks(copies)
         return self._run(np.array(tokens), spans, row_requests)
 
@@ -175,6 +179,8 @@ class PagedGroup:
             table.release()
         self._tables[slot * width : (slot + 1) * width] = self._tables[last * width :]
         del self._tables[last * width :]
+        self._shifts[slot] = self._shifts[-1]
+        self._shifts.pop()
         self._sources.retire(slot)
         self._bound = None
 
@@ -244,11 +250,13 @@ class PagedGroup:
         for source in sources:
             self._sources.admit(0, source)
         self._tables += self._new_tables(len(prompts) * self.width)
+        self._shifts += [0] * len(prompts)
 
     def _drop_slots(self, first: int) -> None:
         for table in self._tables[first * self.width :]:
             table.release()
         del self._tables[first * self.width :]
+        del self._shifts[first:]
         self._sources.truncate(first)
         self._bound = None
 
@@ -260,16 +268,20 @@ class PagedGroup:
         Tokens that attend to sources belong to these in equal numbers: shorter prompts are padded,
         and later tokens are written over the padding.
         """
+        encoder = self._decoder.images
         tokens = [prompt.token_ids for prompt in prompts]
         lengths = np.array([len(ids) for ids in tokens])
         if self._sources.of(Growth.HOLD):
             tokens = list(right_padded(tokens))
+        images = [None if encoder is None else encoder.rows(prompt) for prompt in prompts]
         spans = []
-        for slot, (ids, length) in enumerate(zip(tokens, lengths, strict=True), start=first):
+        slots = range(first, first + len(prompts))
+        for slot, ids, length, rows in zip(slots, tokens, lengths, images, strict=True):
             table = self._tables[slot * self.width]
             table.extend(0, len(ids))
-            spans.append(Span(0, len(ids), table.blocks))
+            spans.append(span_of(0, len(ids), table.blocks, rows))
             self._sources.lengths[slot] = int(length)
+            self._shifts[slot] = 0 if rows is None else rows.last_shift
         call = self._bound_call(slice(first, first + len(prompts)))
         begins = np.cumsum([0, *(len(ids) for ids in tokens[:-1])])
         scored = begins + lengths - 1

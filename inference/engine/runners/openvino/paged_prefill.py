@@ -12,7 +12,8 @@ from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
 from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
-from inference.engine.runners.openvino.decoder_call import Span
+from inference.engine.runners.openvino.decoder_call import Span, span_of
+from inference.engine.runners.openvino.prompt_images import ImageRows
 from inference.engine.runners.protocol import Prompt
 
 
@@ -33,8 +34,11 @@ class PagedPrefill:
         self._table = BlockTable(decoder.memory.pool, shared)
         self._done = len(shared) * decoder.memory.pool.block_tokens
         self.sources = decoder.held_state(1)
+        self._images: ImageRows | None = None
         self._call = decoder.call()
         try:
+            if decoder.images is not None:
+                self._images = decoder.images.rows(prompt, self._done)
             self._table.extend(self._done, self.remaining_tokens)
             self.sources.ensure_capacity(1, 1, source_length(prompt))
             values = decoder.encode([prompt])
@@ -54,8 +58,13 @@ class PagedPrefill:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the source."""
-        return self.sources.nbytes
+        """Bytes of the source, or of the images."""
+        return self.sources.nbytes + (0 if self._images is None else self._images.nbytes)
+
+    @property
+    def shift(self) -> int:
+        """From the place of each token behind the prompt to its position."""
+        return 0 if self._images is None else self._images.last_shift
 
     def read(self, count: int) -> None:
         """Prefills the next `count` tokens."""
@@ -72,8 +81,9 @@ class PagedPrefill:
 
     def next_tokens(self, count: int) -> tuple[NDArray[np.int64], Span]:
         """The next tokens as a part of a call."""
-        tokens = self._token_ids[self._done : self._done + count]
-        return tokens, Span(self._done, count, self._table.blocks)
+        start, stop = self._done, self._done + count
+        span = span_of(start, stop, self._table.blocks, self._images)
+        return self._token_ids[start:stop], span
 
     def advance(self, count: int) -> None:
         """Counts the next tokens as prefilled."""

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import Bundle, Growth
+from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.block_table import SharedBlocks
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup
@@ -29,13 +29,13 @@ class PagedRunner:
     Args:
         bundle: A generator's bundle with the graphs of a Transformer.
         threads: Of each call; 0 leaves the choice to OpenVINO.
-        spare_bytes: Bound on released buffers of sources that are kept for reuse.
+        spare_bytes: Bound on released buffers of sources, and on vectors of images, that are kept
+            for reuse.
 
     Raises:
         BundleError: a graph does not load, or needs what this runner does not support.
     """
 
-    supports_deferred_admission = True
     takes_chunks = True
     reads_whole_prompts = False
     whole_image_token: int | None = None
@@ -48,17 +48,18 @@ class PagedRunner:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
         self.vocabulary_size = self._decoder.vocabulary_size
         self.blocks = self._decoder.memory.pool
-        states = bundle.manifest.states
-        held = [state for state in states if state.growth is Growth.HOLD]
-        self.footprint = MemoryModel.of(held)
-        self.shares_prefixes = not held
+        self.footprint = MemoryModel.of(self._decoder.held)
+        self.shares_prefixes = not self._decoder.held
+        # a step takes no vectors of images
+        self.supports_deferred_admission = self._decoder.images is None
 
     @property
     def spare_bytes(self) -> int:
         """Bytes kept for reuse; see `Runner.spare_bytes`."""
-        pool = self._decoder.memory.pool
+        decoder, pool = self._decoder, self._decoder.memory.pool
+        images = 0 if decoder.images is None else decoder.images.nbytes
         held = pool.used * pool.block_bytes
-        return self._decoder.buffers.spare_bytes + self._decoder.memory.nbytes - held
+        return decoder.buffers.spare_bytes + images + decoder.memory.nbytes - held
 
     def group(self, width: int) -> PagedGroup:
         """A new, empty group."""
