@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import geometric_mean, median
 
 import numpy as np
 from rich.table import Table
 
+from export.parity.token_parity import interleaved_request
 from export.targets.served_graph import open_graph, panel
 from export.triton_config import THREADS
 from inference.bundle.manifest import Bundle, Role
@@ -30,6 +31,8 @@ REST_S = 0.05
 
 PROMPT, NEW_TOKENS = 24, 24
 """Of each sequence that a generator decodes."""
+WORDS_WITH_IMAGE = 21
+"""Of a prompt with one image, beside the image's tokens."""
 
 Milliseconds = Mapping[str, Mapping[str, float]]
 """Cell of the panel → runtime → median of a call."""
@@ -119,6 +122,11 @@ def _decodings(bundle: Bundle) -> dict[str, Callable[[], object]]:
         if admit is None:
             ids = random.integers(0, vocabulary, min(PROMPT, longest - count))
             return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+        if manifest.images is not None:
+            asked = interleaved_request(manifest, manifest.images, rules, WORDS_WITH_IMAGE)
+            instruction = random.integers(0, manifest.source_vocabulary_size or 1, WORDS_WITH_IMAGE)
+            has_text = admit.input(Role.SOURCE_TOKENS) is not None
+            return replace(asked, source_ids=instruction) if has_text else asked
         if pixels := admit.input(Role.PIXELS):
             shape = [int(size) for size in pixels.shape[1:]]
             return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))

@@ -63,7 +63,7 @@ def why_not_in_blocks(graphs: Graphs) -> str | None:
         return "its decoder is not a Transformer"
     if any(state.prefix for state in graphs.states):
         return "its caches begin with the positions of an image"
-    pixels = admit and admit.graph.input(Role.PIXELS)
+    pixels = None if admit is None else admit.graph.input(Role.PIXELS)
     has_images = pixels is not None and isinstance(pixels.shape[1], str)
     if has_images and not isinstance(step, ImageTokenStep):
         return "its layers attend to the images of prompts"

@@ -36,7 +36,8 @@ class Span(NamedTuple):
         past: Positions that are in the row's blocks.
         tokens: New ones, at least one.
         blocks: Of the row, with room for the new tokens.
-        images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`.
+        images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`
+            (D119).
         shifts: From the places of its tokens to their positions; see `ImageRows.shifts`.
     """
 
@@ -206,7 +207,8 @@ class DecoderCall:
 def _of_tokens(shifts: Sequence[Any], counts: Sequence[int]) -> NDArray[np.int32]:
     """The shifts of each token of a call, (N,) int32."""
     each = [np.broadcast_to(shift, count) for shift, count in zip(shifts, counts, strict=True)]
-    return np.concatenate(each).astype(np.int32)
+    found: NDArray[np.int32] = np.concatenate(each).astype(np.int32)
+    return found
 
 
 def _begins(counts: Any) -> NDArray[np.int32]:

@@ -59,14 +59,15 @@ def paged_graph(model: openvino.Model, manifest: Manifest) -> openvino.Model:
     kept = [parameters[name] for name in _kept_inputs(graph, manifest)]
     _set_one_token_a_row(model, graph, parameters)
     caches = []
-    for index, node in enumerate(_attention_nodes(model)):
+    layers = _attention_nodes(model)
+    _select_scored(parameters[_name(graph, Role.LAST)], scored, layers[-1], manifest.name)
+    for index, node in enumerate(layers):
         pair = [_parameter(f"{kind}_cache.{index}", [-1] * 4, None) for kind in ("key", "value")]
         _replace_attention(node, pair, controls, manifest.name)
         caches += pair
     logits = graph.output(Role.LOGITS)
     assert logits is not None
     result = next(each for each in model.get_results() if logits.name in each.output(0).names)
-    _select_scored(parameters[_name(graph, Role.LAST)], scored, result, manifest.name)
     paged = openvino.Model([result], [*kept, *controls.values(), scored, *caches], "paged")
     replace_cross_attention(paged)
     paged.validate_nodes_and_infer_types()
@@ -182,21 +183,23 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     return rotated.output(0)
 
 
-def _select_scored(last: Any, scored: Any, result: Any, name: str) -> None:
+def _select_scored(last: Any, scored: Any, attention: Any, name: str) -> None:
     """Drops hidden states that are not scored, (N, 1, D) → (M, 1, D), before the output layer.
 
-    LAST selects a position of T, of which there is one, by GatherElements or GatherND; of the
-    count of image tokens too, which is no part of the result.
+    LAST selects a position of T, of which there is one, by GatherElements or GatherND.
+
+    Args:
+        attention: Of the last layer.
 
     Raises:
         BundleError: it does so in another way.
     """
+    hidden_names = {each.get_name() for each in _reached_from(attention)}
     selections = [
         node
         for node in _reached_from(last)
         if node.get_type_name() in ("GatherElements", "GatherND")
-        and node.input_value(0).get_node().get_type_name() != "Constant"  # a table of positions
-        and result.get_name() in {each.get_name() for each in _reached_from(node)}
+        and node.get_name() in hidden_names  # not of positions, or of the count of image tokens
     ]
     if len(selections) != 1:
         raise BundleError(f"{name}: OpenVINO's form of `step` does not select one position by LAST")

@@ -36,7 +36,7 @@ class PagedGroup:
         self._decoder = decoder
         self._sources = decoder.held_state(width)
         self._tables: list[BlockTable] = []
-        self._shifts: list[int] = []  # of each slot, from places to positions (D111)
+        self._shifts: list[int] = []  # of each slot, from places to positions
         self._call: DecoderCall | None = None
         self._bound: object = None
         self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step

@@ -121,7 +121,8 @@ class ImageRows:
     def shifts(self, start: int, stop: int) -> NDArray[np.int64]:
         """(stop - start,): from the places of these tokens to their positions, offsets left out."""
         passed: NDArray[np.int64] = self._before[start + 1 : stop + 1]
-        return self._shifts[np.minimum(passed, len(self._shifts) - 1)]
+        found: NDArray[np.int64] = self._shifts[np.minimum(passed, len(self._shifts) - 1)]
+        return found
 
 
 class ImageEncoder:
