@@ -8,10 +8,10 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,8 @@ def tensors_in(folder: Path) -> Iterator[None]:
             register_module_parameter_registration_hook,
             register_module_buffer_registration_hook,
         ):
-            stack.callback(register(store.moved).remove)
+            # torch's annotation says None; its documentation, a new value or None
+            stack.callback(register(cast(Callable[..., None], store.moved)).remove)
         yield
 
 
@@ -50,7 +51,8 @@ class _Store:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._size = 0
-        self._moved = WeakIdKeyDictionary()  # tied tensors are registered twice
+        # Tied tensors are registered twice.
+        self._moved: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()
 
     def moved(self, module: nn.Module, name: str, tensor: Tensor | None) -> Tensor | None:
         """What is registered instead; None: the tensor itself."""

@@ -37,7 +37,7 @@ class Span(NamedTuple):
         tokens: New ones, at least one.
         blocks: Of the row, with room for the new tokens.
         images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`
-            (D119).
+            (D117).
         shifts: From the places of its tokens to their positions; see `ImageRows.shifts`.
     """
 

@@ -5,7 +5,7 @@ a running sequence holds nothing of its images but their keys and values.
 
 Legend: T tokens of a prompt, n vectors, D width.
 
-Decision D119.
+Decision D117.
 """
 
 from __future__ import annotations
