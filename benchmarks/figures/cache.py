@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
 from export.graphs.to_onnx import to_onnx
-from export.models.gpt2_lm import ARCHITECTURE
+from export.models.decoders.gpt2_lm import ARCHITECTURE
 from inference.engine.runners.ort.sessions import session_options
 
 SHAPE = {"n_embd": 768, "n_head": 12, "n_layer": 2, "n_positions": 1024, "vocab_size": 1000}

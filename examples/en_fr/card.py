@@ -15,7 +15,7 @@ from examples.en_fr.scores import alignment_share, exact_share, score
 from examples.texts.splits import Split
 from examples.training.translation_card import score_rows, translate_texts
 from export.graphs.source_model import SourceModel
-from export.models.bahdanau import Bahdanau
+from export.models.recurrent.bahdanau import Bahdanau
 from export.training.bahdanau import reader, translator
 
 CHECKPOINT = checkpoint("example-en-fr")

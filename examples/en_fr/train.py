@@ -20,7 +20,7 @@ from torch import nn
 from examples.en_fr.card import CHECKPOINT, write_card
 from examples.en_fr.gazette import GazettePair, sentences
 from examples.training.loop import timed_steps
-from export.models.bahdanau import Bahdanau, read_config
+from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import (
     NETWORK,
     Batch,

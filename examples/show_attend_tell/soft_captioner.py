@@ -19,7 +19,7 @@ from examples.scenes.rendering import SIDE
 from examples.training.loop import pixel_tensor
 from export.checkpoint.checkpoint import WEIGHTS
 from export.graphs.source_model import SourceModel
-from export.models.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
+from export.models.captioners.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
 from export.training.captioner import IGNORED
 from export.training.functions import CaptionFunction
 

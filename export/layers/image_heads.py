@@ -90,7 +90,7 @@ class Pooler(nn.Module):
 
 
 class Network(Protocol):
-    """An image network, for example `export.models.vit.ViT`."""
+    """An image network, for example `export.models.vision.vit.ViT`."""
 
     def prepare(self, image: ImageSpec) -> None:
         """Takes prepared uint8 pixels from now on."""

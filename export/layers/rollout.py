@@ -20,7 +20,7 @@ RESIDUAL = 0.5
 
 
 class Tower(Protocol):
-    """What is read of a network, for example of `export.models.vit.ViT` after `prepare`."""
+    """What is read of a network, for example of `export.models.vision.vit.ViT` after `prepare`."""
 
     blocks: nn.ModuleList
     """Each an `EncoderBlock`."""

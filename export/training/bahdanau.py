@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from torch import Tensor, nn
 
 from export.graphs.source_model import SourceModel
-from export.models.bahdanau import Bahdanau
+from export.models.recurrent.bahdanau import Bahdanau
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from export.training.functions import Read, Reading, Translate

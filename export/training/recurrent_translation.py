@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from tokenizers import Tokenizer
 
-from export.models.bahdanau import Bahdanau, read_config
+from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import (
     MAX_POSITIONS,
     NETWORK,

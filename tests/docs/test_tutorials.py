@@ -22,7 +22,7 @@ PAGES = ROOT / "docs" / "tutorials"
 def test_architecture_is_one_file_and_one_line(tmp_path: Path) -> None:
     """Its tests run on every part of the exporter that is parametrised over the registry."""
     tutorial, copy = read(PAGES / "architecture.md"), Copy(tmp_path)
-    assert copy.write(tutorial) == {"export/models/gptj.py"}
+    assert copy.write(tutorial) == {"export/models/decoders/gptj.py"}
     assert [path.name for path, _ in tutorial.files].count("registry.py") == 1
     tests, exported, served = tutorial.commands
     passed = re.findall(r"^PASSED (\S+?)::", copy.run(f"{tests.strip()} -rA"), re.MULTILINE)

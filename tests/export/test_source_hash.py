@@ -33,21 +33,26 @@ def edit(root: Path, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "edited", ["export.models.bert", "export.models.bart", "export.catalog.command"]
+    "edited",
+    [
+        "export.models.encoders.bert",
+        "export.models.encoder_decoders.bart",
+        "export.catalog.command",
+    ],
 )
 def test_edit_of_what_an_architecture_does_not_import_leaves_its_hash(
     root: Path, edited: str
 ) -> None:
-    before = source_hash("export.models.marian", root)
+    before = source_hash("export.models.encoder_decoders.marian", root)
     edit(root, edited)
-    assert source_hash("export.models.marian", root) == before
+    assert source_hash("export.models.encoder_decoders.marian", root) == before
 
 
 @pytest.mark.parametrize(
     "edited",
     [
-        "export.models.m2m_100",
-        "export.models.bart",  # imported
+        "export.models.encoder_decoders.m2m_100",
+        "export.models.encoder_decoders.bart",  # imported
         "export.layers.attention",  # imported by `bart`
         "export.layers.rotary",  # imported by a layer
         PIPELINE,
@@ -55,13 +60,13 @@ def test_edit_of_what_an_architecture_does_not_import_leaves_its_hash(
     ],
 )
 def test_edit_of_what_an_architecture_imports_changes_its_hash(root: Path, edited: str) -> None:
-    before = source_hash("export.models.m2m_100", root)
+    before = source_hash("export.models.encoder_decoders.m2m_100", root)
     edit(root, edited)
-    assert source_hash("export.models.m2m_100", root) != before
+    assert source_hash("export.models.encoder_decoders.m2m_100", root) != before
 
 
 def test_hash_covers_every_module_that_importing_loads() -> None:
-    modules = ("export.models.vision_encoder_decoder", PIPELINE)
+    modules = ("export.models.captioners.vision_encoder_decoder", PIPELINE)
     code = (
         f"import sys, {', '.join(modules)}\n"
         "for name, module in sys.modules.items():\n"
@@ -87,6 +92,7 @@ def test_content_of_a_bundle_includes_the_code_of_its_architecture(
     monkeypatch.setattr("export.pipeline.manifest.source_hash", lambda module: f"edited {module}")
     edited = content_hash(checkpoint, request)
     monkeypatch.setattr(
-        "export.pipeline.manifest.source_hash", lambda module: "edited export.models.marian"
+        "export.pipeline.manifest.source_hash",
+        lambda module: "edited export.models.encoder_decoders.marian",
     )
     assert content_hash(checkpoint, request) == edited != before

@@ -31,7 +31,7 @@ from export.checkpoint.checkpoint import WEIGHTS, open_checkpoint
 from export.graphs.source_model import SourceModel
 from export.layers.decoder import tied_logits
 from export.layers.heads import Rows
-from export.models import cnn_transformer, show_and_tell, show_attend_tell
+from export.models.captioners import cnn_transformer, show_and_tell, show_attend_tell
 
 SHARED_FROM = checkpoint("example-show-attend-tell")
 SHARED = 5

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from export.layers.positions import interleaved_sinusoids
-from export.models.bahdanau import Bahdanau, read_config
+from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import PADDING, START, Batch, initialise, teacher_forced
 
 CONFIGS: dict[str, dict[str, Any]] = {

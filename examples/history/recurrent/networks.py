@@ -1,7 +1,8 @@
 """The networks of the recurrent examples out of `torch.nn`'s layers, and their checkpoints.
 
 They are trained and measured with PyTorch's own layers, so that the served networks, which are ours
-(`export/models/rnn_encoder.py`, `rnn_lm.py`), are compared with something else than themselves.
+(`export/models/recurrent/rnn_encoder.py`, `rnn_lm.py`), are compared with something else than
+themselves.
 """
 
 import json

@@ -14,7 +14,7 @@ from examples.en_fr.gazette import FAMOUS, sentences
 from examples.en_fr.scores import alignment_share, exact_share
 from examples.en_fr.train import batches, word_tokenizer
 from export.checkpoint.checkpoint import CONFIG
-from export.models.bahdanau import Bahdanau, read_config
+from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import (
     NETWORK,
     PADDING,

@@ -20,7 +20,7 @@ from examples.show_attend_tell.soft_captioner import (
     start_folder,
 )
 from examples.show_attend_tell.train import OUTPUT, Captioning, teacher_forced
-from export.models.show_attend_tell import ShowAttendTell
+from export.models.captioners.show_attend_tell import ShowAttendTell
 
 
 @pytest.fixture(scope="module")

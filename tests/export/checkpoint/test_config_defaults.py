@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from export.models import llama
+from export.models.decoders import llama
 from export.registry import architecture, families
 from export.twin import EXPORTED
 from inference.errors import CheckpointError

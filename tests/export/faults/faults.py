@@ -19,8 +19,8 @@ from export.layers.heads import Heads, Rows
 from export.layers.mlp import MLP
 from export.layers.recurrent import GatedUnit
 from export.layers.scores import attend, within
-from export.models import show_attend_tell
-from export.models.bahdanau import Decoder
+from export.models.captioners import show_attend_tell
+from export.models.recurrent.bahdanau import Decoder
 
 Fault = Callable[[Any], Any]
 """Network → context in which its forward is wrong."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from export.decoder_graphs import image_axes, image_tokens
-from export.models import qwen2_5_vl, qwen2_vl
-from export.models.qwen2_vl import SquareEmbedding
+from export.models.vision_language import qwen2_5_vl, qwen2_vl
+from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change
 
 _PLACES, _ANGLES = image_axes.image_places, qwen2_vl.axial_angles

@@ -8,7 +8,7 @@ import torch
 
 from export.layers.cells import LSTM
 from export.layers.convolutions import ConvolutionalEncoder
-from export.models import show_and_tell
+from export.models.captioners import show_and_tell
 from tests.export.faults.faults import (
     MARIAN,
     SHOW_ATTEND_TELL,

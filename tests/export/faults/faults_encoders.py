@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from export.layers import attention, disentangled, scores
 from export.layers.relative import RelativePositions
-from export.models import albert, deberta, roberta, xlnet
+from export.models.encoders import albert, deberta, roberta, xlnet
 from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last
 from tests.export.faults.faults import Fault, change, replaced, swap_modules

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from export.models import davit
-from export.models.florence2 import ImageEncoder
+from export.models.captioners.florence2 import ImageEncoder
+from export.models.vision import davit
 from tests.export.faults.faults import MARIAN, Fault, change
 
 _PLACES = ImageEncoder.places

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from export.decoder_graphs.interleaved import ImageCounter
 from export.layers.fused import MASKED_SCORE
 from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
-from export.models.perceiver_resampler import LatentAttention
+from export.models.vision_language.perceiver_resampler import LatentAttention
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
 
 _OF, _COUNT = ImageMask.of, ImageCounter.count

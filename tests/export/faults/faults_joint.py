@@ -12,9 +12,10 @@ from export.layers import attention
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.heads import KeyValue
 from export.layers.scores import attend
-from export.models import clip, git, siglip
-from export.models.bert_decoder import BertDecoder
-from export.models.trocr import LearnedPositions, SinusoidalPositions
+from export.models.captioners import git
+from export.models.captioners.bert_decoder import BertDecoder
+from export.models.captioners.trocr import LearnedPositions, SinusoidalPositions
+from export.models.dual_encoders import clip, siglip
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.heads import Heads
-from export.models import clip, clip_resnet
+from export.models.dual_encoders import clip, clip_resnet
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from export.layers import latents, scores
 from export.layers.latents import LatentArray, LatentLayer
 from export.layers.pixel_arrays import ConvolvedPixels, FourierPositions
-from export.models.perceiver import TextReader
+from export.models.encoders.perceiver import TextReader
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from export.layers.heads import Heads, Rows
 from export.layers.relative import RelativePositions
-from export.models import bart
+from export.models.encoder_decoders import bart
 from export.twin import EXPORTED
 from tests.export.faults.faults import (
     MARIAN,

@@ -13,10 +13,10 @@ from export.layers.batch_norm import BatchNorm
 from export.layers.distance_attention import DistanceAttention
 from export.layers.vision import GridPositions
 from export.layers.windows import WindowAttention, pad_grid
-from export.models.deit import LeadingTokens
-from export.models.dinov2 import Scaled
-from export.models.swin import PatchMerging
-from export.models.vit import ViT
+from export.models.vision.deit import LeadingTokens
+from export.models.vision.dinov2 import Scaled
+from export.models.vision.swin import PatchMerging
+from export.models.vision.vit import ViT
 from tests.export.faults.faults import Fault, change, replaced
 
 

@@ -12,7 +12,7 @@ from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.models import bert, mpnet
+from export.models.encoders import bert, mpnet
 from export.text_encoders.pooling import Pooling, PoolingMode
 from inference.bundle.manifest import Role
 from tests.export.conftest import Twins

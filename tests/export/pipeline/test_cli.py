@@ -17,7 +17,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from export.architecture import Lowering
-from export.models.marian import Marian
+from export.models.encoder_decoders.marian import Marian
 from export.pipeline.cli import export, is_published_default
 from export.pipeline.manifest import Request
 from export.registry import tasks

@@ -1,0 +1,202 @@
+"""BLIP's captioner: a ViT whose patch vectors a BERT decoder attends to.
+
+Paper: Li et al. 2022, "BLIP: Bootstrapping Language-Image Pre-training for Unified Vision-Language
+Understanding and Generation", §3.1, the image-grounded text decoder (arXiv 2201.12086).
+Checkpoints: `model_type: blip` of `BlipForConditionalGeneration`.
+
+Legend: B batch, N patches, D decoder width.
+
+Differences from `transformers`: cross-attention keys and values are computed once, by `admit`;
+pixels come as uint8 and are normalised in the graph. A caption begins behind the start token, or
+behind the start token and a prompt without its own start and end tokens; it ends at `sep_token_id`,
+as `BlipForConditionalGeneration.generate` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, WeightLayout
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
+from export.layers.block_config import read_blocks
+from export.layers.vision import check_recipe
+from export.models.captioners import bert_decoder
+from export.models.vision import vit
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from inference.bundle.manifest import ImageSpec, Limits
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+_CAPTIONER = "BlipForConditionalGeneration"
+_TEXT_DEFAULTS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
+_NEW_TOKENS = 20
+"""Of a caption behind its prompt; `transformers` reads no other length for the inner decoder."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves."""
+
+    encoder: vit.Config
+    decoder: bert_decoder.Config
+
+    @property
+    def limits(self) -> Limits:
+        """The decoder's position table bounds prompt and caption together."""
+        return Limits(max_total_tokens=self.decoder.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: a model for questions or retrieval, or values that we lack.
+    """
+    heads = values.get("architectures") or [_CAPTIONER]
+    if _CAPTIONER not in heads:
+        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {_CAPTIONER} is")
+    reader = ConfigReader(values)
+    image = reader.section("vision_config")
+    return Config(_read_image(image), _read_text(reader.section("text_config"), image))
+
+
+def _read_image(reader: ConfigReader) -> vit.Config:
+    reader.refuse_unless(num_channels=3)
+    return vit.Config(
+        image=reader.pair("image_size", 384),
+        patch=reader.pair("patch_size", 16),
+        **read_blocks(reader, norm_epsilon=1e-5),
+    )
+
+
+def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config:
+    """`transformers` overwrites `encoder_hidden_size` with the image tower's width."""
+    reader.refuse_unless(is_decoder=True)
+    blocks = read_blocks(reader, heads=8)
+    return bert_decoder.Config(
+        vocabulary_size=reader.integer("vocab_size", 30524),
+        table_rows=reader.integer("max_position_embeddings", 512),
+        **blocks,
+        head_activation=blocks["activation"],
+        has_tied_output=reader.flag("tie_word_embeddings", True),
+        source_width=image.integer("hidden_size", 768),
+    )
+
+
+def generation(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The generation defaults of the text decoder, which its section of `config.json` gives.
+
+    `transformers` generates with the inner decoder, so the folder's `generation_config.json`, which
+    belongs to the whole model and names another end token, is not used.
+    """
+    text = checkpoint.config.get("text_config") or {}
+    given = _TEXT_DEFAULTS | {name: value for name, value in text.items() if value is not None}
+    ends = {"eos_token_id": given["sep_token_id"], "decoder_start_token_id": given["bos_token_id"]}
+    return given | ends | {"max_new_tokens": _NEW_TOKENS}
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Blip(nn.Module):
+    """Image tower and text decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = vit.ViT(config.encoder)
+        self.decoder = bert_decoder.BertDecoder(config.decoder)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def image_names(ours: str) -> Names:
+    """The table of the image tower."""
+    block, own = "vision_model.encoder.layers.*", f"{ours}.blocks.*"
+    parts = ("query", "key", "value")
+    return {
+        "vision_model.embeddings.class_embedding": f"{ours}.class_token",
+        "vision_model.embeddings.position_embedding": f"{ours}.positions.table",
+        "vision_model.embeddings.patch_embedding": f"{ours}.patches.projection",
+        f"{block}.self_attn.qkv": WeightLayout(tuple(f"{own}.attention.{p}" for p in parts)),
+        f"{block}.self_attn.projection": f"{own}.attention.out",
+        f"{block}.layer_norm1": f"{own}.attention_norm",
+        f"{block}.layer_norm2": f"{own}.mlp_norm",
+        f"{block}.mlp.fc1": f"{own}.mlp.up",
+        f"{block}.mlp.fc2": f"{own}.mlp.down",
+        "vision_model.post_layernorm": f"{ours}.norm",
+    }
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    table = image_names("encoder")
+    return Rename(table | bert_decoder.rename(config.decoder, "text_decoder.", "decoder."))
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Blip, image: ImageSpec | None) -> Graphs:
+    """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
+    assert image is not None
+    check_recipe(image, model.config.encoder.image)
+    model.encoder.prepare(image)
+    source = image_source(image.shape, model.config.encoder.positions)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
+_TINY_TEXT = TINY_TEXT | {
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "intermediate_size": 44,
+    "max_position_embeddings": 32,
+    "bos_token_id": 62,
+    "eos_token_id": 2,  # unused: captions end at the separator
+    "sep_token_id": 1,
+    "pad_token_id": 0,
+    "layer_norm_eps": 1e-3,
+}
+TWIN = Twin(
+    reference="transformers:BlipForConditionalGeneration",
+    configs={
+        "plain": {
+            "text_config": _TINY_TEXT | {"hidden_size": 24},
+            "vision_config": _TINY_IMAGE | {"num_hidden_layers": 1},
+        },
+        "odd": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE},
+        "other-activations": {
+            "text_config": _TINY_TEXT | {"hidden_act": "relu", "num_hidden_layers": 1},
+            "vision_config": _TINY_IMAGE | {"hidden_act": "quick_gelu", "num_attention_heads": 3},
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="blip",
+    tasks={"caption": no_section},
+    read_config=read_config,
+    build=Blip,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.encoder.image,
+    details=lambda network: alignment(network.decoder, network.config.encoder.grid),
+    generation=generation,
+)

@@ -1,0 +1,285 @@
+"""Florence-2: one encoder-decoder for every task of vision, which a sentence asks for.
+
+Paper: Xiao et al. 2023, "Florence-2: Advancing a Unified Representation for a Variety of Vision
+Tasks", §3 and figure 2 (arXiv 2311.06242): vectors of an image stand in front of a task's prompt in
+BART's encoder; boxes and polygons of an answer are tokens of 1000 bins a side.
+Checkpoints: `model_type: florence2` of `Florence2ForConditionalGeneration`, as `transformers` has
+it (`florence-community/Florence-2-*`).
+
+Legend: B images, h x w grid of the image tower, N = h·w, D width of the tower, S source positions.
+
+Differences from `transformers`: pixels come as uint8; queries, keys and values of the image tower
+are projected by three layers; image tokens beyond those of the image are ordinary ones.
+
+Decisions D109, D113.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.image_source import image_source_graphs, place_vectors
+from export.layers.image_heads import mean_vector
+from export.layers.windows import Grid
+from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
+from export.models.encoder_decoders import bart
+from export.models.vision import davit
+from export.twin import Twin
+from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+_IMAGE_TOKEN = "image_token_id"
+IMAGE: Grid = (768, 768)
+"""Height and width of published checkpoints' images; the recipe decides."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both networks, and what is between them."""
+
+    image: davit.Config
+    text: bart.Config
+    positions: int
+    """Rows, and columns, that have a learned position."""
+    frames: int
+    """Positions in time, of which one image has the first."""
+    image_token: int
+
+    @property
+    def limits(self) -> Limits:
+        """BART's; an image takes N + 1 positions of the source."""
+        return self.text.limits
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration.
+
+    Raises:
+        CheckpointError: the format of the model's first code, or networks that do not fit.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
+    vision, section = reader.section("vision_config"), reader.section("text_config")
+    if "dim_embed" in vision.values:
+        raise CheckpointError(
+            f"{vision.place}: dim_embed is a field of the format before `transformers` had the "
+            "model: take the converted checkpoint (florence-community/Florence-2-*)"
+        )
+    section.choice("model_type", ("bart",), "bart")
+    section.refuse_unless(tie_word_embeddings=True)
+    text = bart.read_config(section.values, bart.Form(has_output_bias=False))
+    token = reader.index(_IMAGE_TOKEN, 51289)
+    if token >= text.vocabulary_size:
+        raise CheckpointError(
+            f"{reader.place}: {_IMAGE_TOKEN} = {token} is outside the vocabulary of "
+            f"{text.vocabulary_size} tokens"
+        )
+    vision.refuse_unless(projection_dim=text.width)
+    return Config(
+        davit.read_config(vision),
+        text,
+        positions=vision.integer("max_position_embeddings", 50),
+        frames=vision.integer("max_temporal_embeddings", 100),
+        image_token=token,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """Image tower, positions, and projection of all patches and of their mean."""
+
+    temporal: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.image.width
+        self.config = config
+        self.grid = config.image.grid(IMAGE)
+        self.davit = davit.DaViT(config.image)
+        self.rows = nn.Parameter(torch.zeros(config.positions, width // 2))
+        self.columns = nn.Parameter(torch.zeros(config.positions, width - width // 2))
+        self.register_buffer("temporal", torch.zeros(config.frames, width))
+        self.projection = nn.Linear(width, config.text.width, bias=False)
+        self.norm = nn.LayerNorm(config.text.width)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels of that size from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: more rows or columns than there are positions.
+        """
+        self.grid = self.config.image.grid((image.shape[0], image.shape[1]))
+        if min(self.grid) < 1 or max(self.grid) > self.config.positions:
+            raise CheckpointError(
+                f"an image of {image.shape[0]} x {image.shape[1]} has {self.grid[0]} x "
+                f"{self.grid[1]} patches in the last stage, max_position_embeddings is "
+                f"{self.config.positions}"
+            )
+        self.davit.prepare(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, 1 + N, D of the text), the mean first."""
+        x = self.davit(pixels) + self.places() + self.temporal[0]
+        patches = x.flatten(1, 2)
+        both = torch.cat([mean_vector(patches)[:, None], patches], dim=1)
+        return self.norm(self.projection(both))
+
+    def places(self) -> Tensor:
+        """(h, w, D): of each patch, the vectors of its column and its row."""
+        height, width = self.grid
+        columns = self.columns[None, :width].expand(height, -1, -1)
+        rows = self.rows[:height, None].expand(-1, width, -1)
+        return torch.cat([columns, rows], dim=-1)
+
+
+class SourceEncoder(nn.Module):
+    """BART's encoder over a text with an image.
+
+    Args:
+        image_token: Stands for a part of the image.
+    """
+
+    def __init__(self, images: ImageEncoder, texts: bart.Encoder, image_token: int) -> None:
+        super().__init__()
+        self.images = images
+        self.texts = texts
+        self.image_token = image_token
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
+        vectors, embedded = self.images(pixels), self.texts.embedding.embed(tokens)
+        placed = place_vectors(tokens, embedded, vectors, self.image_token)
+        return self.texts.read(placed, tokens, lengths)
+
+
+class Florence2(nn.Module):
+    """Image encoder and BART."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config)
+        self.language = bart.Bart(config.text)
+
+    @property
+    def decoder(self) -> bart.Decoder:
+        """BART's."""
+        return self.language.decoder
+
+    @property
+    def images(self) -> PromptImages:
+        """How its sources hold an image."""
+        count = 1 + self.encoder.grid[0] * self.encoder.grid[1]
+        return PromptImages(positions=count, token_id=self.config.image_token, tokens=count)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    language, projector = bart.rename(config.text), "model.multi_modal_projector"
+    table: dict[str, Entry] = {
+        **davit.rename_network("model.vision_tower.", "encoder.davit."),
+        f"{projector}.image_projection": "encoder.projection",
+        f"{projector}.image_proj_norm": "encoder.norm",
+        f"{projector}.image_position_embed.row_embeddings.weight": "encoder.rows",
+        f"{projector}.image_position_embed.column_embeddings.weight": "encoder.columns",
+        f"{projector}.visual_temporal_embed.pos_idx_to_embed": "encoder.temporal",
+        **language.prefixed("model.language_model.", "language."),
+        "lm_head.weight": "language.decoder.output",
+    }
+    tied = {f"language.{ours}": f"language.{other}" for ours, other in language.tied.items()}
+    return Rename(table, tied=tied)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Florence2, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    model.encoder.prepare(image)
+    texts = model.language.encoder
+    encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
+    vocabulary = model.config.text.vocabulary_size
+    return image_source_graphs(encoder, model.decoder, image, model.images, vocabulary)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = {
+    "depths": [1, 1],
+    "embed_dim": [12, 20],
+    "num_heads": [3, 2],
+    "num_groups": [2, 5],
+    "patch_size": [7, 3],
+    "patch_stride": [4, 2],
+    "patch_padding": [3, 1],
+    "patch_prenorm": [False, True],
+    "window_size": 3,
+    "mlp_ratio": 1.5,
+    "projection_dim": 32,
+    "max_position_embeddings": 5,
+    "max_temporal_embeddings": 3,
+}
+_TINY_TEXT = {**bart.TINY, "model_type": "bart", "max_position_embeddings": 64}
+_ODD_TEXT = {**bart.ODD, "model_type": "bart", "max_position_embeddings": 64}
+TWIN = Twin(
+    reference="transformers:Florence2ForConditionalGeneration",
+    configs={
+        "plain": {"vision_config": _TINY_IMAGE, "text_config": _TINY_TEXT, _IMAGE_TOKEN: 61},
+        "odd": {
+            "vision_config": _TINY_IMAGE
+            | {"depths": [2, 1], "window_size": 4, "projection_dim": 30, "qkv_bias": False},
+            "text_config": _ODD_TEXT | {"forced_bos_token_id": 1},
+            _IMAGE_TOKEN: 61,
+        },
+        "three stages": {
+            "vision_config": _TINY_IMAGE
+            | {
+                "depths": [1, 2, 1],
+                "embed_dim": [6, 14, 10],
+                "num_heads": [1, 2, 5],
+                "num_groups": [3, 1, 2],
+                "patch_size": [5, 3, 2],
+                "patch_stride": [3, 2, 1],
+                "patch_padding": [1, 0, 0],
+                "patch_prenorm": [True, False, False],
+                "activation_function": "relu",
+            },
+            "text_config": _TINY_TEXT | {"activation_function": "relu"},
+            _IMAGE_TOKEN: 61,
+        },
+    },
+    images={"plain": (16, 16), "odd": (20, 28), "three stages": (22, 16)},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="florence2",
+    tasks={"caption": captions, "generate": prompts, "detect": boxes},
+    read_config=read_config,
+    build=Florence2,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: IMAGE,
+    token_ids={_IMAGE_TOKEN: "<image>"},
+    control_tokens=CONTROL_TOKENS,
+)

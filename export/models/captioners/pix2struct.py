@@ -1,0 +1,349 @@
+"""Pix2Struct: patches of an image at its own aspect ratio → text.
+
+Paper: Lee et al. 2022, "Pix2Struct: Screenshot Parsing as Pretraining for Visual Language
+Understanding", §2.2 (arXiv 2210.03347): a ViT whose patches carry their row and column, as many of
+them as a budget allows, and T5's decoder. A question is drawn above the image.
+Checkpoints: `model_type: pix2struct` (`google/pix2struct-*`, `google/deplot`, `google/matcha-*`).
+
+Legend: B batch, N patches of the budget, A pixels of a patch, D width of the image tower, R rows,
+T new positions, H heads, K width of a head.
+
+Differences from `transformers`: inference only; cross-attention keys and values are computed once;
+a patch is A pixels and one that holds its row and column; `admit` returns the number of patches
+that are no padding, which `step` reads from a state. A row or column behind the last of its table
+has the last one's vector.
+
+Decision D108.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.source import held_state, image_source
+from export.decoder_graphs.transformer import (
+    CONTROLS,
+    Step,
+    cache_ports,
+    cache_states,
+    layer_ports,
+)
+from export.layers.attention import SelfAttention
+from export.layers.block_config import BlockConfig
+from export.layers.blocks import EncoderBlock
+from export.layers.heads import Heads
+from export.layers.mlp import GatedMLP
+from export.layers.norm import RMSNorm
+from export.models.encoder_decoders import t5
+from export.twin import tiny_twin
+from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.errors import CheckpointError
+
+_BUDGET = 2048
+"""N where no recipe says it."""
+_COUNT = "patches"
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves.
+
+    Attributes:
+        patch_values: 3 · A.
+        places: Rows of the tables of rows and columns.
+    """
+
+    tower: BlockConfig
+    patch_values: int
+    places: int
+    text: t5.Config
+
+    @property
+    def limits(self) -> Limits:
+        """As of T5, nothing but distances is learned."""
+        return Limits(max_total_tokens=t5.POSITIONS)
+
+    @property
+    def array(self) -> tuple[int, int]:
+        """N of a usual recipe, and A + 1."""
+        return min(_BUDGET, self.places), self.patch_values // 3 + 1
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: heads of the decoder that do not make its width; no whole pixels.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    vision, text = reader.section("vision_config"), reader.section("text_config")
+    width, count = text.integer("hidden_size", 768), text.integer("num_heads", 12)
+    text.refuse_unless(d_kv=width // count, is_decoder=True)
+    text.divide(width, count)
+    patch = vision.integer("patch_embed_hidden_size", 768)
+    if patch % 3:
+        raise CheckpointError(
+            f"{vision.place}: patch_embed_hidden_size = {patch} is not of whole pixels"
+        )
+    buckets, farthest = t5.read_distances(text)
+    layers = text.layers("num_layers", 12)
+    plain = Heads(width, count, bias=False, out_bias=False, scale=1.0)
+    seen = vision.integer("hidden_size", 768)
+    return Config(
+        tower=BlockConfig(
+            layers=vision.layers("num_hidden_layers", 12),
+            heads=replace(
+                plain,
+                model_width=seen,
+                count=vision.integer("num_attention_heads", 12),
+                head_width=vision.integer("d_kv", 64),
+            ),
+            mlp_width=vision.integer("d_ff", 2048),
+            activation=vision.text("dense_act_fn", "gelu_new"),
+            norm_epsilon=vision.number("layer_norm_eps", 1e-6),
+        ),
+        patch_values=patch,
+        places=vision.integer("seq_len", 4096),
+        text=t5.Config(
+            vocabulary_size=text.integer("vocab_size", 50244),
+            width=width,
+            heads=plain,
+            mlp_width=text.integer("d_ff", 2048),
+            activation=text.text("dense_act_fn", "gelu_new"),
+            is_gated=True,
+            encoder_layers=layers,
+            decoder_layers=layers,
+            buckets=buckets,
+            farthest=farthest,
+            epsilon=text.number("layer_norm_epsilon", 1e-6),
+            output_scale=1.0,
+            translates=False,
+        ),
+    )
+
+
+def generation(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`generation_config.json`, or what the configuration of the decoder says."""
+    own = checkpoint.json("generation_config.json")
+    text = checkpoint.config.get("text_config") or {}
+    given = {name: value for name, value in checkpoint.config.items() if value is not None}
+    return own or {**_ENDS, **text, **given}
+
+
+_ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+"""Where the configuration says nothing."""
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(nn.Module):
+    """Patches with their rows and columns → vectors."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.tower
+        self.projection = nn.Linear(config.patch_values, tower.width)
+        self.rows = nn.Embedding(config.places, tower.width)
+        self.columns = nn.Embedding(config.places, tower.width)
+        norm = partial(RMSNorm, tower.width, tower.norm_epsilon)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                SelfAttention(tower.heads),
+                GatedMLP(tower.width, tower.mlp_width, tower.activation),
+                norm,
+                is_norm_first=True,
+            )
+            for _ in range(tower.layers)
+        )
+        self.norm = norm()
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, A + 1, 3) → vectors (B, N, D), and patches that are no padding (B,)."""
+        patches = pixels[:, :, :-1].flatten(2)  # (B, N, 3·A)
+        places = pixels[:, :, -1].long().clamp(min=0, max=self.rows.num_embeddings - 1)
+        count = (places[..., 0] > 0).long().sum(dim=1).clamp(min=1)  # (B,)
+        x = self.projection(patches) + self.rows(places[..., 0]) + self.columns(places[..., 1])
+        for block in self.blocks:
+            x = block(x, count.int())
+        return self.norm(x), count
+
+
+class Pix2Struct(nn.Module):
+    """Image tower and T5's decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        tokens = nn.Embedding(config.text.vocabulary_size, config.text.width)
+        self.decoder = t5.Decoder(config.text, tokens)
+
+
+class Admit(nn.Module):
+    """`admit`: patches → how many there are, and what the decoder's cross-attention reads."""
+
+    def __init__(self, model: Pix2Struct) -> None:
+        super().__init__()
+        self.encoder, self.decoder = model.encoder, model.decoder
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """(B, N, A + 1, 3) → (B, 1), then keys and values of every decoder layer."""
+        vectors, count = self.encoder(pixels)
+        cross = self.decoder.project_cross_kv(vectors)
+        return count[:, None], *(tensor for pair in cross for tensor in pair)
+
+
+class PatchStep(Step):
+    """`step`, whose number of source positions is a state."""
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, total: Tensor, last: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, ...]:
+        """As of `Step`; the first of `rest` is (B, 1) int64."""
+        count, *states = rest
+        return super().forward(tokens, lengths, total, last, count.squeeze(1).int(), *states)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+_PROJECTIONS = ("query", "key", "value")
+_MLP = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "encoder.encoder.layer.*", "encoder.blocks.*"
+    table: dict[str, Entry] = {
+        "encoder.embeddings.patch_projection": "encoder.projection",
+        "encoder.embeddings.row_embedder": "encoder.rows",
+        "encoder.embeddings.column_embedder": "encoder.columns",
+        "encoder.layernorm": "encoder.norm",
+        f"{theirs}.pre_attention_layer_norm": f"{ours}.attention_norm",
+        f"{theirs}.pre_mlp_layer_norm": f"{ours}.mlp_norm",
+        "decoder.embed_tokens": "decoder.tokens",
+        "decoder.final_layer_norm": "decoder.norm",
+        "decoder.lm_head.weight": "decoder.output",
+        "decoder.layer.0.self_attention.attention.relative_attention_bias": "decoder.relative.bias",
+    }
+    table |= {f"{theirs}.mlp.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
+    table |= _attention(f"{theirs}.attention", f"{ours}.attention")
+    theirs, ours = "decoder.layer.*", "decoder.blocks.*"
+    for name, own in (("self_attention", "attention"), ("encoder_decoder_attention", "cross")):
+        table |= _attention(f"{theirs}.{name}.attention", f"{ours}.{own}")
+        table[f"{theirs}.{name}.layer_norm"] = f"{ours}.{own}_norm"
+    dense = f"{theirs}.mlp.DenseReluDense"
+    table |= {f"{dense}.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
+    table[f"{theirs}.mlp.layer_norm"] = f"{ours}.mlp_norm"
+    return Rename(table, tied={"decoder.output": "decoder.tokens.weight"})
+
+
+def _attention(theirs: str, ours: str) -> dict[str, Entry]:
+    names = {name: name for name in _PROJECTIONS} | {"output": "out"}
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Pix2Struct, image: ImageSpec | None) -> Graphs:
+    """`admit` (B dynamic) and `step` (R, T, P, B dynamic; in place).
+
+    Raises:
+        CheckpointError: the recipe's patches have another size than the configuration's.
+    """
+    assert image is not None
+    if 3 * (image.shape[1] - 1) != model.config.patch_values:
+        raise CheckpointError(
+            f"the image recipe has patches of {image.shape[1] - 1} pixels, config.json's "
+            f"patch_embed_hidden_size is {model.config.patch_values}, three values for each"
+        )
+    decoder, budget = model.decoder, image.shape[0]
+    source = image_source(image.shape, budget)
+    pixels = source.ports[0].model_copy(update={"dtype": "float32"})
+    count = Port(name=_COUNT, dtype="int64", shape=("B", 1), role=Role.STATE)
+    heads = decoder.heads
+    held = layer_ports(decoder, "cross", ("B", heads.groups, budget, heads.width))
+    logits = Port(
+        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
+    )
+    step = Graph(
+        file="step.onnx",
+        inputs=(*CONTROLS, count, *cache_ports(decoder, "past"), *held),
+        outputs=(logits, *cache_ports(decoder, "present")),
+    )
+    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=(count, *held))
+    lowerings = {
+        "admit": Lowering(Admit(model), admit),
+        "step": Lowering(PatchStep(decoder, has_source=True), step),
+    }
+    states = (*cache_states(decoder), *(held_state(port) for port in (count, *held)))
+    return Graphs(lowerings, states)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_VISION = {
+    "hidden_size": 24,
+    "patch_embed_hidden_size": 12,
+    "d_ff": 40,
+    "d_kv": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "seq_len": 12,
+}
+_TINY_TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 24,
+    "d_kv": 6,
+    "d_ff": 44,
+    "num_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 6,
+}
+_TINY = {"vision_config": _TINY_VISION, "text_config": _TINY_TEXT}
+TWIN = tiny_twin(
+    "transformers:Pix2StructForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "vision_config": _TINY_VISION
+            | {"d_kv": 7, "num_attention_heads": 3, "layer_norm_eps": 1e-3, "hidden_size": 30},
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_heads": 6, "d_kv": 5, "layer_norm_epsilon": 1e-3},
+        },
+        "other activations": {
+            "vision_config": _TINY_VISION | {"dense_act_fn": "relu", "hidden_size": 24},
+            "text_config": _TINY_TEXT | {"dense_act_fn": "silu", "num_layers": 1},
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="pix2struct",
+    tasks={"caption": no_section},
+    read_config=read_config,
+    build=Pix2Struct,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.array,
+    generation=generation,
+)

@@ -1,0 +1,377 @@
+"""Image captioner or text recogniser: an image encoder whose vectors a text decoder attends to.
+
+Papers: Li et al. 2021, "TrOCR", §2 (arXiv 2109.10282), the pairing of a pre-trained image encoder
+and text decoder; Kim et al. 2022, "Donut", §3 (arXiv 2111.15664), of Swin and mBART. The halves are
+in files of their own.
+Checkpoints: `model_type: vision-encoder-decoder` with the encoders and decoders below.
+
+Legend: B batch, S vectors of an image, E encoder width, D decoder width.
+
+Differences from `transformers`: cross-attention keys and values are computed once, by `admit`;
+pixels come as uint8 and are normalised in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
+from export.layers.decoder import TransformerDecoder
+from export.layers.vision import check_recipe
+from export.models.captioners import bert_decoder, mbart_decoder, trocr
+from export.models.decoders import gpt2
+from export.models.vision import deit, swin, vit
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from inference.bundle.manifest import ImageSpec, Limits
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- halves
+
+
+class EncoderConfig(Protocol):
+    """Configuration of an image encoder."""
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """(height, width)."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of its patches."""
+        ...
+
+    @property
+    def positions(self) -> int:
+        """S: vectors of an image; those of the grid are the last ones."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """E."""
+        ...
+
+
+class DecoderConfig(Protocol):
+    """Configuration of a text decoder with cross-attention."""
+
+    @property
+    def positions(self) -> int:
+        """Tokens of a prompt and its caption."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D."""
+        ...
+
+
+@dataclass(frozen=True)
+class Half:
+    """How one half of a checkpoint becomes a network.
+
+    Attributes:
+        read_config: Its section of `config.json` → its configuration.
+        build: Configuration → network.
+        rename: (configuration, prefix in the checkpoint, our prefix) → the table of names.
+    """
+
+    read_config: Callable[[ConfigReader], Any]
+    build: Callable[[Any], Any]
+    rename: Callable[[Any, str, str], dict[str, Entry]]
+
+
+def _bert(model_type: str) -> Half:
+    rename = partial(bert_decoder.rename, model_type=model_type)
+    return Half(bert_decoder.read_config, bert_decoder.BertDecoder, rename)
+
+
+ENCODERS: Mapping[str, Half] = {
+    "vit": Half(vit.read_config, vit.ViT, lambda _, theirs, ours: vit.rename(theirs, ours)),
+    "deit": Half(
+        deit.read_network_config,
+        deit.DeiT,
+        lambda _, theirs, ours: deit.rename_network(theirs, ours),
+    ),
+    "swin": Half(
+        swin.read_network_config,
+        swin.Swin,
+        lambda _, theirs, ours: swin.rename_network(theirs, ours),
+    ),
+    "donut-swin": Half(
+        swin.read_document_config,
+        swin.Swin,
+        lambda _, theirs, ours: swin.rename_network(theirs, ours),
+    ),
+}
+DECODERS: Mapping[str, Half] = {
+    "gpt2": Half(
+        partial(gpt2.read_config, has_cross=True), partial(gpt2.GPT2, has_cross=True), gpt2.rename
+    ),
+    "trocr": Half(trocr.read_config, trocr.TrOCR, trocr.rename),
+    "mbart": Half(mbart_decoder.read_config, mbart_decoder.MBartDecoder, mbart_decoder.rename),
+    **{model_type: _bert(model_type) for model_type in bert_decoder.MODEL_TYPES},
+}
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves."""
+
+    encoder: EncoderConfig
+    decoder: DecoderConfig
+    encoder_half: Half
+    decoder_half: Half
+    reads_encoder_width: bool
+    """Whether cross-attention itself takes vectors of the encoder's width."""
+
+    @property
+    def limits(self) -> Limits:
+        """The decoder's position table bounds prompt and caption together."""
+        return Limits(max_total_tokens=self.decoder.positions)
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether image vectors must be brought to the decoder's width."""
+        return self.encoder.width != self.decoder.width and not self.reads_encoder_width
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; other encoders or decoders are refused by name."""
+    reader = ConfigReader(values)
+    encoder, decoder = reader.section("encoder"), reader.section("decoder")
+    encoder_half, decoder_half = _half(encoder, ENCODERS), _half(decoder, DECODERS)
+    config = Config(
+        encoder_half.read_config(encoder),
+        decoder_half.read_config(decoder),
+        encoder_half,
+        decoder_half,
+        decoder.values.get("cross_attention_hidden_size") is not None,
+    )
+    if config.reads_encoder_width:
+        decoder.refuse_unless(cross_attention_hidden_size=config.encoder.width)
+    return config
+
+
+def _half(reader: ConfigReader, halves: Mapping[str, Half]) -> Half:
+    model_type = reader.values.get("model_type")
+    if model_type not in halves:
+        raise CheckpointError(
+            f"{reader.place}: model_type {model_type!r} is not supported; "
+            f"supported are: {', '.join(halves)}"
+        )
+    return halves[str(model_type)]
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Tower(nn.Module):
+    """Pixels → vectors that the decoder can attend to."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.network = config.encoder_half.build(config.encoder)
+        self.projection: nn.Module = nn.Identity()
+        if config.has_projection:
+            self.projection = nn.Linear(config.encoder.width, config.decoder.width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, S, D), or E for D."""
+        return self.projection(self.network(pixels))
+
+
+class Captioner(nn.Module):
+    """Image tower and text decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Tower(config)
+        decoder = config.decoder_half.build(config.decoder)
+        assert isinstance(decoder, TransformerDecoder)
+        self.decoder = decoder
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    table = config.encoder_half.rename(config.encoder, "encoder.", "encoder.network.")
+    table |= config.decoder_half.rename(config.decoder, "decoder.", "decoder.")
+    table["enc_to_dec_proj"] = "encoder.projection"
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
+    """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
+    assert image is not None
+    check_recipe(image, model.config.encoder.image)
+    model.encoder.network.prepare(image)
+    source = image_source(image.shape, model.config.encoder.positions)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_VIT = TINY_IMAGE | {"model_type": "vit"}
+_TINY_SWIN = {
+    "model_type": "swin",
+    "embed_dim": 12,
+    "depths": [2, 1],
+    "num_heads": [2, 3],
+    "window_size": 4,
+    "mlp_ratio": 2.0,
+    "image_size": 32,
+    "patch_size": 4,
+}
+_TINY_BERT = TINY_TEXT | {
+    "model_type": "bert",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "max_position_embeddings": 32,
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "intermediate_size": 44,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+_TINY_TROCR = {
+    "model_type": "trocr",
+    "vocab_size": 64,
+    "d_model": 30,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 44,
+    "max_position_embeddings": 32,
+    "pad_token_id": 3,  # in no test's hypothesis: `transformers` counts positions without it
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+_TINY_MBART = {
+    "model_type": "mbart",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "vocab_size": 64,
+    "d_model": 24,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 44,
+    "max_position_embeddings": 32,
+    "scale_embedding": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+    "forced_eos_token_id": 1,
+}
+_TINY_GPT2 = {
+    "model_type": "gpt2",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "vocab_size": 64,
+    "n_positions": 32,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+
+
+def _tiny(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> dict[str, Any]:
+    """Both halves; a decoder of another kind, and a Swin, are given whole."""
+    base = {} if "model_type" in decoder else _TINY_GPT2
+    image = {} if "depths" in encoder else _TINY_VIT
+    halves = {"encoder": {**image, **encoder}, "decoder": {**base, **decoder}}
+    return halves | {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1}
+
+
+TWIN = Twin(
+    reference="transformers:VisionEncoderDecoderModel",
+    configs={
+        "plain": _tiny({}, {"n_embd": 24}),
+        "projected": _tiny({}, {"n_layer": 3, "n_inner": 44, "activation_function": "relu"}),
+        "odd": _tiny(  # epsilons that differ from what a careless port would assume
+            {"num_attention_heads": 3, "qkv_bias": False, "layer_norm_eps": 1e-3},
+            {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
+        ),
+        "not-square": _tiny(
+            {"image_size": [32, 48], "patch_size": [8, 16], "hidden_act": "quick_gelu"},
+            {"scale_attn_weights": False, "layer_norm_epsilon": 1e-3},
+        ),
+        "untied": _tiny(
+            {"num_hidden_layers": 1, "intermediate_size": 20},
+            {
+                "tie_word_embeddings": False,
+                "scale_attn_by_inverse_layer_idx": True,
+                "reorder_and_upcast_attn": True,
+                "n_embd": 36,
+                "n_head": 2,
+            },
+        ),
+        "bert": _tiny({"num_hidden_layers": 1}, _TINY_BERT),
+        "bert-untied": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_BERT | {"tie_word_embeddings": False, "hidden_act": "relu", "hidden_size": 24},
+        ),
+        "roberta": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_BERT
+            | {"model_type": "roberta", "pad_token_id": 3, "type_vocab_size": 1}
+            | {"hidden_act": "relu"},
+        ),
+        "trocr": _tiny(
+            {"num_hidden_layers": 1, "qkv_bias": False},
+            _TINY_TROCR | {"cross_attention_hidden_size": 24},
+        ),
+        "deit-trocr": _tiny({"model_type": "deit", "num_hidden_layers": 1}, _TINY_TROCR),
+        "swin-bert": _tiny(_TINY_SWIN, _TINY_BERT),
+        "donut": _tiny(  # windows that are padded, and vectors of the decoder's own width
+            _TINY_SWIN | {"model_type": "donut-swin", "image_size": [32, 48]}, _TINY_MBART
+        ),
+        "donut-untied": _tiny(
+            _TINY_SWIN | {"model_type": "donut-swin", "depths": [1, 2]},
+            _TINY_MBART
+            | {"d_model": 30, "tie_word_embeddings": False, "scale_embedding": False}
+            | {"decoder_layers": 1, "activation_function": "relu"},
+        ),
+        "trocr-sinusoidal": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_TROCR
+            | {"use_learned_position_embeddings": False, "layernorm_embedding": False}
+            | {"scale_embedding": True, "activation_function": "relu"},
+        ),
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="vision-encoder-decoder",
+    tasks={"caption": no_section},
+    read_config=read_config,
+    build=Captioner,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.encoder.image,
+    details=lambda network: alignment(network.decoder, network.config.encoder.grid),
+)

@@ -1,0 +1,122 @@
+"""Gemma, the first version.
+
+Report: Gemma Team 2024, "Gemma: Open Models Based on Gemini Research and Technology", §2 (arXiv
+2403.08295): Llama's decoder with a GELU in the gate, wide heads, of which the 2B model has one of
+keys and values; embeddings are scaled by √D, norms store their weights' distance from 1.
+Checkpoints: `model_type: gemma`.
+
+Legend: R rows, T new positions, D width.
+
+Differences from `transformers`: inference only; attention to later positions
+(`use_bidirectional_attention`) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
+from export.layers.attention import CachedAttention
+from export.layers.blocks import DecoderBlock
+from export.layers.decoder import TransformerDecoder, output_table
+from export.layers.heads import Heads
+from export.layers.mlp import GatedMLP
+from export.layers.norm import RMSNorm
+from export.models.decoders import llama
+from export.twin import tiny_twin
+
+# ---------------------------------------------------------------------------------------- config
+
+POSITIONS = 8192
+"""Default of `max_position_embeddings`."""
+
+
+def read_config(values: Mapping[str, Any]) -> llama.Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(
+        {"tie_word_embeddings": True, **values, "hidden_act": _activation(values)}
+    )
+    if values.get("use_bidirectional_attention") is not None:
+        reader.refuse_unless(use_bidirectional_attention=False)
+    bias = reader.flag("attention_bias", False)
+    heads = llama.read_heads(reader, bias=bias, out_bias=bias, head_width=256, positions=POSITIONS)
+    return llama.read_shape(reader, heads, positions=POSITIONS)
+
+
+def _activation(values: Mapping[str, Any]) -> Any:
+    """Files of the first releases say `gelu` and mean its approximation."""
+    given = values.get("hidden_act")
+    return "gelu_pytorch_tanh" if given in (None, "gelu") else given
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def make_block(config: llama.Config, heads: Heads) -> DecoderBlock:
+    """Causal self-attention and gated MLP, behind norms."""
+    return DecoderBlock(
+        CachedAttention(heads),
+        GatedMLP(config.width, config.mlp_width, config.activation),
+        partial(RMSNorm, config.width, config.norm_epsilon, offset=1.0),
+        is_norm_first=True,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Gemma(TransformerDecoder):
+    """Tokens → scores of the next token; positions are in the attention."""
+
+    def __init__(self, config: llama.Config) -> None:
+        super().__init__()
+        self.heads = config.layers[0]
+        self.vocabulary_size = config.vocabulary_size
+        self.scale = config.width**0.5
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
+        self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.tokens(tokens) * self.scale
+
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D): the norm behind the last block."""
+        return self.norm(x)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TINY = llama.TINY | {
+    "head_dim": 16,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
+TWIN = tiny_twin(
+    "transformers:GemmaForCausalLM",
+    TINY,
+    {
+        "odd": {
+            "hidden_size": 30,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+        },
+        "of the first releases": {"hidden_act": "gelu", "attention_bias": True},
+        "untied": {"tie_word_embeddings": False, "hidden_act": "relu", "num_key_value_heads": 4},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = language_model("gemma", read_config, Gemma, llama.names, TWIN)

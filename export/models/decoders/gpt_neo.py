@@ -1,0 +1,126 @@
+"""GPT-Neo: GPT-2's blocks, every second one with local attention, scores not scaled.
+
+Source: Black et al. 2021, "GPT-Neo: Large Scale Autoregressive Language Modeling with
+Mesh-TensorFlow" (doi 10.5281/zenodo.5297715); local attention as in Beltagy et al. 2020,
+"Longformer", §3.1 (arXiv 2004.05150), backwards only.
+Checkpoints: `model_type: gpt_neo` (`GPTNeoForCausalLM`). The network is in `gpt2.py`.
+
+Differences from `transformers`: inference only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, projections, with_and_without
+from export.decoder_graphs.language_model import DecoderConfig, language_model
+from export.layers.heads import Heads
+from export.models.decoders.gpt2 import GPT2
+from export.twin import tiny_twin
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+def read_config(values: Mapping[str, Any]) -> DecoderConfig:
+    """The configuration."""
+    reader = ConfigReader(values)
+    reader.divisible("hidden_size", "num_heads")
+    width, window = reader.integer("hidden_size"), reader.integer("window_size", 256)
+    heads = Heads(width, reader.integer("num_heads"), bias=False, scale=1.0)
+    kinds = _attention_kinds(reader)
+    return DecoderConfig(
+        vocabulary_size=reader.integer("vocab_size"),
+        positions=reader.integer("max_position_embeddings", 2048),
+        layers=tuple(replace(heads, window=window if kind == "local" else None) for kind in kinds),
+        mlp_width=reader.integer("intermediate_size", 4 * width),
+        activation=reader.text("activation_function", "gelu_new"),
+        norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
+        has_tied_output=reader.flag("tie_word_embeddings", True),
+    )
+
+
+def _attention_kinds(reader: ConfigReader) -> list[str]:
+    """`global` or `local` for each layer: `attention_types` is [[kinds, how often], …].
+
+    Files also list them by layer, in `attention_layers`, which takes precedence.
+
+    Raises:
+        CheckpointError: another kind, or not one for each layer.
+    """
+    count = reader.layers("num_layers")
+    types = reader.values.get("attention_types") or [[["global", "local"], 12]]
+    try:
+        kinds = [kind for group, times in types for _ in range(times) for kind in group]
+    except (TypeError, ValueError):
+        kinds = []
+    kinds = reader.values.get("attention_layers") or kinds
+    if len(kinds) != count or not set(kinds) <= {"global", "local"}:
+        raise CheckpointError(
+            f"{reader.place}: attention_types and attention_layers must give `global` or "
+            f"`local` for each of {count} layers, not {types!r} and "
+            f"{reader.values.get('attention_layers')!r}"
+        )
+    return kinds
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def names(config: DecoderConfig) -> Names:
+    """`transformers`' names → ours; a base model's lack the prefix `transformer.`."""
+    theirs, ours = "h.*", "blocks.*"
+    table: Names = {
+        "wte": "tokens",
+        "wpe": "positions",
+        f"{theirs}.ln_1": f"{ours}.attention_norm",
+        **projections(f"{theirs}.attn.attention", f"{ours}.attention"),
+        f"{theirs}.attn.attention.bias": None,  # causal masks that old versions stored
+        f"{theirs}.attn.attention.masked_bias": None,
+        f"{theirs}.ln_2": f"{ours}.mlp_norm",
+        f"{theirs}.mlp.c_fc": f"{ours}.mlp.up",
+        f"{theirs}.mlp.c_proj": f"{ours}.mlp.down",
+        "ln_f": "norm",
+    }
+    return with_and_without("transformer.", table)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 1]],
+    "window_size": 3,
+    "max_position_embeddings": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+TWIN = tiny_twin(
+    "transformers:GPTNeoForCausalLM",
+    _TINY,
+    {
+        "odd": {
+            "hidden_size": 30,
+            "num_heads": 3,
+            "intermediate_size": 44,
+            "layer_norm_epsilon": 1e-3,
+        },
+        "local first": {
+            "num_layers": 3,
+            "attention_types": [[["local"], 2], [["global"], 1]],
+            "activation_function": "relu",
+            "tie_word_embeddings": False,
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = language_model("gpt_neo", read_config, GPT2, names, TWIN)

@@ -1,0 +1,75 @@
+"""Qwen2: Llama's shape with biased queries, keys and values.
+
+Papers: Yang et al. 2024, "Qwen2 Technical Report", §2.2 (arXiv 2407.10671); Qwen2.5 (arXiv
+2412.15115) has the same network. The network is in `llama.py`.
+Checkpoints: `model_type: qwen2`.
+
+Differences from `transformers`: see `llama.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
+from export.layers.heads import Heads
+from export.models.decoders import llama
+from export.twin import tiny_twin
+
+# ---------------------------------------------------------------------------------------- config
+
+POSITIONS = 32768
+"""Default of `max_position_embeddings`."""
+
+
+def read_config(values: Mapping[str, Any]) -> llama.Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(mlp_bias=False)
+    heads = llama.read_heads(reader, bias=True, out_bias=False, positions=POSITIONS)
+    return llama.read_shape(reader, set_windows(reader, heads), positions=POSITIONS)
+
+
+def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
+    """The heads of each layer: with `use_sliding_window`, the upper ones attend to a window."""
+    lowest = reader.values.get("max_window_layers", 28)
+    window = None
+    if reader.flag("use_sliding_window", False) and reader.values.get("sliding_window", 4096):
+        window = reader.integer("sliding_window", 4096)
+    sliding = llama.sliding_layers(reader, lambda layer: window is not None and layer >= lowest)
+    return tuple(replace(heads, window=window) if slides else heads for slides in sliding)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TWIN = tiny_twin(
+    "transformers:Qwen2ForCausalLM",
+    llama.TINY,
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "rms_norm_eps": 1e-3,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "listed windows": {
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        "window switched off": {"sliding_window": 2, "max_window_layers": 0},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = language_model("qwen2", read_config, llama.Llama, llama.names, TWIN)

@@ -1,0 +1,67 @@
+"""Qwen3: Llama's shape with norms of each head's queries and keys.
+
+Paper: Yang et al. 2025, "Qwen3 Technical Report", §2 (arXiv 2505.09388); the norms are those of
+Dehghani et al. 2023 (arXiv 2302.05442). The network is in `llama.py`.
+Checkpoints: `model_type: qwen3`.
+
+Differences from `transformers`: see `llama.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
+from export.models.decoders import llama, qwen2
+from export.twin import tiny_twin
+
+# ---------------------------------------------------------------------------------------- config
+
+HEAD_WIDTH = 128
+"""Default of `head_dim`."""
+
+
+def read_config(values: Mapping[str, Any]) -> llama.Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(mlp_bias=False)
+    bias = reader.flag("attention_bias", False)
+    heads = llama.read_heads(
+        reader, bias=bias, out_bias=bias, head_width=HEAD_WIDTH, positions=qwen2.POSITIONS
+    )
+    layers = qwen2.set_windows(reader, heads)
+    return llama.read_shape(reader, layers, positions=qwen2.POSITIONS, has_head_norms=True)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TWIN = tiny_twin(
+    "transformers:Qwen3ForCausalLM",
+    llama.TINY,
+    {
+        "plain": {"head_dim": 16},
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "biased": {
+            "attention_bias": True,
+            "head_dim": 12,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = language_model("qwen3", read_config, llama.Llama, llama.names, TWIN)

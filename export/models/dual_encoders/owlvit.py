@@ -1,0 +1,288 @@
+"""OWL-ViT: boxes in an image for texts that no box was trained for.
+
+Paper: Minderer et al. 2022, "Simple Open-Vocabulary Object Detection with Vision Transformers", §3
+(arXiv 2205.06230): CLIP's towers, and two heads on every patch of the image, one for its box and
+one for a vector that is compared with those of texts.
+Checkpoints: `model_type: owlvit` (`google/owlvit-*`), class `OwlViTForObjectDetection`.
+
+Legend: B batch, T text positions, N patches, D width of the image tower, E width of the texts'
+vectors.
+
+Differences from `transformers`: images and texts are two graphs, because labels are embedded once.
+The scale and the shift of a patch's scores are applied to its vector, so that the score of a text
+is one product; `transformers` adds 1e-6 to the lengths by which it divides texts' vectors, which
+changes scores by as much. Image-guided detection is not exported.
+
+Decision D103.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.layers.vision import patch_grid
+from export.models.dual_encoders import clip
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+def read_config(values: Mapping[str, Any]) -> clip.Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: see `read_detector`.
+    """
+    return read_detector(values, "OwlViTForObjectDetection", patch=32)
+
+
+def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Config:
+    """The configuration of a detector over CLIP's towers.
+
+    Args:
+        name: Of its class in `transformers`.
+        patch: Default of `patch_size`.
+
+    Raises:
+        CheckpointError: another class; vectors of patches and of texts that differ in width.
+    """
+    heads = values.get("architectures") or [name]
+    if name not in heads:
+        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {name} is")
+    reader = ConfigReader(values)
+    image, text = reader.section("vision_config"), reader.section("text_config")
+    image.refuse_unless(num_channels=3)
+    width = reader.integer("projection_dim", 512)
+    if text.integer("hidden_size", 512) != width:
+        raise CheckpointError(f"{text.place}: hidden_size must be projection_dim = {width}")
+    return clip.Config(
+        clip.ImageConfig(
+            clip.read_tower(image, width=768, mlp_width=3072, heads=12),
+            image=image.pair("image_size", 768),
+            patch=image.pair("patch_size", patch),
+        ),
+        clip.TextConfig(
+            clip.read_tower(text, width=512, mlp_width=2048, heads=8),
+            vocabulary_size=text.integer("vocab_size", 49408),
+            positions=text.integer("max_position_embeddings", 16),
+            end_token=None,
+        ),
+        embedding_width=width,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class PatchHead(nn.Module):
+    """Vectors of patches → `outputs` numbers each."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, outputs)."""
+        x = functional.gelu(self.first(patches))
+        x = functional.gelu(self.second(x))
+        return self.out(x)
+
+
+class BoxHead(PatchHead):
+    """Vectors of patches → boxes, as offsets from the patches' own places."""
+
+    bias: Tensor
+
+    def __init__(self, width: int, grid: tuple[int, int]) -> None:
+        super().__init__(width, outputs=4)
+        self.register_buffer("bias", box_bias(grid), persistent=False)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, 4): centre (x, y), width and height, in parts of the image."""
+        return (super().forward(patches) + self.bias).sigmoid()
+
+
+def box_bias(grid: tuple[int, int]) -> Tensor:
+    """(N, 4): logits of a box of a patch's size, centred at the patch's lower right corner."""
+    rows, columns = grid
+    y = (torch.arange(rows) + 1) / rows
+    x = (torch.arange(columns) + 1) / columns
+    centres = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).flatten(0, 1)  # (N, 2)
+    sizes = torch.tensor([1 / columns, 1 / rows]).expand_as(centres)
+    parts = torch.cat([centres, sizes], dim=-1)
+    return torch.log(parts + 1e-4) - torch.log1p(-parts + 1e-4)
+
+
+class ClassHead(nn.Module):
+    """Vectors of patches → what the product with a text's vector scores."""
+
+    def __init__(self, width: int, embedding_width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width, embedding_width)
+        self.shift = nn.Linear(width, 1)
+        self.scale = nn.Linear(width, 1)
+
+    def forward(self, patches: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, D) → (B, N, E) and (B, N): a logit is a text's product with one, plus the other.
+
+        The scale is elu + 1, a positive number.
+        """
+        vectors = self.projection(patches)
+        vectors = vectors / (vectors.norm(dim=-1, keepdim=True) + 1e-6)
+        scale = functional.elu(self.scale(patches)) + 1
+        return vectors * scale, (self.shift(patches) * scale).squeeze(-1)
+
+
+class Detector(clip.VisionTransformer):
+    """CLIP's image tower, both heads on top of its patches (§3.1)."""
+
+    def __init__(self, config: clip.ImageConfig, embedding_width: int) -> None:
+        super().__init__(config.tower, config.image, config.patch)
+        width = config.tower.width
+        grid = patch_grid(config.image, config.patch)
+        self.patch_norm = nn.LayerNorm(width, eps=config.tower.norm_epsilon)
+        self.box = BoxHead(width, grid)
+        self.classes = ClassHead(width, embedding_width)
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """(B, height, width, 3) uint8 → boxes (B, N, 4), then what `ClassHead` returns."""
+        return self.heads(self.regions(pixels))
+
+    def regions(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → vectors of patches that the heads read, (B, N, D)."""
+        hidden = self.norm(self.hidden(pixels))
+        return self.patch_norm(hidden[:, 1:] * hidden[:, :1])
+
+    def heads(self, patches: Tensor) -> tuple[Tensor, ...]:
+        """(B, N, D) → outputs of all heads."""
+        return self.box(patches), *self.classes(patches)
+
+
+class OwlViT(nn.Module):
+    """The detector, and CLIP's text tower."""
+
+    detector: ClassVar[type[Detector]] = Detector
+
+    def __init__(self, config: clip.Config) -> None:
+        super().__init__()
+        self.image = self.detector(config.image, config.embedding_width)
+        self.text = clip.TextTower(config.text, config.embedding_width)
+        self.patches = self.image.box.bias.shape[0]
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: clip.Config) -> Rename:
+    """`transformers`' names → ours."""
+    return Rename(detector_names("owlvit"))
+
+
+def detector_names(base: str) -> dict[str, Entry]:
+    """The table of a detector whose towers are in `base`."""
+    vision, text = f"{base}.vision_model", f"{base}.text_model"
+    return {
+        **clip.vision_names(vision, "image"),
+        **clip.block_names(text, "text"),
+        f"{vision}.pre_layernorm": "image.first_norm",
+        f"{text}.embeddings.token_embedding": "text.tokens",
+        f"{text}.embeddings.position_embedding.weight": "text.positions",
+        f"{text}.embeddings.position_ids": None,
+        f"{text}.final_layer_norm": "text.norm",
+        f"{base}.text_projection": "text.projection",
+        f"{base}.visual_projection": None,  # of CLIP's image vector
+        f"{base}.logit_scale": None,
+        "layer_norm": "image.patch_norm",
+        "box_bias": None,
+        **head_names("box_head", "image.box"),
+        "class_head.dense0": "image.classes.projection",
+        "class_head.logit_shift": "image.classes.shift",
+        "class_head.logit_scale": "image.classes.scale",
+    }
+
+
+def head_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a `PatchHead`."""
+    layers = ("first", "second", "out")
+    return {f"{theirs}.dense{place}": f"{ours}.{layer}" for place, layer in enumerate(layers)}
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
+    """One graph for images, one for texts (B, and T of texts, dynamic)."""
+    return detector_graphs(model, image)
+
+
+def detector_graphs(
+    model: OwlViT, image: ImageSpec | None, further: tuple[tuple[str, Role], ...] = ()
+) -> Graphs:
+    """The graphs of a detector.
+
+    Args:
+        further: Name and role of outputs (B, N) that follow those of `Detector`.
+    """
+    width = model.text.projection.out_features
+    towers = clip.tower_graphs(model, image, clip.TEXTS, width)
+    given = towers.lowerings["image"].graph.inputs
+    found: tuple[tuple[str, tuple[int, ...], Role], ...] = (
+        ("boxes", (4,), Role.BOXES),
+        ("regions", (width,), Role.REGIONS),
+        ("region_biases", (), Role.REGION_BIASES),
+        *((name, (), role) for name, role in further),
+    )
+    outputs = tuple(
+        Port(name=name, dtype="float32", shape=("B", model.patches, *last), role=role)
+        for name, last, role in found
+    )
+    detector = Lowering(model.image, Graph(file="model.onnx", inputs=given, outputs=outputs))
+    return replace(towers, lowerings={**towers.lowerings, "image": detector})
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 0}
+TWIN_CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
+    "odd": {
+        "text_config": _TINY_TEXT
+        | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
+        "vision_config": TINY_IMAGE
+        | {"hidden_size": 36, "image_size": 44, "patch_size": 12, "hidden_act": "gelu"},
+        "projection_dim": 30,
+    },
+}
+TWIN = Twin(
+    reference="transformers:OwlViTForObjectDetection",
+    configs=TWIN_CONFIGS,
+    outputs={"text": "text_embeds"},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="owlvit",
+    tasks={"detect": no_section},
+    read_config=read_config,
+    build=OwlViT,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image.image,
+)

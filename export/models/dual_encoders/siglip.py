@@ -1,0 +1,302 @@
+"""SigLIP: one embedding space for images and texts, trained with a sigmoid for each pair.
+
+Paper: Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training", §3 (arXiv 2303.15343); the
+image tower pools by attention with one learned query (Zhai et al. 2021, "Scaling Vision
+Transformers", §3.1, arXiv 2106.04560).
+Checkpoints: `model_type: siglip` (`google/siglip-*`, and those of SigLIP 2 with a fixed size).
+
+Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
+
+Differences from `transformers`: the towers are two graphs, each ending in normalised embeddings;
+pixels come as uint8. Texts are padded to all T positions and have no mask: attention is not causal,
+padding is attended to, and the last position is the text's embedding, as the model was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
+from export.layers.attention import CrossAttention, SelfAttention
+from export.layers.block_config import BlockConfig, read_blocks
+from export.layers.blocks import EncoderBlock
+from export.layers.mlp import MLP
+from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
+from export.models.dual_encoders import clip
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from inference.bundle.manifest import ImageSpec, Limits, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both towers; the image tower's width is E."""
+
+    image_tower: BlockConfig
+    text_tower: BlockConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    vocabulary_size: int
+    positions: int
+    """T: every text is padded to so many."""
+
+    @property
+    def limits(self) -> Limits:
+        """The text tower's position table."""
+        return Limits(max_input_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    heads = values.get("architectures") or ["SiglipModel"]
+    if "SiglipModel" not in heads:
+        raise CheckpointError(f"config.json: {heads[0]} is not supported, only SiglipModel is")
+    reader = ConfigReader(values)
+    image, text = reader.section("vision_config"), reader.section("text_config")
+    image.refuse_unless(num_channels=3, vision_use_head=True)
+    width = image.integer("hidden_size", 768)
+    text.refuse_unless(projection_size=width)
+    if text.values.get("projection_size") is None and text.integer("hidden_size", 768) != width:
+        raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
+    return Config(
+        image_tower=read_tower(image),
+        text_tower=read_tower(text),
+        image=image.pair("image_size", 224),
+        patch=image.pair("patch_size", 16),
+        vocabulary_size=text.integer("vocab_size", 32000),
+        positions=text.integer("max_position_embeddings", 64),
+    )
+
+
+def read_tower(reader: ConfigReader) -> BlockConfig:
+    """A tower's section of `config.json`, with the defaults of `transformers`."""
+    fields = read_blocks(reader, activation="gelu_pytorch_tanh", norm_epsilon=1e-6)
+    return BlockConfig(**fields)
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def make_block(config: BlockConfig) -> EncoderBlock:
+    """Self-attention and MLP behind norms; no position is hidden from another."""
+    return EncoderBlock(
+        SelfAttention(config.heads),
+        _mlp(config),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        is_norm_first=True,
+    )
+
+
+def _mlp(config: BlockConfig) -> MLP:
+    return MLP(config.width, config.mlp_width, config.activation)
+
+
+class AttentionPooling(nn.Module):
+    """One learned query attends to all patches; an MLP with a residual follows."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, 1, config.width))
+        self.attention = CrossAttention(config.heads)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = _mlp(config)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, D) → (B, D)."""
+        query = self.query.expand(patches.shape[0], -1, -1)
+        pooled = self.attention(query, self.attention.project_kv(patches))
+        return (pooled + self.mlp(self.norm(pooled))).squeeze(1)
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class VisionTransformer(FixedSizeTower):
+    """A ViT without a class token; the norm behind its blocks is for its user to apply.
+
+    Attributes:
+        order: (N,) rows of the position table that the patches read; None: each its own.
+    """
+
+    order: Tensor | None
+
+    def __init__(self, tower: BlockConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
+        super().__init__(image)
+        self.patches = PatchEmbedding(tower.width, patch, bias=True)
+        self.positions = nn.Parameter(torch.zeros(patch_count(image, patch), tower.width))
+        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.register_buffer("order", None, persistent=False)
+
+    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """The first block's input, then each block's output, (B, N, D)."""
+        positions = self.positions if self.order is None else self.positions[self.order]
+        outputs = [self.patches(self.pixel_norm(pixels)) + positions]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1]))
+        return outputs
+
+
+class ImageTower(VisionTransformer):
+    """Pooled by attention."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.image_tower, config.image, config.patch)
+        self.pooling = AttentionPooling(config.image_tower)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, E), of length one."""
+        x = self.layer_outputs(pixels)[-1]
+        return functional.normalize(self.pooling(self.norm(x)), dim=-1)
+
+
+class TextTower(nn.Module):
+    """An encoder whose last position represents the text."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.text_tower
+        self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
+        self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
+        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.projection = nn.Linear(tower.width, config.image_tower.width)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """(B, T), padded to all positions → (B, E), of length one."""
+        x = self.tokens(token_ids) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return functional.normalize(self.projection(self.norm(x[:, -1])), dim=-1)
+
+
+class SigLIP(nn.Module):
+    """Both towers, the trained temperature and bias."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.image = ImageTower(config)
+        self.text = TextTower(config)
+        self.logit_scale = nn.Parameter(torch.zeros(1))
+        self.logit_bias = nn.Parameter(torch.zeros(1))
+        self.positions = config.positions
+        self.embedding_width = config.image_tower.width
+
+
+def zero_shot_section(model: SigLIP, checkpoint: Checkpoint) -> dict[str, Any]:
+    """How cosines become each pair's own probability (Zhai 2023 §3.2)."""
+    return {
+        "logit_scale": model.logit_scale.exp().item(),
+        "logit_bias": model.logit_bias.item(),
+        "activation": "sigmoid",
+    }
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def vision_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a `VisionTransformer`."""
+    return {
+        f"{theirs}.embeddings.patch_embedding": f"{ours}.patches.projection",
+        f"{theirs}.embeddings.position_embedding.weight": f"{ours}.positions",
+        f"{theirs}.embeddings.position_ids": None,
+        f"{theirs}.post_layernorm": f"{ours}.norm",
+        **clip.block_names(theirs, ours),
+    }
+
+
+HEAD = (
+    *("probe", "attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj"),
+    *("layernorm", "mlp.fc1", "mlp.fc2"),
+)
+"""Names of the pooling's tensors, below `head`."""
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    head, pooling = "vision_model.head", "image.pooling"
+    packed = tuple(f"{pooling}.attention.{part}" for part in ("query", "key", "value"))
+    table: dict[str, Entry] = {
+        **vision_names("vision_model", "image"),
+        f"{head}.probe": f"{pooling}.query",
+        f"{head}.attention.in_proj_weight": WeightLayout(tuple(f"{p}.weight" for p in packed)),
+        f"{head}.attention.in_proj_bias": WeightLayout(tuple(f"{p}.bias" for p in packed)),
+        f"{head}.attention.out_proj": f"{pooling}.attention.out",
+        f"{head}.layernorm": f"{pooling}.norm",
+        f"{head}.mlp.fc1": f"{pooling}.mlp.up",
+        f"{head}.mlp.fc2": f"{pooling}.mlp.down",
+        "text_model.embeddings.token_embedding": "text.tokens",
+        "text_model.embeddings.position_embedding.weight": "text.positions",
+        "text_model.embeddings.position_ids": None,
+        "text_model.final_layer_norm": "text.norm",
+        "text_model.head": "text.projection",
+        **clip.block_names("text_model", "text"),
+        "logit_scale": "logit_scale",
+        "logit_bias": "logit_bias",
+    }
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: SigLIP, image: ImageSpec | None) -> Graphs:
+    """One graph a tower (B dynamic, T fixed), each its own Triton model."""
+    texts = Port(name="token_ids", dtype="int64", shape=("B", model.positions), role=Role.TOKENS)
+    return clip.tower_graphs(model, image, (texts,), model.embedding_width)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_TEXT = TINY_TEXT | {
+    "hidden_size": 24,
+    "intermediate_size": 44,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 12,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
+TWIN = Twin(
+    reference="transformers:SiglipModel",
+    configs={
+        "plain": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE},
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_attention_heads": 3, "projection_size": 36},
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "patch_size": 12},
+        },
+        "other-activations": {
+            "text_config": _TINY_TEXT | {"hidden_act": "gelu", "num_hidden_layers": 1},
+            "vision_config": _TINY_IMAGE | {"hidden_act": "relu", "num_attention_heads": 3},
+        },
+    },
+    outputs={"image": "image_embeds", "text": "text_embeds"},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="siglip",
+    tasks={"zero-shot": zero_shot_section},
+    read_config=read_config,
+    build=SigLIP,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image,
+)

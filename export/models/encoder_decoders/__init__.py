@@ -1,0 +1,1 @@
+"""Transformers that read a source text and write a target text."""

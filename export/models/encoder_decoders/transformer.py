@@ -1,0 +1,264 @@
+"""The original Transformer.
+
+Paper: Vaswani et al. 2017, "Attention Is All You Need", §3 (arXiv 1706.03762): norms follow the
+sub-layers, sinusoidal positions, one table for source, target and output.
+Checkpoints: `model_type: transformer`, our own format; `transformers` has no such model. Tensors
+have the names of `torch.nn.Transformer` in a module with the attributes `embedding` and
+`transformer`.
+
+Legend: B batch, R decoder rows, T new positions, S source positions, D model width, V vocabulary.
+
+Differences from the paper: `final_norm` adds the norm behind each stack that `torch.nn.Transformer`
+has; `activation` may be another one than ReLU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, language_pairs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
+from export.decoder_graphs.transformer import alignment, text_to_text_graphs
+from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.blocks import DecoderBlock, EncoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.positions import interleaved_sinusoids
+from export.twin import tiny_twin
+from inference.bundle.manifest import Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    positions: int
+    """Longest source and target; the paper's table has no end."""
+    encoder_layers: int
+    decoder_layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    has_final_norm: bool
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+    @property
+    def limits(self) -> Limits:
+        """Source and target each."""
+        return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are the base model of the paper's table 3."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(norm_first=False)
+    width, heads = reader.integer("d_model", 512), reader.integer("nhead", 8)
+    reader.divide(width, heads)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        positions=reader.integer("max_positions"),
+        encoder_layers=reader.layers("num_encoder_layers", 6),
+        decoder_layers=reader.layers("num_decoder_layers", 6),
+        heads=Heads(width, heads),
+        mlp_width=reader.integer("dim_feedforward", 2048),
+        activation=reader.text("activation", "relu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
+        has_final_norm=reader.flag("final_norm", False),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+def make_norm(config: Config) -> partial[nn.LayerNorm]:
+    """Makes the norm behind a sub-layer (§3.1)."""
+    return partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
+
+
+def make_final_norm(config: Config) -> nn.Module:
+    """What follows a stack."""
+    return make_norm(config)() if config.has_final_norm else nn.Identity()
+
+
+def make_encoder_blocks(config: Config) -> nn.ModuleList:
+    """The encoder's layers."""
+    return nn.ModuleList(
+        EncoderBlock(
+            SelfAttention(config.heads),
+            MLP(config.width, config.mlp_width, config.activation),
+            make_norm(config),
+            is_norm_first=False,
+        )
+        for _ in range(config.encoder_layers)
+    )
+
+
+class Embedding(nn.Module):
+    """Token and position embeddings (§3.4, §3.5)."""
+
+    positions: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.scale = config.width**0.5
+        table = interleaved_sinusoids(config.positions, config.width)
+        self.register_buffer("positions", table, persistent=False)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
+        # The padding of a ragged prefill may lie beyond the table.
+        positions = positions.clamp(max=self.positions.shape[0] - 1)
+        return self.tokens(tokens) * self.scale + self.positions[positions]
+
+
+class Encoder(nn.Module):
+    """Source tokens → source representations."""
+
+    def __init__(self, config: Config, embedding: Embedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.blocks = make_encoder_blocks(config)
+        self.norm = make_final_norm(config)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B, S) → (B, S, D); values at padding are meaningless."""
+        x = self.embedding(tokens, torch.arange(tokens.shape[1])[None])
+        for block in self.blocks:
+            x = block(x, lengths)
+        return self.norm(x)
+
+
+class Decoder(TransformerDecoder):
+    """Target tokens and the source's keys and values → scores of the next token."""
+
+    def __init__(self, config: Config, embedding: Embedding) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.vocabulary_size = config.vocabulary_size
+        self.embedding = embedding
+        self.blocks = nn.ModuleList(
+            DecoderBlock(
+                CachedAttention(config.heads),
+                MLP(config.width, config.mlp_width, config.activation),
+                make_norm(config),
+                CrossAttention(config.heads),
+                is_norm_first=False,
+            )
+            for _ in range(config.decoder_layers)
+        )
+        self.norm = make_final_norm(config)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.embedding(tokens, positions)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D)."""
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V): products with the embeddings (§3.4)."""
+        return tied_logits(hidden, self.embedding.tokens.weight)
+
+
+class Transformer(nn.Module):
+    """Both stacks."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        embedding = Embedding(config)
+        self.encoder = Encoder(config, embedding)
+        self.decoder = Decoder(config, embedding)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def _attention(theirs: str, ours: str) -> dict[str, Entry]:
+    """`torch.nn.MultiheadAttention`, whose first three projections are one tensor."""
+    names = [f"{ours}.{part}" for part in ("query", "key", "value")]
+    return {
+        f"{theirs}.in_proj_{leaf}": WeightLayout(tuple(f"{name}.{leaf}" for name in names))
+        for leaf in ("weight", "bias")
+    } | {f"{theirs}.out_proj": f"{ours}.out"}
+
+
+def rename(config: Config) -> Rename:
+    """The names of `torch.nn.Transformer` → ours."""
+    table: dict[str, Entry] = {"embedding": "encoder.embedding.tokens"}
+    for side in ("encoder", "decoder"):
+        theirs, ours = f"transformer.{side}.layers.*", f"{side}.blocks.*"
+        table |= _attention(f"{theirs}.self_attn", f"{ours}.attention")
+        last = "norm2" if side == "encoder" else "norm3"
+        table |= {
+            f"{theirs}.linear1": f"{ours}.mlp.up",
+            f"{theirs}.linear2": f"{ours}.mlp.down",
+            f"{theirs}.norm1": f"{ours}.attention_norm",
+            f"{theirs}.{last}": f"{ours}.mlp_norm",
+            f"transformer.{side}.norm": f"{side}.norm" if config.has_final_norm else None,
+        }
+    theirs, ours = "transformer.decoder.layers.*", "decoder.blocks.*"
+    table |= _attention(f"{theirs}.multihead_attn", f"{ours}.cross")
+    table[f"{theirs}.norm2"] = f"{ours}.cross_norm"
+    return Rename(table)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "max_positions": 32,
+    "d_model": 32,
+    "nhead": 4,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "dim_feedforward": 48,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 0,
+    "pad_token_id": 3,
+}
+TWIN = tiny_twin(
+    "tests.export.models.encoder_decoders.transformer_paper:Transformer",
+    _TINY,
+    {
+        "odd": {
+            "d_model": 30,
+            "nhead": 3,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 4,
+            "final_norm": True,
+        },
+        "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="transformer",
+    tasks={"translate": language_pairs},
+    read_config=read_config,
+    build=Transformer,
+    rename=rename,
+    graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
+    twin=TWIN,
+    details=lambda network: alignment(network.decoder),
+)

@@ -1,0 +1,1 @@
+"""Encoders of texts: tokens to vectors, labels or masked tokens."""

@@ -1,0 +1,166 @@
+"""ALBERT: BERT with a narrow embedding table and layers that share their weights.
+
+Paper: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised Learning of Language
+Representations", §3.1 (arXiv 1909.11942).
+Checkpoints: `model_type: albert`.
+
+Legend: B batch, T positions, E width of the embeddings, D width of the layers.
+
+Differences from `transformers`: as of BERT (`bert.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, projections, with_and_without
+from export.models.encoders import bert
+from export.text_encoders.declaration import class_names, masked_names, text_architecture
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import TextEncoder, TextModel, with_heads
+from export.twin import TINY_TEXT, twin_with_heads
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = tuple(kind for kind in HeadKind if kind is not HeadKind.NEXT_SENTENCE)
+ORDER_LABELS = ("in_order", "swapped")
+"""Of two sentences (§3.1, "sentence-order prediction")."""
+
+
+@dataclass(frozen=True)
+class Config(bert.Config):
+    """BERT's, the embeddings' width, and how the layers share weights."""
+
+    embedding_width: int
+    groups: int
+    """Sets of weights; each serves an equal share of the layers."""
+    blocks_per_layer: int
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    defaults = {
+        "vocab_size": 30000,
+        "hidden_size": 4096,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "hidden_act": "gelu_new",
+    }
+    reader = ConfigReader({**defaults, **values})
+    return Config(
+        **bert.read_fields(reader),
+        head=read_head(reader, "Albert", HEADS, relation=ORDER_LABELS),
+        embedding_width=reader.integer("embedding_size", 128),
+        groups=reader.integer("num_hidden_groups", 1),
+        blocks_per_layer=reader.integer("inner_group_num", 1),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(TextEncoder):
+    """Embeddings of width E, widened to D, and the layers."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.width = config.width
+        self.segment_types = config.segment_types
+        self.layers = config.layers
+        width = config.embedding_width
+        self.tokens = nn.Embedding(config.vocabulary_size, width)
+        self.positions = nn.Embedding(config.positions, width)
+        self.segments = nn.Embedding(config.segment_types, width)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.widen = nn.Linear(width, config.width)
+        self.groups = nn.ModuleList(
+            nn.ModuleList(bert.make_block(config) for _ in range(config.blocks_per_layer))
+            for _ in range(config.groups)
+        )
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,), (B, T) → (B, T, D)."""
+        x = self.tokens(token_ids) + self.positions.weight[: token_ids.shape[1]]
+        x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        x = self.widen(self.norm(x))
+        for layer in range(self.layers):
+            for block in self.group(layer):
+                x = block(x, lengths)
+        return x
+
+    def group(self, layer: int) -> nn.ModuleList:
+        """The blocks of one layer, which further layers use too."""
+        group = self.groups[layer * len(self.groups) // self.layers]
+        assert isinstance(group, nn.ModuleList)
+        return group
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    return with_heads(Encoder(config), config, "tanh")
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs = "encoder.albert_layer_groups.*.albert_layers.*"
+    ours = "encoder.groups.*.*"
+    encoder: Names = {
+        "embeddings.word_embeddings": "encoder.tokens",
+        "embeddings.position_embeddings": "encoder.positions",
+        "embeddings.token_type_embeddings": "encoder.segments",
+        "embeddings.LayerNorm": "encoder.norm",
+        "embeddings.position_ids": None,
+        "encoder.embedding_hidden_mapping_in": "encoder.widen",
+        **projections(f"{theirs}.attention", f"{ours}.attention", "query key value dense"),
+        f"{theirs}.attention.LayerNorm": f"{ours}.attention_norm",
+        f"{theirs}.ffn": f"{ours}.mlp.up",
+        f"{theirs}.ffn_output": f"{ours}.mlp.down",
+        f"{theirs}.full_layer_layer_norm": f"{ours}.mlp_norm",
+        "pooler": "classifier.dense" if config.head.classifies else None,
+    }
+    return Rename(with_and_without("albert.", encoder) | _head_names(config.head))
+
+
+def _head_names(head: HeadConfig) -> Names:
+    table = masked_names(head, "predictions", dense="dense", norm="LayerNorm")
+    table["sop_classifier.classifier"] = "classifier.output" if head.relates_sentences else None
+    return table | class_names(head)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = TINY_TEXT | {"embedding_size": 16}
+_ODD = _TINY | {
+    "embedding_size": 11,
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "layer_norm_eps": 1e-3,
+}
+TWIN = twin_with_heads(
+    {
+        "odd": ("AlbertModel", _ODD),
+        "groups": (
+            "AlbertModel",
+            _TINY | {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+        ),
+        "masked": ("AlbertForMaskedLM", _ODD | {"num_hidden_layers": 1}),
+        "untied": ("AlbertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+        "pretraining": ("AlbertForPreTraining", _ODD | {"hidden_act": "gelu"}),
+        "classes": ("AlbertForSequenceClassification", _ODD | {"num_labels": 3}),
+        "tags": ("AlbertForTokenClassification", _TINY | {"num_labels": 5}),
+    },
+    outputs={"pair": "sop_logits"},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("albert", read_config, build, rename, TWIN)

@@ -1,0 +1,107 @@
+"""DistilBERT: BERT with half of the layers, without segments and pooler, trained to imitate it.
+
+Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", §3 (arXiv 1910.01108).
+Checkpoints: `model_type: distilbert`.
+
+Differences from `transformers`: as of BERT (`bert.py`), whose encoder this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, projections, with_and_without
+from export.layers.heads import Heads
+from export.models.encoders.bert import Config, Encoder
+from export.text_encoders.declaration import class_names, text_architecture
+from export.text_encoders.heads import HeadKind, read_head
+from export.text_encoders.network import TextModel, with_heads
+from export.twin import twin_with_heads
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+NORM_EPSILON = 1e-12
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; sinusoidal positions need no mention, the file contains their table."""
+    reader = ConfigReader(values)
+    width, heads = reader.integer("dim", 768), reader.integer("n_heads", 12)
+    reader.divide(width, heads)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size", 30522),
+        positions=reader.integer("max_position_embeddings", 512),
+        segment_types=0,
+        layers=reader.layers("n_layers", 6),
+        heads=Heads(width, heads),
+        mlp_width=reader.integer("hidden_dim", 3072),
+        activation=reader.text("activation", "gelu"),
+        norm_epsilon=NORM_EPSILON,
+        head=read_head(reader, "DistilBert", HEADS),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    return with_heads(Encoder(config), config, "relu")
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "transformer.layer.*", "encoder.blocks.*"
+    encoder: Names = {
+        "embeddings.word_embeddings": "encoder.tokens",
+        "embeddings.position_embeddings": "encoder.positions",
+        "embeddings.LayerNorm": "encoder.norm",
+        "embeddings.position_ids": None,
+        **projections(f"{theirs}.attention", f"{ours}.attention", "q_lin k_lin v_lin out_lin"),
+        f"{theirs}.sa_layer_norm": f"{ours}.attention_norm",
+        f"{theirs}.ffn.lin1": f"{ours}.mlp.up",
+        f"{theirs}.ffn.lin2": f"{ours}.mlp.down",
+        f"{theirs}.output_layer_norm": f"{ours}.mlp_norm",
+    }
+    masked = config.head.fills_masks
+    heads: Names = {
+        "vocab_transform": "masked.dense" if masked else None,
+        "vocab_layer_norm": "masked.norm" if masked else None,
+        "vocab_projector": "masked.output" if masked else None,
+        **class_names(config.head, dense="pre_classifier"),
+    }
+    return Rename(with_and_without("distilbert.", encoder) | heads)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 16,
+}
+_ODD = _TINY | {"dim": 30, "n_heads": 3, "n_layers": 1, "activation": "relu"}
+TWIN = twin_with_heads(
+    {
+        "odd": ("DistilBertModel", _ODD),
+        "plain": ("DistilBertModel", _TINY | {"sinusoidal_pos_embds": True}),
+        "tags": ("DistilBertForTokenClassification", _ODD | {"num_labels": 5}),
+        "masked": ("DistilBertForMaskedLM", _ODD),
+        "untied": ("DistilBertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+        "classes": ("DistilBertForSequenceClassification", _TINY | {"num_labels": 3}),
+    }
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("distilbert", read_config, build, rename, TWIN)

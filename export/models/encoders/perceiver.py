@@ -1,0 +1,275 @@
+"""Perceiver IO: inputs of any kind and length are read into a fixed number of latent vectors.
+
+Paper: Jaegle et al. 2021, "Perceiver IO: A General Architecture for Structured Inputs & Outputs",
+§3 (arXiv 2107.14795), after "Perceiver" (arXiv 2103.03206).
+Checkpoints: `deepmind/language-perceiver`, `deepmind/vision-perceiver-*` and others of `model_type:
+perceiver`: classes for masked tokens, for texts, and for images with learned positions, Fourier
+features or a convolution.
+
+Legend: B batch, T tokens, N latents, D their width, E width of an input, M positions.
+
+Differences from `transformers`: texts are given with their lengths instead of a mask; of the output
+queries, one a position, only those at masked positions are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.labels import classify_section
+from export.config.weight_names import Entry, Rename
+from export.layers.image_heads import ImageModel
+from export.layers.latents import LatentArray, LatentLayer, LatentShape, OneQuery
+from export.layers.pixel_arrays import LearnedPixels, PixelArray
+from export.models.encoders.perceiver_config import (
+    CONVOLVED,
+    FOURIER,
+    LEARNED,
+    MASK_HEADS,
+    MASK_KEY_WIDTH,
+    PIXELS,
+    Config,
+    read_config,
+)
+from export.text_encoders import declaration
+from export.text_encoders.graphs import text_graphs
+from export.text_encoders.image_graphs import image_graphs
+from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
+from export.twin import twin_with_heads
+from inference.bundle.manifest import ImageSpec
+
+# --------------------------------------------------------------------------------------- network
+
+
+class TextReader(TextEncoder):
+    """Tokens and their positions, read into latents; output queries where masks are filled."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        inputs, activation = config.read.source_width, config.read.activation
+        self.width = config.width
+        self.tokens = nn.Embedding(config.vocabulary_size, inputs)
+        self.positions = nn.Embedding(config.positions, inputs)
+        self.array = latent_array(config)
+        if config.head.fills_masks:
+            shape = LatentShape(
+                inputs, config.width, MASK_HEADS, MASK_KEY_WIDTH, inputs, inputs, activation, False
+            )
+            self.queries = nn.Parameter(torch.zeros(config.positions, inputs))
+            self.decoder = LatentLayer(shape, is_cross=True)
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,) → (B, N, D); there are no segments."""
+        inputs = self.tokens(token_ids) + self.positions.weight[: token_ids.shape[1]]
+        return self.array(inputs, lengths)
+
+    def vectors_at(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """(B, N, D), (B, M) → (B, M, E): the latents, decoded at these positions alone."""
+        return self.decoder(functional.embedding(positions, self.queries), hidden)
+
+
+class TiedTokens(nn.Module):
+    """Scores of the vocabulary: products with its table, and a bias."""
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        self.output = nn.Linear(table.embedding_dim, table.num_embeddings)
+        self.output.weight = table.weight
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N, E) → logits (N, V)."""
+        return self.output(vectors)
+
+
+class ImageReader(nn.Module):
+    """Pixels, read into latents."""
+
+    def __init__(self, config: Config, pixels: PixelArray) -> None:
+        super().__init__()
+        self.pixels = pixels
+        self.array = latent_array(config)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on."""
+        self.pixels.prepare(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, N, D)."""
+        return self.array(self.pixels(pixels))
+
+
+def latent_array(config: Config) -> LatentArray:
+    """The latents with the layers that read and process."""
+    return LatentArray(
+        config.latents, config.read, config.process, layers=config.layers, repeats=config.repeats
+    )
+
+
+def build(config: Config) -> TextModel | ImageModel:
+    """The network with the checkpoint's head; classes are read by one output query."""
+    width, classes = config.width, len(config.head.labels)
+    query = LatentShape(width, width, 1, width, width, width, config.read.activation)
+    if config.image is not None:
+        kind = PIXELS[config.image]
+        pixels = LearnedPixels(config.image_size) if kind is LearnedPixels else kind()
+        head = nn.Linear(width, classes)
+        return ImageModel(ImageReader(config, pixels), OneQuery(query), head, classes)
+    encoder = TextReader(config)
+    return TextModel(
+        encoder,
+        config.head,
+        masked=lambda: TiedTokens(encoder.tokens),
+        classifier=lambda count: SequenceClassifier(width, count, None, OneQuery(query)),
+    )
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    reader, theirs = ("network" if config.image else "encoder"), "perceiver.input_preprocessor"
+    table: dict[str, Entry] = {"perceiver.embeddings.latents": f"{reader}.array.latents"}
+    table |= _layer("perceiver.encoder.cross_attention", f"{reader}.array.read")
+    table |= _layer("perceiver.encoder.self_attends.*", f"{reader}.array.process.*")
+    if config.image is None:
+        table[f"{theirs}.embeddings"] = "encoder.tokens"
+        table[f"{theirs}.position_embeddings"] = "encoder.positions"
+    else:
+        table |= _pixels(theirs, "network.pixels")
+    return Rename(table | _outputs(config))
+
+
+def _outputs(config: Config) -> dict[str, Entry]:
+    """The output queries, the layer that decodes, and what is behind it."""
+    if config.head.fills_masks:
+        theirs, query, layer = "perceiver.decoder", "encoder.queries", "encoder.decoder"
+        behind: dict[str, Entry] = {"embedding_decoder.bias": "masked.output.bias"}
+    else:
+        pool = "pool" if config.image else "classifier.pool"
+        theirs, query, layer = "perceiver.decoder.decoder", f"{pool}.query", f"{pool}.layer"
+        behind = {f"{theirs}.final_layer": "head" if config.image else "classifier.output"}
+    behind[f"{theirs}.output_position_encodings.position_embeddings"] = query
+    return behind | _layer(f"{theirs}.decoding_cross_attention", layer)
+
+
+def _pixels(theirs: str, ours: str) -> dict[str, Entry]:
+    return {
+        f"{theirs}.convnet_1x1": f"{ours}.convolution",
+        f"{theirs}.position_embeddings.position_embeddings": f"{ours}.table",
+        f"{theirs}.positions_projection": f"{ours}.projection",
+        f"{theirs}.convnet.conv": f"{ours}.convolution.convolution",
+        f"{theirs}.convnet.batchnorm": f"{ours}.convolution.norm",
+        f"{theirs}.convnet.batchnorm.num_batches_tracked": None,
+    }
+
+
+def _layer(theirs: str, ours: str) -> dict[str, Entry]:
+    return {
+        f"{theirs}.attention.self.layernorm1": f"{ours}.attention_norm",
+        f"{theirs}.attention.self.layernorm2": f"{ours}.source_norm",
+        f"{theirs}.attention.self.query": f"{ours}.attention.query",
+        f"{theirs}.attention.self.key": f"{ours}.attention.key",
+        f"{theirs}.attention.self.value": f"{ours}.attention.value",
+        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
+        f"{theirs}.layernorm": f"{ours}.mlp_norm",
+        f"{theirs}.mlp.dense1": f"{ours}.mlp.up",
+        f"{theirs}.mlp.dense2": f"{ours}.mlp.down",
+    }
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: TextModel | ImageModel, image: ImageSpec | None) -> Graphs:
+    """The one graph of either kind."""
+    return image_graphs(model, image) if isinstance(model, ImageModel) else text_graphs(model)
+
+
+def _classes(model: TextModel | ImageModel, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    if isinstance(model, ImageModel):
+        return classify_section(model, checkpoint)
+    return declaration.classify_section(model, checkpoint)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "num_latents": 5,
+    "d_latents": 32,
+    "d_model": 16,
+    "num_self_attends_per_block": 2,
+    "num_self_attention_heads": 4,
+    "num_cross_attention_heads": 2,
+    "vocab_size": 131,
+    "max_position_embeddings": 16,
+}
+_CLASSES = {"id2label": {number: f"class {number}" for number in range(3)}}
+_IMAGE = _TINY | _CLASSES | {"d_latents": 24, "image_size": 9}
+TWIN = twin_with_heads(
+    {
+        "odd": (
+            "PerceiverForMaskedLM",
+            _TINY
+            | {
+                "num_latents": 7,
+                "d_latents": 30,
+                "d_model": 40,
+                "num_blocks": 2,
+                "num_self_attention_heads": 3,
+                "num_cross_attention_heads": 5,
+                "qk_channels": 60,
+                "v_channels": 30,
+                "self_attention_widening_factor": 2,
+                "cross_attention_widening_factor": 3,
+                "hidden_act": "gelu_new",
+                "vocab_size": 70,
+                "image_size": 8,
+            },
+        ),
+        "plain": ("PerceiverForMaskedLM", _TINY),
+        "as-wide-as-queries": (
+            "PerceiverForSequenceClassification",
+            _TINY
+            | _CLASSES
+            | {
+                "cross_attention_shape_for_attention": "q",
+                "use_query_residual": False,
+                "num_cross_attention_heads": 4,
+                "num_blocks": 3,
+            },
+        ),
+        "relevance": ("PerceiverForSequenceClassification", _TINY | {"num_labels": 1}),
+        "learned": (LEARNED, _IMAGE),
+        "fourier": (FOURIER, _IMAGE | {"num_cross_attention_heads": 3}),
+        "convolved": (CONVOLVED, _IMAGE | {"num_blocks": 2}),
+    },
+    images={"fourier": (11, 14), "convolved": (33, 46)},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="perceiver",
+    tasks={
+        "fill-mask": declaration.fill_mask_section,
+        "classify": _classes,
+        "rerank": declaration.rerank_section,
+    },
+    read_config=read_config,
+    build=build,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image_size if config.image else None,
+    reads_text=lambda config: config.image is None,
+    tasks_of=lambda config: ("classify",) if config.image else config.head.tasks,
+)

@@ -1,0 +1,1 @@
+"""Recurrent networks over text: encoders, language models and translators."""

@@ -1,0 +1,118 @@
+"""Recurrent language models.
+
+Papers: Mikolov et al. 2010, "Recurrent neural network based language model", §2; with LSTM cells
+Graves 2013, "Generating Sequences With Recurrent Neural Networks", §2 (arXiv 1308.0850).
+Checkpoints: `model_type: rnn-lm`, our own format; `transformers` has no such model. Tensors have
+the names of `torch.nn.Embedding`, `RNN`, `LSTM` or `GRU` and `Linear` in a module with the
+attributes `embedding`, `rnn` and `output`; cells that torch lacks are named alike.
+
+Legend: R rows, E width of a word, H width of a state, V vocabulary.
+
+Differences from the papers: the state is not carried over from one text to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, no_section
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.language_model import LanguageModel
+from export.decoder_graphs.recurrent import StateDecoder, recurrent_lm_graphs
+from export.layers.cells import States
+from export.layers.recurrent_config import RecurrentConfig
+from export.twin import Twin
+from inference.bundle.manifest import Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config(RecurrentConfig):
+    """The network's part of `config.json`."""
+
+    @property
+    def limits(self) -> Limits:
+        """Prompt and answer together; one place is for the answer."""
+        longest = self.max_positions
+        return Limits(max_input_tokens=longest - 1, max_total_tokens=longest)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration."""
+    return Config.read(ConfigReader(values))
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Decoder(StateDecoder):
+    """A word and the states → scores of the next word."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.vocabulary_size = config.vocabulary_size
+        self.state_widths = config.state_widths
+        self.words = nn.Embedding(config.vocabulary_size, config.word_width)
+        self.rnn = config.stack()
+        self.output = nn.Linear(config.hidden_width, config.vocabulary_size)
+
+    def forward(self, tokens: Tensor, states: States, *held: Tensor) -> tuple[Tensor, States]:
+        """(R,) words, (R, H) each → logits (R, V) and the new states."""
+        hidden, after = self.rnn.step(self.words(tokens), states)
+        return self.output(hidden), after
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """The names of `torch.nn` → ours."""
+    names = {f"rnn.{name}": f"decoder.rnn.{own}" for name, own in config.tensor_names().items()}
+    return Rename({"embedding": "decoder.words", "output": "decoder.output", **names})
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "cell": "lstm",
+    "max_positions": 32,
+    "bos_token_id": 2,
+    "eos_token_id": 0,
+    "pad_token_id": 3,
+}
+_ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
+TWIN = Twin(
+    reference="tests.export.models.recurrent.rnn_paper:RnnForCausalLM",
+    configs={
+        "plain": _TINY,
+        "odd": _ODD | {"cell": "lstm-peephole"},
+        "elman": _TINY | {"cell": "rnn"},
+        "gru": _ODD | {"cell": "gru-reset-after"},
+        "paper-gru": _ODD | {"cell": "gru"},
+        "mut1": _ODD | {"cell": "mut1"},
+        "mut2": _TINY | {"cell": "mut2"},
+        "mut3": _ODD | {"cell": "mut3"},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="rnn_lm",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=lambda config: LanguageModel(Decoder(config)),
+    rename=rename,
+    graphs=lambda model, image: recurrent_lm_graphs(model.decoder),
+    twin=TWIN,
+)

@@ -1,0 +1,293 @@
+"""BLIP-2: a Q-Former reads an image for a frozen language model.
+
+Paper: Li et al. 2023, "BLIP-2: Bootstrapping Language-Image Pre-training with Frozen Image Encoders
+and Large Language Models", §3.1 and figure 3 (arXiv 2301.12597): learned queries attend to each
+other and, in every second block, to the patches of an image tower; what they find is projected to
+the language model's width and stands in front of the text.
+Checkpoints: `model_type: blip-2` of `Blip2ForConditionalGeneration`, with a language model of
+`LANGUAGE_MODELS` (`Salesforce/blip2-opt-*`, `Salesforce/blip2-flan-t5-*`).
+
+Legend: B images or sequences, N patches and the class token, Q queries, S source positions, E width
+of the image tower, F width of the queries, D width of the language model.
+
+Differences from `transformers`: an image's vectors are computed once, by `admit`; a prompt of OPT
+may hold several images, or none; T5's encoder reads one image with its text; pixels come as uint8.
+
+Decision D109.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename
+from export.decoder_graphs.image_source import image_source_graphs, place_vectors
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.language_model import DecoderConfig
+from export.layers.block_config import read_blocks
+from export.layers.decoder import TransformerDecoder
+from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
+from export.layers.vision import check_recipe
+from export.models.captioners import blip
+from export.models.decoders import opt
+from export.models.encoder_decoders import t5
+from export.models.vision import vit
+from export.tokenizer.prompt_images import leading_images
+from export.twin import TINY_IMAGE, tiny_twin
+from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": opt.ARCHITECTURE, "t5": t5.ARCHITECTURE}
+"""`model_type` of `text_config` → the language model."""
+_ENDS: Mapping[str, Mapping[str, int]] = {
+    "opt": {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},
+    "t5": {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0},
+}
+"""What `transformers` takes where `text_config` says nothing."""
+_IMAGE_TOKEN = "image_token_index"
+_NEW_TOKENS = 20
+"""Of an answer; `transformers` reads no other length for the language model."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The three networks."""
+
+    image: vit.Config
+    qformer: QFormerConfig
+    language: Architecture
+    text: DecoderConfig | t5.Config
+    image_token: int
+
+    @property
+    def limits(self) -> Limits:
+        """The language model's; each image takes Q of the positions."""
+        return self.text.limits
+
+
+def read_config(
+    values: Mapping[str, Any], languages: Mapping[str, Architecture] = LANGUAGE_MODELS
+) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Args:
+        languages: As `LANGUAGE_MODELS`.
+
+    Raises:
+        CheckpointError: a model for retrieval, another language model, or a token that it lacks.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    section = reader.section("text_config")
+    language = languages[section.choice("model_type", languages, "opt")]
+    given = {name: value for name, value in section.values.items() if value is not None}
+    if "word_embed_proj_dim" in section.values:
+        section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
+    text = language.read_config(given)
+    token = reader.index(_IMAGE_TOKEN, text.vocabulary_size)
+    if token >= text.vocabulary_size:
+        raise CheckpointError(
+            f"{reader.place}: {_IMAGE_TOKEN} = {token} is outside the vocabulary of "
+            f"{text.vocabulary_size} tokens"
+        )
+    image = read_image(reader.section("vision_config"))
+    return Config(image, read_qformer(reader, image.width), language, text, token)
+
+
+def read_image(reader: ConfigReader) -> vit.Config:
+    """The image tower's section."""
+    reader.refuse_unless(num_channels=3, qkv_bias=True)
+    return vit.Config(
+        image=reader.pair("image_size", 224),
+        patch=reader.pair("patch_size", 14),
+        **read_blocks(reader, layers=39, width=1408, heads=16, mlp_width=6144, norm_epsilon=1e-6),
+    )
+
+
+def generation(
+    checkpoint: Checkpoint, defaults: Mapping[str, Mapping[str, int]] = _ENDS
+) -> dict[str, Any]:
+    """The generation defaults of the language model, which its section of `config.json` gives.
+
+    `transformers` generates with the inner model, so the folder's `generation_config.json` is not
+    used.
+    """
+    text = checkpoint.config.get("text_config") or {}
+    given = {name: value for name, value in text.items() if value is not None}
+    ends = defaults[given.get("model_type", "opt")]
+    return {**ends, **given, "max_new_tokens": _NEW_TOKENS}
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """Image tower, Q-Former and projection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.vit = vit.ViT(config.image)
+        self.qformer = QFormer(config.qformer)
+        self.projection = nn.Linear(config.qformer.width, config.text.width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, Q, D)."""
+        return self.projection(self.qformer(self.vit(pixels)))
+
+
+class SourceEncoder(nn.Module):
+    """T5's encoder over a text with an image.
+
+    Args:
+        image_token: Stands for a part of the image.
+    """
+
+    def __init__(self, images: ImageEncoder, texts: t5.Encoder, image_token: int) -> None:
+        super().__init__()
+        self.images = images
+        self.texts = texts
+        self.image_token = image_token
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
+        vectors, embedded = self.images(pixels), self.texts.tokens(tokens)
+        placed = place_vectors(tokens, embedded, vectors, self.image_token)
+        return self.texts.read(placed, lengths)
+
+
+class Blip2(nn.Module):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Config, encoder: Any = None) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = encoder or ImageEncoder(config)
+        self.language = config.language.build(config.text)
+
+    @property
+    def decoder(self) -> TransformerDecoder:
+        """The language model's."""
+        decoder = self.language.get_submodule("decoder")
+        assert isinstance(decoder, TransformerDecoder)
+        return decoder
+
+    @property
+    def images(self) -> PromptImages:
+        """How its texts hold images."""
+        queries = self.config.qformer.queries
+        return PromptImages(positions=queries, token_id=self.config.image_token, tokens=queries)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    language = config.language.rename(config.text)
+    table: Names = {
+        **blip.image_names("encoder.vit"),
+        **qformer_names("encoder.qformer"),
+        "language_projection": "encoder.projection",
+        **language.prefixed("language_model.", "language."),
+    }
+    tied = {f"language.{ours}": f"language.{other}" for ours, other in language.tied.items()}
+    return Rename(table, tied=tied)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I dynamic; B, S with T5) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    check_recipe(image, model.config.image.image)
+    model.encoder.vit.prepare(image)
+    if not isinstance(model.language, t5.T5):
+        return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    texts = model.language.encoder
+    encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
+    vocabulary = texts.tokens.num_embeddings
+    return image_source_graphs(encoder, model.decoder, image, model.images, vocabulary)
+
+
+def details(model: Blip2) -> Mapping[str, Any]:
+    """The manifest's field for images in the decoder's prompts."""
+    return {} if isinstance(model.language, t5.T5) else {"images": model.images}
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "layer_norm_eps": 1e-3}
+_TINY_QFORMER = {
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 28,
+    "layer_norm_eps": 1e-3,
+    "vocab_size": 64,
+}
+_TINY_TEXT = {
+    **opt.TWIN.configs["plain"],
+    "model_type": "opt",
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "qformer_config": _TINY_QFORMER,
+    "num_query_tokens": 4,
+    "image_token_index": 61,
+}
+TWIN = tiny_twin(
+    "transformers:Blip2ForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "word_embed_proj_dim": 30, "num_attention_heads": 3},
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
+            "qformer_config": _TINY_QFORMER | {"hidden_size": 22},
+        },
+        "every block reads the image": {
+            "qformer_config": _TINY_QFORMER
+            | {"cross_attention_frequency": 1, "hidden_act": "relu", "num_hidden_layers": 2},
+            "vision_config": _TINY_IMAGE | {"hidden_act": "gelu_new", "image_size": 32},
+            "num_query_tokens": 2,
+        },
+        "flan-t5": {
+            "text_config": {**t5.TWIN.configs["odd"], "model_type": "t5"},
+            "num_query_tokens": 3,
+        },
+        "norms behind": {
+            "text_config": _TINY_TEXT | {"do_layer_norm_before": False},
+            "qformer_config": _TINY_QFORMER | {"num_attention_heads": 5},
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="blip-2",
+    tasks={"caption": leading_images, "generate": leading_images},
+    read_config=read_config,
+    build=Blip2,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image.image,
+    details=details,
+    generation=generation,
+    token_ids={_IMAGE_TOKEN: "<image>"},
+)

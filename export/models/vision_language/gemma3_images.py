@@ -1,0 +1,288 @@
+"""Gemma 3 with images: SigLIP's patches, averaged, as tokens between words.
+
+Report: Gemma Team 2025, "Gemma 3 Technical Report", §2.1 (arXiv 2503.19786): averages of k x k
+neighbouring patches, a norm and one linear layer make L vectors of an image. The tokens of an image
+attend to each other in both directions, everything else is causal; in layers with a window an image
+token attends to later ones of its image, and to earlier ones as far as the window. Pan and scan
+(§2.1): parts of a long image follow it as images of their own, where the image recipe says so.
+Checkpoints: `model_type: gemma3` (`google/gemma-3-4b-it`, `-12b-`, `-27b-`, `-pt`).
+
+Legend: B images, n patches in a row, E width of the image tower, L vectors of an image, D width.
+
+Differences from `transformers`: an image's vectors are computed once, by `admit`; pixels come as
+uint8; image tokens that a prompt repeats without images are ordinary ones.
+
+Decision D112.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
+from export.checkpoint.image_recipe import COMBINED_FILE
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, WeightLayout
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.layers.block_config import BlockConfig
+from export.layers.norm import RMSNorm
+from export.layers.vision import patch_grid
+from export.models.decoders import gemma2, gemma3
+from export.models.dual_encoders import siglip
+from export.tokenizer.prompt_images import image_tokens, text_of_token
+from export.twin import TINY_IMAGE, tiny_twin
+from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+}
+"""What `transformers` takes where `text_config` says nothing, as in published files."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves.
+
+    Attributes:
+        image: Side of an image in pixels.
+        patch: Side of a patch in pixels.
+        pool: k.
+        image_token: Stands for one vector of an image.
+        begin: Stands in front of an image's tokens, and for an image in a text.
+        end: Stands behind them.
+    """
+
+    tower: BlockConfig
+    image: int
+    patch: int
+    pool: int
+    text: gemma2.Config
+    image_token: int
+    begin: int
+    end: int
+
+    @property
+    def side(self) -> int:
+        """N."""
+        return patch_grid((self.image, self.image), (self.patch, self.patch))[0]
+
+    @property
+    def tokens(self) -> int:
+        """L."""
+        return (self.side // self.pool) ** 2
+
+    @property
+    def limits(self) -> Limits:
+        """The language model's; each image takes L of the positions."""
+        return self.text.limits
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: a token that the vocabulary lacks, or patches that make another number of
+            vectors than `mm_tokens_per_image`.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    vision, section = reader.section("vision_config"), reader.section("text_config")
+    vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
+    section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
+    given = {name: value for name, value in section.values.items() if value is not None}
+    is_tied = reader.flag("tie_word_embeddings", True)
+    text = gemma3.read_config({**_DEFAULTS, **given, "tie_word_embeddings": is_tied})
+    tokens = reader.integer("mm_tokens_per_image", 256)
+    image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
+    side = patch_grid((image, image), (patch, patch))[0]
+    config = Config(
+        tower=siglip.read_tower(vision),
+        image=image,
+        patch=patch,
+        pool=max(1, side // isqrt(tokens)),
+        text=text,
+        image_token=reader.token("image_token_index", 262144, text.vocabulary_size),
+        begin=reader.token("boi_token_index", 255999, text.vocabulary_size),
+        end=reader.token("eoi_token_index", 256000, text.vocabulary_size),
+    )
+    if config.tokens != tokens:
+        raise CheckpointError(
+            f"{reader.place}: mm_tokens_per_image = {tokens}, but the {side} x {side} patches of "
+            f"vision_config make {config.tokens}"
+        )
+    return config
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """SigLIP's tower, averages of its patches, a norm and the projection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.side, self.pool = config.side, config.pool
+        size = (config.image, config.image)
+        self.vit = siglip.VisionTransformer(config.tower, size, (config.patch, config.patch))
+        self.norm = RMSNorm(config.tower.width, config.tower.norm_epsilon, offset=1.0)
+        self.projection = nn.Linear(config.tower.width, config.text.width, bias=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, L, D)."""
+        x = self.vit.norm(self.vit.layer_outputs(pixels)[-1])
+        grid = x.transpose(1, 2).unflatten(2, (self.side, self.side))  # (B, E, n, n)
+        pooled = functional.avg_pool2d(grid, self.pool).flatten(2).transpose(1, 2)  # (B, L, E)
+        return self.projection(self.norm(pooled))
+
+
+class Gemma3(nn.Module):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config)
+        self.decoder = gemma2.Gemma(config.text)
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold images."""
+        tokens, token = self.config.tokens, self.config.image_token
+        return PromptImages(positions=tokens, token_id=token, tokens=tokens)
+
+    @property
+    def place_id(self) -> int:
+        """The token that stands for an image in a text."""
+        return self.config.begin
+
+    def tile_texts(self, checkpoint: Checkpoint, place: str) -> dict[str, str]:
+        """What the checkpoint's processor writes for an image, as fields of `TileTexts`.
+
+        Raises:
+            CheckpointError: the tokenizer lacks one of the tokens, or the processor writes another
+                number of them than an image has.
+        """
+        processor = checkpoint.json(COMBINED_FILE)
+        tokens = processor.get("image_seq_length", 256)  # its default
+        if processor and tokens != self.config.tokens:
+            raise CheckpointError(
+                f"{COMBINED_FILE}: image_seq_length = {tokens}, but an image has "
+                f"{self.config.tokens} tokens by config.json"
+            )
+        vector, end = (
+            text_of_token(checkpoint, token) for token in (self.config.image_token, self.config.end)
+        )
+        image = f"\n\n{place}{vector}{end}\n\n"
+        return {
+            "single": image,
+            "first": f"Here is the original image {image} and here are some crops to help you see "
+            "better ",
+            "tile": image,
+            "between": " ",
+        }
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours: those of published files, and of newer versions."""
+    table: Names = {}
+    for prefix in ("", "model."):
+        for place in ("vision_tower.vision_model", "vision_tower"):
+            table |= siglip.vision_names(f"{prefix}{place}", "encoder.vit")
+            table |= {f"{prefix}{place}.head.{name}": None for name in siglip.HEAD}
+        projector = f"{prefix}multi_modal_projector"
+        table[f"{projector}.mm_soft_emb_norm"] = "encoder.norm"
+        table[f"{projector}.mm_input_projection_weight"] = WeightLayout(
+            ("encoder.projection.weight",), is_transposed=True
+        )
+    for name, entry in gemma3.ARCHITECTURE.rename(config.text).table.items():
+        table[f"language_model.{name}"] = entry
+        table[name.replace("model.", "model.language_model.", 1)] = entry
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Gemma3, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    model.encoder.vit.prepare(image)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images, has_blocks=True)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {
+    "model_type": "siglip_vision_model",
+    "image_size": 16,
+    "patch_size": 4,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_TEXT = {
+    **gemma3.TWIN.configs["plain"],
+    "model_type": "gemma3_text",
+    "max_position_embeddings": 64,
+}
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE | {"vision_use_head": False},
+    "mm_tokens_per_image": 4,
+    "image_token_index": 61,
+    "boi_token_index": 59,
+    "eoi_token_index": 60,
+}
+TWIN = tiny_twin(
+    "transformers:Gemma3ForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": {**_TINY_TEXT, **gemma3.TWIN.configs["odd"], "sliding_window": 2},
+            "vision_config": _TINY_IMAGE
+            | {"hidden_size": 36, "num_attention_heads": 3, "image_size": 15, "patch_size": 3},
+        },
+        "wide window, untied": {
+            "text_config": _TINY_TEXT
+            | {"sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]},
+            "tie_word_embeddings": False,
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="gemma3",
+    tasks={
+        "chat": image_chat_section,
+        "generate": image_tokens,
+        "caption": image_caption_section,
+    },
+    read_config=read_config,
+    build=Gemma3,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: (config.image, config.image),
+    details=lambda network: {"images": network.images},
+    generation=generation_reader(gemma2.ENDS),
+)

@@ -1,0 +1,313 @@
+"""Flamingo in Idefics' form: a language model that reads images between its words.
+
+Papers: Alayrac et al. 2022, "Flamingo: a Visual Language Model for Few-Shot Learning", §2
+(arXiv 2204.14198); Laurençon et al. 2023, "OBELICS", §4.1 (arXiv 2306.16527), whose models are its
+open form over CLIP's image tower and Llama.
+Checkpoints: `model_type: idefics` (`HuggingFaceM4/idefics-9b`, `-80b`, `-instruct`).
+
+Legend: B images, L positions of an image, E width of the image tower, R rows, T new positions,
+D width, V vocabulary, A added tokens.
+
+Differences from `transformers`: keys and values of an image are computed once, by `admit`; the
+image of each token follows from the tokens, as `IdeficsProcessor` derives it, also behind an end
+token; tokens that are generated are counted on, where `transformers` repeats the mask of the
+prompt's last token, which differs only for a prompt that ends with an end token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.onnx import is_in_onnx_export
+
+from export.architecture import Architecture, Graphs
+from export.config.weight_names import Entry, Rename, projections
+from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
+from export.layers.attention import CachedAttention
+from export.layers.blocks import DecoderBlock
+from export.layers.decoder import output_table, tied_logits
+from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
+from export.layers.heads import Heads, KeyValue, Rows
+from export.layers.mlp import GatedMLP
+from export.layers.norm import RMSNorm
+from export.models.dual_encoders import clip
+from export.models.vision_language import perceiver_resampler
+from export.models.vision_language.idefics_config import Config, ImageConfig, read_config
+from export.quantization.quantize import NARROWEST
+from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
+from export.twin import tiny_twin
+from inference.bundle.manifest import ImageSpec, PromptImages
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def make_block(config: Config) -> DecoderBlock:
+    """Llama's: causal self-attention and gated MLP, behind norms."""
+    return DecoderBlock(
+        CachedAttention(config.heads),
+        GatedMLP(config.width, config.mlp_width, config.activation),
+        partial(RMSNorm, config.width, config.norm_epsilon),
+        is_norm_first=True,
+    )
+
+
+def make_gated_block(config: Config) -> GatedCrossBlock:
+    """Attention to images and gated MLP, each multiplied by tanh(α)."""
+    heads = Heads(config.width, config.heads.count, bias=False, out_bias=False)
+    head_norm = partial(RMSNorm, eps=config.norm_epsilon) if config.has_head_norms else None
+    return GatedCrossBlock(
+        ImageAttention(heads, config.image.tower.width, head_norm),
+        GatedMLP(config.width, config.mlp_width, config.activation),
+        partial(RMSNorm, config.width, config.norm_epsilon),
+        config.gate,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """CLIP's image tower without its last norm, then the resampler."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        super().__init__()
+        self.vit = clip.VisionTransformer(config.tower, config.image, config.patch)
+        del self.vit.norm  # of the pooled vector, which is not used
+        self.resampler: nn.Module = nn.Identity()
+        if config.resampler is not None:
+            self.resampler = perceiver_resampler.PerceiverResampler(config.resampler)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, L, E)."""
+        return self.resampler(self.vit.hidden(pixels))
+
+
+class Decoder(InterleavedDecoder):
+    """Tokens, and the images before them → scores of the next token."""
+
+    packed_output: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.vocabulary_size = config.vocabulary_size + config.added_tokens
+        self.interval = config.interval
+        self.readers = config.gated_blocks
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.gated_blocks = nn.ModuleList(
+            make_gated_block(config) for _ in range(config.gated_blocks)
+        )
+        self.norm = RMSNorm(config.width, config.norm_epsilon)
+        tied = config.has_tied_output
+        self.output = output_table(self.tokens, is_tied=tied)
+        self.has_added_tokens = config.added_tokens > 0
+        if self.has_added_tokens:
+            self.added_tokens = nn.Embedding(config.added_tokens, config.width)
+            self.added_output = output_table(self.added_tokens, is_tied=tied)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D), from the table of the vocabulary or that of the added tokens."""
+        if not self.has_added_tokens:
+            return self.tokens(tokens)
+        first = self.tokens.num_embeddings
+        added = self.added_tokens((tokens - first).clamp(min=0))
+        own = self.tokens(tokens.clamp(max=first - 1))
+        return torch.where((tokens >= first)[..., None], added, own)
+
+    def project_images(self, vectors: Tensor) -> list[KeyValue]:
+        """(B, S, E) → keys and values of each gated block."""
+        blocks = cast(list[GatedCrossBlock], list(self.gated_blocks))
+        return [each.attention.project_kv(vectors) for each in blocks]
+
+    def read(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        images: Sequence[KeyValue],
+        mask: ImageMask,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → (R, T, D) and the caches with the new positions."""
+        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        present = []
+        for layer, own in enumerate(self.blocks):
+            if layer % self.interval == 0:
+                gated = layer // self.interval
+                x = self.gated_blocks[gated](x, images[gated], mask)
+            x, written = own(x, rows, past[layer])
+            present.append(written)
+        return self.norm(x), present
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V + A)."""
+        own = tied_logits(hidden, self.output)
+        if not self.has_added_tokens:
+            return own
+        count = len(self.added_output)
+        table = self.packed_output if is_in_onnx_export() else self.added_output
+        return torch.cat([own, tied_logits(hidden, table)[:, :count]], dim=-1)
+
+    def pack(self) -> None:
+        """Fills the table of the few added tokens' scores up; called once before export.
+
+        Int8 graphs keep a layer of fewer outputs in float32, where the bits of a row depend on the
+        number of rows.
+        """
+        if self.has_added_tokens:
+            missing = max(0, NARROWEST - len(self.added_output))
+            table = functional.pad(self.added_output.detach(), (0, 0, 0, missing))
+            self.register_buffer("packed_output", table, persistent=False)
+
+
+class Idefics(nn.Module):
+    """Image encoder and decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config.image)
+        self.decoder = Decoder(config)
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold images."""
+        return PromptImages(positions=self.config.image.positions, token_id=self.config.image_token)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+_LLAMA, _OWN = "model.layers.*", "decoder.blocks.*"
+_GATED, _OWN_GATED = "model.gated_cross_attn_layers.*", "decoder.gated_blocks.*"
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    tied = config.has_tied_output
+    table: dict[str, Entry] = {
+        **clip.vision_names("model.vision_model", "encoder.vit"),
+        "model.vision_model.post_layernorm": None,
+        **perceiver_resampler.rename("model.perceiver_resampler", "encoder.resampler"),
+        **_block_names(_LLAMA, _OWN, "self_attn"),
+        **_block_names(_GATED, _OWN_GATED, "cross_attn"),
+        f"{_GATED}.cross_attn.q_layer_norm": f"{_OWN_GATED}.attention.query_norm",
+        f"{_GATED}.cross_attn.k_layer_norm": f"{_OWN_GATED}.attention.key_norm",
+        f"{_GATED}.alpha_cross_attn": f"{_OWN_GATED}.attention_gate",
+        f"{_GATED}.alpha_dense": f"{_OWN_GATED}.mlp_gate",
+        "model.embed_tokens": "decoder.tokens",
+        "model.embed_tokens.additional_embedding": "decoder.added_tokens",
+        "model.norm": "decoder.norm",
+        "lm_head.weight": "decoder.tokens.weight" if tied else "decoder.output",
+        "lm_head.additional_fc.weight": (
+            "decoder.added_tokens.weight" if tied else "decoder.added_output"
+        ),
+    }
+    return Rename(table)
+
+
+def _block_names(theirs: str, ours: str, attention: str) -> dict[str, Entry]:
+    """A block of either kind."""
+    return {
+        **projections(f"{theirs}.{attention}", f"{ours}.attention", "q_proj k_proj v_proj o_proj"),
+        f"{theirs}.{attention}.rotary_emb.inv_freq": None,  # which old versions stored
+        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
+        f"{theirs}.post_attention_layernorm": f"{ours}.mlp_norm",
+        **{f"{theirs}.mlp.{name}_proj": f"{ours}.mlp.{name}" for name in ("gate", "up", "down")},
+    }
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Idefics, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    model.encoder.vit.prepare(image)
+    end_token = model.config.end_token
+    return interleaved_graphs(model.encoder, model.decoder, image, model.images, end_token)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = {
+    "embed_dim": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": 32,
+    "patch_size": 8,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_PERCEIVER = {
+    "use_resampler": True,
+    "resampler_n_latents": 5,
+    "resampler_depth": 2,
+    "resampler_n_heads": 3,
+    "resampler_head_dim": 10,
+}
+_TINY = {
+    "vocab_size": 60,
+    "additional_vocab_size": 4,
+    IMAGE_TOKEN: 61,
+    "hidden_size": 30,
+    "intermediate_size": 44,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-3,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "vision_config": _TINY_IMAGE,
+    "perceiver_config": _TINY_PERCEIVER,
+}
+TWIN = tiny_twin(
+    "transformers:IdeficsForVisionText2Text",
+    _TINY,
+    {
+        "plain": {"num_hidden_layers": 1, "hidden_size": 24},
+        "odd": {
+            "use_resampler": True,
+            "alpha_type": "vector",
+            "qk_layer_norms": True,
+        },
+        "resampled, tied": {
+            "use_resampler": True,
+            "perceiver_config": _TINY_PERCEIVER | {"qk_layer_norms_perceiver": True},
+            "num_hidden_layers": 2,
+            "tie_word_embeddings": True,
+            "hidden_act": "gelu",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        },
+        "no added tokens": {
+            "vocab_size": 64,
+            "additional_vocab_size": 0,
+            "num_hidden_layers": 4,
+            "cross_layer_interval": 2,
+            "vision_config": _TINY_IMAGE | {"hidden_act": "quick_gelu", "num_attention_heads": 3},
+            "hidden_size": 32,
+            "num_attention_heads": 2,
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="idefics",
+    tasks={"generate": image_places, "caption": image_places},
+    read_config=read_config,
+    build=Idefics,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image.image,
+    details=lambda network: {"images": network.images},
+    token_ids={IMAGE_TOKEN: "<image>"},
+)

@@ -1,0 +1,272 @@
+"""Idefics3 and SmolVLM: a language model that reads the tiles of images as few tokens.
+
+Papers: Laurençon et al. 2024, "Building and better understanding vision-language models", §4
+(arXiv 2408.12637); Marafioti et al. 2025, "SmolVLM", §2 (arXiv 2504.05299): an image is divided
+into tiles of the tower's size and comes once more as a whole; s x s neighbouring patches are
+concatenated (pixel shuffle) before one linear layer projects them.
+Checkpoints: `model_type: idefics3` (`HuggingFaceM4/Idefics3-8B-Llama3`,
+`HuggingFaceTB/SmolVLM-256M-Instruct`, `-500M-`) and `smolvlm` (`HuggingFaceTB/SmolVLM2-*`), whose
+language model is one of `LANGUAGE_MODELS` (`llava_config.py`).
+
+Legend: B tiles, N patches, s `scale_factor`, L = N / s² tokens of a tile, E width of the image
+tower, D width.
+
+Differences from `transformers`: a tile's vectors are computed once, by `admit`; pixels come as
+uint8. A prepared tile has no padding, so there is no mask. Videos are not read.
+
+Decision D108.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
+from export.checkpoint.image_recipe import COMBINED_FILE
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.language_model import DecoderConfig
+from export.layers.block_config import BlockConfig, read_blocks
+from export.layers.decoder import TransformerDecoder
+from export.layers.vision import patch_grid
+from export.models.decoders import llama
+from export.models.dual_encoders import siglip
+from export.models.vision_language.llava_config import read_language
+from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN, image_tokens
+from export.tokenizer.tokenizer import SETTINGS
+from export.twin import TINY_IMAGE, tiny_twin
+from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """Image tower, pixel shuffle and language model.
+
+    Attributes:
+        image: Side of a tile in pixels.
+        patch: Side of a patch in pixels.
+        scale: s.
+    """
+
+    tower: BlockConfig
+    image: int
+    patch: int
+    scale: int
+    language: Architecture
+    text: DecoderConfig
+    image_token: int
+
+    @property
+    def side(self) -> int:
+        """Patches in a row of a tile."""
+        return patch_grid((self.image, self.image), (self.patch, self.patch))[0]
+
+    @property
+    def tokens(self) -> int:
+        """L."""
+        return (self.side // self.scale) ** 2
+
+    @property
+    def limits(self) -> Limits:
+        """The language model's; each tile takes L of the positions."""
+        return self.text.limits
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: another language model; patches that s does not divide.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    vision = reader.section("vision_config")
+    vision.refuse_unless(num_channels=3)
+    fields = read_blocks(
+        vision, width=1152, heads=16, activation="gelu_pytorch_tanh", norm_epsilon=1e-6
+    )
+    is_tied = bool(values.get("tie_word_embeddings"))
+    language, text = read_language(reader, decided={"tie_word_embeddings": is_tied})
+    config = Config(
+        tower=BlockConfig(**fields),
+        image=vision.integer("image_size", 224),
+        patch=vision.integer("patch_size", 32),
+        scale=reader.integer("scale_factor", 2),
+        language=language,
+        text=text,
+        image_token=reader.token(IMAGE_TOKEN, 128257, text.vocabulary_size),
+    )
+    if config.side % config.scale:
+        raise CheckpointError(
+            f"{reader.place}: scale_factor = {config.scale} does not divide the {config.side} "
+            "patches in a row of vision_config"
+        )
+    return config
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+def trained_rows(side: int) -> Tensor:
+    """(side,) rows of the position table that rows of patches read.
+
+    Idefics2 maps patches of images of any size to the table by their place in parts of the image
+    (arXiv 2405.02246, §3.2), and rounds it in float32, so that rows of a whole tile read a
+    neighbour's position for some `side`.
+    """
+    step = 1.0 / torch.tensor([side])
+    places = (torch.arange(side, dtype=torch.float32) * step).clamp(max=1.0 - 1e-6)
+    return torch.bucketize(places, torch.arange(1 / side, 1.0, 1 / side), right=True)
+
+
+class ImageEncoder(nn.Module):
+    """SigLIP's tower, pixel shuffle and projection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.side, self.scale = config.side, config.scale
+        size = (config.image, config.image)
+        self.vit = siglip.VisionTransformer(config.tower, size, (config.patch, config.patch))
+        rows = trained_rows(self.side)
+        self.vit.order = (rows[:, None] * self.side + rows).flatten()
+        self.projection = nn.Linear(
+            config.tower.width * config.scale**2, config.text.width, bias=False
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, L, D)."""
+        x = self.vit.norm(self.vit.layer_outputs(pixels)[-1])
+        s, rows = self.scale, self.side // self.scale
+        x = x.unflatten(1, (rows, s, rows, s)).transpose(2, 3)  # (B, rows, columns, s, s, E)
+        return self.projection(x.flatten(3).flatten(1, 2))
+
+
+class Idefics3(nn.Module):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config)
+        decoder = config.language.build(config.text).get_submodule("decoder")
+        assert isinstance(decoder, TransformerDecoder)
+        self.decoder = decoder
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold tiles."""
+        tokens = self.config.tokens
+        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+
+    def tile_texts(self, checkpoint: Checkpoint, place: str) -> dict[str, str]:
+        """What the checkpoint's processor writes for an image, as fields of `TileTexts`.
+
+        Raises:
+            CheckpointError: the processor writes another number of tokens than a tile has.
+        """
+        processor = checkpoint.json(COMBINED_FILE)
+        tokens = processor.get("image_seq_len", 169)  # its default
+        if processor and tokens != self.config.tokens:
+            raise CheckpointError(
+                f"{COMBINED_FILE}: image_seq_len = {tokens}, but a tile has {self.config.tokens} "
+                "tokens by config.json"
+            )
+        settings = checkpoint.json(SETTINGS)
+        named = settings | (settings.get("extra_special_tokens") or {})
+        around = named.get("fake_image_token", AROUND)
+        single = f"{around}{named.get('global_image_token', '<global-img>')}{place}{around}"
+        return {
+            "tile": f"{around}<row_{{row}}_col_{{column}}>{place}",
+            "row_end": "\n",
+            "whole": f"\n{single}",
+            "single": single,
+        }
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    table: dict[str, Entry] = {
+        **siglip.vision_names("model.vision_model", "encoder.vit"),
+        "model.connector.modality_projection.proj": "encoder.projection",
+    }
+    for name, entry in config.language.rename(config.text).table.items():
+        table[name.replace("model.", "model.text_model.", 1)] = entry
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Idefics3, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    model.encoder.vit.prepare(image)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "patch_size": 4, "layer_norm_eps": 1e-3}
+_TINY_TEXT = llama.TINY | {"model_type": "llama", "max_position_embeddings": 64, "pad_token_id": 0}
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "image_token_id": 61,
+    "scale_factor": 2,
+}
+TWIN = tiny_twin(
+    "transformers:Idefics3ForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_attention_heads": 6, "head_dim": 10, "rms_norm_eps": 1e-3},
+            "vision_config": _TINY_IMAGE
+            | {"hidden_size": 36, "num_attention_heads": 3, "image_size": 33, "patch_size": 5},
+            "scale_factor": 3,
+        },
+        "smolvlm, tied": {
+            "model_type": "smolvlm",
+            "vision_config": _TINY_IMAGE | {"hidden_act": "gelu", "image_size": 6, "patch_size": 3},
+            "scale_factor": 1,
+            "tie_word_embeddings": True,
+        },
+        "mistral": {"text_config": _TINY_TEXT | {"model_type": "mistral", "sliding_window": 3}},
+    },
+    references={"smolvlm, tied": "transformers:SmolVLMForConditionalGeneration"},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="idefics3",
+    tasks={
+        "chat": image_chat_section,
+        "generate": image_tokens,
+        "caption": image_caption_section,
+    },
+    read_config=read_config,
+    build=Idefics3,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: (config.image, config.image),
+    details=lambda network: {"images": network.images},
+    generation=generation_reader(llama.ENDS),
+)

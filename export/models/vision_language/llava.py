@@ -1,0 +1,181 @@
+"""LLaVA: a language model that reads the patches of images as tokens.
+
+Papers: Liu et al. 2023, "Visual Instruction Tuning", §4.1 (arXiv 2304.08485); Liu et al. 2023,
+"Improved Baselines with Visual Instruction Tuning", §3 (arXiv 2310.03744): two linear layers
+project the patches of an image tower to the language model's width.
+Checkpoints: `model_type: llava` (`llava-hf/llava-1.5-7b-hf`, `llava-hf/bakLlava-v1-hf`,
+`llava-hf/llava-interleave-qwen-0.5b-hf`) with an image tower of `TOWERS` and a language model of
+`LANGUAGE_MODELS` (`llava_config.py`).
+
+Legend: B images, N patches, L tokens of an image, E width of the image tower, D width.
+
+Differences from `transformers`: an image's vectors are computed once, by `admit`; blocks of the
+image tower whose output is not read are left out; pixels come as uint8.
+
+Decision D104.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.generation_defaults import generation_reader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.layers.activation import activation
+from export.layers.decoder import TransformerDecoder
+from export.models.decoders import llama
+from export.models.dual_encoders import clip
+from export.models.vision_language.llava_config import Config, ImageConfig, read_config
+from export.tokenizer.prompt_images import image_tokens
+from export.twin import TINY_IMAGE, tiny_twin
+from inference.bundle.manifest import ImageSpec, PromptImages
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """Patches of an image tower, projected."""
+
+    def __init__(self, config: ImageConfig, width: int) -> None:
+        super().__init__()
+        self.layers, self.skipped = config.layers, int(config.is_first_skipped)
+        self.vit = config.kind.build(config.tower, config.image, config.patch)
+        del self.vit.norm  # of the pooled vector, which is not used
+        self.vit.blocks = self.vit.blocks[: max(config.layers)]
+        read, bias = config.tower.width * len(config.layers), config.has_bias
+        self.first = nn.Linear(read, width, bias=bias)
+        self.activation = activation(config.activation)
+        self.second = nn.Linear(width, width, bias=bias)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, L, D)."""
+        outputs = self.vit.layer_outputs(pixels)
+        read = torch.cat([outputs[layer] for layer in self.layers], dim=-1)
+        return self.second(self.activation(self.first(read[:, self.skipped :])))
+
+
+class Llava(nn.Module):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config.image, config.text.width)
+        decoder = config.language.build(config.text).get_submodule("decoder")
+        assert isinstance(decoder, TransformerDecoder)
+        self.decoder = decoder
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold images."""
+        tokens = self.config.image.tokens
+        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours: those of published files, and of newer versions."""
+    table: dict[str, Entry] = {}
+    tower = config.image.kind.names("", "encoder.vit") | {".post_layernorm": None}
+    unread = range(max(config.image.layers), config.image.tower.layers)
+    for prefix in ("", "model."):
+        for place in ("vision_tower.vision_model", "vision_tower"):
+            table |= {f"{prefix}{place}{name}": entry for name, entry in tower.items()}
+            blocks = clip.block_names("", "")
+            table |= {
+                f"{prefix}{place}{name.replace('*', str(number))}": None
+                for name in blocks
+                for number in unread
+            }
+        table[f"{prefix}multi_modal_projector.linear_1"] = "encoder.first"
+        table[f"{prefix}multi_modal_projector.linear_2"] = "encoder.second"
+    for name, entry in config.language.rename(config.text).table.items():
+        table[f"language_model.{name}"] = entry
+        table[name.replace("model.", "model.language_model.", 1)] = entry
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Llava, image: ImageSpec | None, tile: ImageSpec | None = None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place).
+
+    Args:
+        tile: Recipe of what the tower reads, where that is not the image.
+    """
+    assert image is not None
+    model.encoder.vit.prepare(tile or image)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {
+    "model_type": "clip_vision_model",
+    "image_size": 16,
+    "num_hidden_layers": 3,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_TEXT = llama.TINY | {"model_type": "llama", "max_position_embeddings": 64, "pad_token_id": 0}
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "image_token_index": 61,
+    "image_seq_length": 4,
+}
+TWIN = tiny_twin(
+    "transformers:LlavaForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_attention_heads": 6, "head_dim": 10, "rms_norm_eps": 1e-3},
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
+            "image_seq_length": 4,
+            "multimodal_projector_bias": False,
+        },
+        "two layers, with the class token": {
+            "vision_feature_layer": [-1, 1],
+            "vision_feature_select_strategy": "full",
+            "vision_config": _TINY_IMAGE | {"image_size": 8},
+            "image_seq_length": 2,
+            "projector_hidden_act": "gelu_pytorch_tanh",
+            "text_config": _TINY_TEXT | {"tie_word_embeddings": True},
+            "tie_word_embeddings": True,
+        },
+        "mistral": {"text_config": _TINY_TEXT | {"model_type": "mistral", "sliding_window": 3}},
+        "siglip and qwen2": {
+            "text_config": _TINY_TEXT | {"model_type": "qwen2"},
+            "vision_config": _TINY_IMAGE | {"model_type": "siglip_vision_model"},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="llava",
+    tasks={
+        "chat": image_chat_section,
+        "generate": image_tokens,
+        "caption": image_caption_section,
+    },
+    read_config=read_config,
+    build=Llava,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image.image,
+    details=lambda network: {"images": network.images},
+    generation=generation_reader(llama.ENDS),
+)

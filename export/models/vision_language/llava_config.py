@@ -1,0 +1,194 @@
+"""Configuration of LLaVA, whose network is in `llava.py`: its image towers and language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry
+from export.decoder_graphs.language_model import DecoderConfig
+from export.layers.block_config import BlockConfig
+from export.layers.vision import patch_count
+from export.models.decoders import llama, qwen2
+from export.models.dual_encoders import clip, siglip
+from export.tokenizer.prompt_images import IMAGE_TOKEN
+from inference.bundle.manifest import ImageSpec, Limits
+from inference.errors import CheckpointError
+
+LANGUAGE_MODELS: Mapping[str, Architecture] = {
+    "llama": llama.ARCHITECTURE,
+    "mistral": llama.ARCHITECTURE,
+    "qwen2": qwen2.ARCHITECTURE,
+}
+"""`model_type` of `text_config` → the decoder."""
+_SEVEN_BILLION = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 11008},
+    "mistral": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 14336},
+    "qwen2": {**_SEVEN_BILLION, "vocab_size": 151936, "intermediate_size": 22016},
+}
+"""What `transformers` takes where `text_config` says nothing, as in the published files."""
+
+
+class VisionTransformer(Protocol):
+    """An image tower, of `clip.py` or of `siglip.py`."""
+
+    blocks: nn.ModuleList
+    norm: nn.LayerNorm
+
+    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """The first block's input, then each block's output, (B, positions, E)."""
+        ...
+
+    def prepare(self, image: ImageSpec) -> None:
+        """See `FixedSizeTower.prepare`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tower:
+    """One kind of image tower.
+
+    Attributes:
+        read: Its section of `config.json`.
+        build: Blocks, image and patch → the tower.
+        names: Prefixes of its names and of ours → the table.
+        leading: Tokens in front of the patches.
+        patch: Default of `patch_size`.
+    """
+
+    read: Callable[[ConfigReader], BlockConfig]
+    build: Callable[[BlockConfig, tuple[int, int], tuple[int, int]], VisionTransformer]
+    names: Callable[[str, str], dict[str, Entry]]
+    leading: int
+    patch: int
+
+
+TOWERS: Mapping[str, Tower] = {
+    "clip_vision_model": Tower(
+        partial(clip.read_tower, width=768, mlp_width=3072, heads=12),
+        clip.VisionTransformer,
+        clip.vision_names,
+        leading=1,
+        patch=32,
+    ),
+    "siglip_vision_model": Tower(
+        siglip.read_tower,
+        siglip.VisionTransformer,
+        lambda theirs, ours: {
+            **siglip.vision_names(theirs, ours),
+            **{f"{theirs}.head.{name}": None for name in siglip.HEAD},
+        },
+        leading=0,
+        patch=16,
+    ),
+}
+"""`model_type` of `vision_config` → the tower."""
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """The image tower, its projection, and what is read of it.
+
+    Attributes:
+        layers: Whose outputs are read, side by side; 0 is the first block's input.
+        is_first_skipped: Whether the first position is left out: CLIP's class token.
+        activation: Between both layers of the projection.
+    """
+
+    kind: Tower
+    tower: BlockConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    layers: tuple[int, ...]
+    is_first_skipped: bool
+    activation: str
+    has_bias: bool
+
+    @property
+    def tokens(self) -> int:
+        """L."""
+        return patch_count(self.image, self.patch) + self.kind.leading - self.is_first_skipped
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves."""
+
+    image: ImageConfig
+    language: Architecture
+    text: DecoderConfig
+    image_token: int
+
+    @property
+    def limits(self) -> Limits:
+        """The language model's; each image takes L of the positions."""
+        return self.text.limits
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: another image tower or language model; a token or a layer that they lack.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    tied = {"tie_word_embeddings": bool(values.get("tie_word_embeddings"))}
+    language, text = read_language(reader, defaults=tied)
+    name = IMAGE_TOKEN if values.get(IMAGE_TOKEN) is not None else "image_token_index"
+    token = reader.token(name, 32000, text.vocabulary_size)
+    return Config(_read_image(reader), language, text, token)
+
+
+def read_language(
+    reader: ConfigReader,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    decided: Mapping[str, Any] | None = None,
+) -> tuple[Architecture, DecoderConfig]:
+    """The decoder of `text_config`, and its configuration.
+
+    Args:
+        defaults: Fields where the section leaves them out.
+        decided: Fields that take precedence over the section's.
+
+    Raises:
+        CheckpointError: another language model.
+    """
+    section = reader.section("text_config")
+    kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
+    given = {name: value for name, value in section.values.items() if value is not None}
+    values = {**_DEFAULTS[kind], **(defaults or {}), **given, **(decided or {}), "model_type": kind}
+    return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
+
+
+def _read_image(reader: ConfigReader) -> ImageConfig:
+    vision = reader.section("vision_config")
+    vision.refuse_unless(num_channels=3)
+    kind = TOWERS[vision.choice("model_type", TOWERS, "clip_vision_model")]
+    tower = kind.read(vision)
+    given = reader.values.get("vision_feature_layer", -2)
+    wanted = given if isinstance(given, list) else [given]
+    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in wanted)
+    if not layers or not all(0 <= layer <= tower.layers for layer in layers):
+        raise CheckpointError(
+            f"{reader.place}: vision_feature_layer = {given!r} is outside the {tower.layers} blocks"
+        )
+    strategy = reader.choice("vision_feature_select_strategy", ("default", "full"), "default")
+    return ImageConfig(
+        kind,
+        tower,
+        image=vision.pair("image_size", 224),
+        patch=vision.pair("patch_size", kind.patch),
+        layers=layers,
+        is_first_skipped=strategy == "default",
+        activation=reader.text("projector_hidden_act", "gelu"),
+        has_bias=reader.flag("multimodal_projector_bias", True),
+    )

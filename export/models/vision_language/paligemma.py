@@ -1,0 +1,233 @@
+"""PaliGemma: SigLIP's patches and a question as the prefix of Gemma's answer.
+
+Reports: Beyer et al. 2024, "PaliGemma: A versatile 3B VLM for transfer", §3.1 and figure 2 (arXiv
+2407.07726): one linear layer projects the patches; image and prompt attend to each other in both
+directions, the answer is causal. Steiner et al. 2024, "PaliGemma 2" (arXiv 2412.03555): the same
+over Gemma 2.
+Checkpoints: `model_type: paligemma` (`google/paligemma-*`, `google/paligemma2-*`).
+
+Legend: B images, N patches, E width of the image tower, D width.
+
+Differences from `transformers`: an image's vectors are computed once, by `admit`; a prompt may hold
+no image; positions are counted from 0 and not from 1, which rotations do not see; pixels come as
+uint8.
+
+Decision D109.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.generation_defaults import generation_reader
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.language_model import DecoderConfig
+from export.layers.block_config import BlockConfig
+from export.layers.decoder import TransformerDecoder
+from export.layers.vision import patch_count
+from export.models.decoders import gemma, gemma2
+from export.models.dual_encoders import siglip
+from export.tokenizer.prompt_images import prefix_images
+from export.twin import TINY_IMAGE, tiny_twin
+from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 257152,
+    "hidden_size": 2048,
+    "intermediate_size": 16384,
+    "num_hidden_layers": 18,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+}
+"""What `transformers` takes for Gemma 1 where there is no `text_config`, as in published files."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """One version of Gemma."""
+
+    architecture: Architecture
+    decoder: Callable[[Any], TransformerDecoder]
+
+
+LANGUAGE_MODELS: Mapping[str, LanguageModel] = {
+    "gemma": LanguageModel(gemma.ARCHITECTURE, gemma.Gemma),
+    "gemma2": LanguageModel(gemma2.ARCHITECTURE, gemma2.Gemma),
+}
+"""`model_type` of `text_config` → the decoder."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves."""
+
+    tower: BlockConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    language: LanguageModel
+    text: DecoderConfig
+    image_token: int
+
+    @property
+    def limits(self) -> Limits:
+        """The language model's; each image takes N of the positions."""
+        return self.text.limits
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: another language model, causal prompts, or a token that it lacks.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    vision = reader.section("vision_config")
+    vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
+    section = reader.section("text_config")
+    kind = section.choice("model_type", LANGUAGE_MODELS, "gemma")
+    given = {name: value for name, value in section.values.items() if value is not None}
+    if given.pop("use_bidirectional_attention", True) is not True:
+        section.refuse_unless(use_bidirectional_attention=True)
+    language = LANGUAGE_MODELS[kind]
+    text = language.architecture.read_config({**_DEFAULTS, **given, "model_type": kind})
+    reader.refuse_unless(projection_dim=text.width)
+    token = reader.index("image_token_index", 256000)
+    if token >= text.vocabulary_size:
+        raise CheckpointError(
+            f"{reader.place}: image_token_index = {token} is outside the vocabulary of "
+            f"{text.vocabulary_size} tokens"
+        )
+    return Config(
+        siglip.read_tower(vision),
+        vision.pair("image_size", 224),
+        vision.pair("patch_size", 14),
+        language,
+        replace(text, layers=tuple(replace(each, is_prefix_lm=True) for each in text.layers)),
+        token,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageEncoder(nn.Module):
+    """Patches of SigLIP's tower, projected."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.vit = siglip.VisionTransformer(config.tower, config.image, config.patch)
+        self.projection = nn.Linear(config.tower.width, config.text.width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, N, D)."""
+        return self.projection(self.vit.norm(self.vit.layer_outputs(pixels)[-1]))
+
+
+class PaliGemma(nn.Module):
+    """Image encoder and language model."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ImageEncoder(config)
+        self.decoder = config.language.decoder(config.text)
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold images."""
+        tokens = patch_count(self.config.image, self.config.patch)
+        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours: those of published files, and of newer versions."""
+    table: Names = {}
+    for prefix in ("", "model."):
+        for place in ("vision_tower.vision_model", "vision_tower"):
+            table |= siglip.vision_names(f"{prefix}{place}", "encoder.vit")
+        table[f"{prefix}multi_modal_projector.linear"] = "encoder.projection"
+    for name, entry in config.language.architecture.rename(config.text).table.items():
+        table[f"language_model.{name}"] = entry
+        table[name.replace("model.", "model.language_model.", 1)] = entry
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: PaliGemma, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    assert image is not None
+    model.encoder.vit.prepare(image)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_IMAGE = TINY_IMAGE | {
+    "model_type": "siglip_vision_model",
+    "image_size": 16,
+    "layer_norm_eps": 1e-3,
+    "vision_use_head": False,
+}
+_TINY_TEXT = gemma.TINY | {"model_type": "gemma", "max_position_embeddings": 64}
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "image_token_index": 61,
+    "projection_dim": 32,
+    "hidden_size": 32,
+}
+TWIN = tiny_twin(
+    "transformers:PaliGemmaForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": {
+                **gemma.TWIN.configs["odd"],
+                "model_type": "gemma",
+                "max_position_embeddings": 64,
+            },
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
+            "projection_dim": 30,
+            "hidden_size": 30,
+        },
+        "gemma2": {
+            "text_config": {
+                **gemma2.TWIN.configs["plain"],
+                "model_type": "gemma2",
+                "max_position_embeddings": 64,
+            },
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="paligemma",
+    tasks={"caption": prefix_images, "generate": prefix_images},
+    read_config=read_config,
+    build=PaliGemma,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image,
+    details=lambda network: {"images": network.images},
+    generation=generation_reader(gemma2.ENDS),
+)

@@ -1,0 +1,291 @@
+"""Qwen2-VL: a language model with positions in three axes, and images of any size.
+
+Paper: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any
+Resolution", §2.1 (arXiv 2409.12191): an image keeps its size, to whole squares of two by two
+patches; the tower rotates queries and keys by a patch's row and column, and two linear layers make
+one vector of each square. The language model is Qwen2's, with rotary positions of three axes.
+Checkpoints: `model_type: qwen2_vl` (`Qwen/Qwen2-VL-2B-Instruct`, `Qwen/Qwen2-VL-7B-Instruct`).
+
+Legend: B images of one size, M rows and columns of a square's patches, N patches, L vectors of an
+image (N / M²), P pixels of a patch's side, H heads, K width of a head, E width of the tower,
+D width.
+
+Differences from `transformers`: images only. An image, there the frames of a short video, is one
+frame here, whose weights are summed; an image's vectors are computed once, by `admit`; pixels come
+as uint8. A prompt may end with an image, and images may be neighbours: there, a cache continues
+each axis by itself, and neighbours are taken for one image.
+
+Decisions D104, D111.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.onnx import is_in_onnx_export
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.generation_defaults import generation_reader
+from export.config.weight_names import Names, Rename, WeightLayout
+from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
+from export.decoder_graphs.image_tokens import image_token_graphs
+from export.layers.activation import activation
+from export.layers.axial_attention import PatchAttention, PatchBlock, axial_angles
+from export.layers.mlp import MLP
+from export.layers.vision import PixelNorm, check_recipe
+from export.models.decoders import llama, qwen2
+from export.models.vision_language.qwen2_vl_config import EPSILON, Config, TowerConfig, read_config
+from export.tokenizer.prompt_images import image_tokens
+from export.twin import tiny_twin
+from inference.bundle.manifest import ImageSpec, PromptImages
+
+# --------------------------------------------------------------------------------------- network
+
+
+class SquareEmbedding(nn.Module):
+    """An image as vectors of its patches, square by square."""
+
+    packed: Tensor
+
+    def __init__(self, config: TowerConfig) -> None:
+        super().__init__()
+        self.patch, self.merge = config.patch, config.merge
+        shape = (config.blocks.width, 3, config.frames, config.patch, config.patch)
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, height, width) → (B, N, E): the patches of a square follow each other."""
+        edge = self.patch * self.merge
+        rows, columns = image.shape[2] // edge, image.shape[3] // edge
+        x = image[:, :, : rows * edge, : columns * edge]
+        x = x.reshape(-1, 3, rows, self.merge, self.patch, columns, self.merge, self.patch)
+        x = x.permute(0, 2, 5, 3, 6, 1, 4, 7)  # (B, rows, columns, M, M, 3, P, P)
+        x = x.reshape(-1, rows * columns * self.merge**2, 3 * self.patch**2)
+        return functional.linear(x, self.packed if is_in_onnx_export() else self._summed())
+
+    def pack(self) -> None:
+        """Stores the weights of one frame; called once before export."""
+        self.register_buffer("packed", self._summed().detach().clone(), persistent=False)
+
+    def _summed(self) -> Tensor:
+        """(E, 3·P·P): what all frames together are multiplied with, which are alike."""
+        return self.weight.sum(dim=2).flatten(1)
+
+
+class ImageEncoder(nn.Module):
+    """Squares of patches, each of them one vector of the language model."""
+
+    def __init__(self, config: TowerConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        blocks, squared = config.blocks, config.blocks.width * config.merge**2
+        self.patches = SquareEmbedding(config)
+        self.blocks = nn.ModuleList(self.make_block() for _ in range(blocks.layers))
+        self.norm = self.make_norm()
+        self.first = nn.Linear(squared, squared)
+        self.activation = activation("gelu")
+        self.second = nn.Linear(squared, width)
+        self.pixel_norm: nn.Module = nn.Identity()
+
+    def make_norm(self) -> nn.Module:
+        """A norm of the tower."""
+        return nn.LayerNorm(self.config.blocks.width, eps=EPSILON)
+
+    def make_block(self) -> PatchBlock:
+        """A block of the tower."""
+        blocks = self.config.blocks
+        mlp = MLP(blocks.width, blocks.mlp_width, blocks.activation)
+        return PatchBlock(PatchAttention(blocks.heads), mlp, self.make_norm)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8, of whole squares → (B, L, D)."""
+        edge = self.config.grid.edge
+        x = self.patches(self.pixel_norm(pixels))
+        x = self.run_blocks(x, pixels.shape[1] // edge, pixels.shape[2] // edge)
+        squares = self.norm(x).unflatten(1, (-1, self.config.merge**2)).flatten(2)  # (B, L, M²·E)
+        return self.second(self.activation(self.first(squares)))
+
+    def run_blocks(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        """(B, N, E) → (B, N, E), of an image of rows and columns of squares."""
+        config = self.config
+        angles = axial_angles(rows, columns, config.merge, config.blocks.heads.width, config.base)
+        for block in self.blocks:
+            x = block(x, angles)
+        return x
+
+
+class Qwen2VL(nn.Module):
+    """Image encoder and language model."""
+
+    encoder_type: type[ImageEncoder] = ImageEncoder
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config, self.video_token = config, config.video_token
+        self.encoder = self.encoder_type(config.tower, config.text.width)
+        self.decoder = llama.Llama(config.text)
+
+    @property
+    def images(self) -> PromptImages:
+        """How its prompts hold images."""
+        grid, token = self.config.tower.grid, self.config.image_token
+        tokens = grid.tokens(*self.config.image)
+        return PromptImages(positions=tokens, token_id=token, tokens=tokens, grid=grid)
+
+
+# ----------------------------------------------------------------------------------------- names
+
+_BLOCK: Names = {
+    "norm1": "attention_norm",
+    "norm2": "mlp_norm",
+    "attn.proj": "attention.out",
+    "mlp.fc1": "mlp.up",
+    "mlp.fc2": "mlp.down",
+}
+
+
+def rename(config: Config, block: Names = _BLOCK) -> Rename:
+    """`transformers`' names → ours: those of published files, and of newer versions."""
+    table: Names = {}
+    own = "encoder.blocks.*"
+    blocks: Names = {f"blocks.*.{name}": f"{own}.{entry}" for name, entry in block.items()}
+    packed = tuple(f"{own}.attention.{part}" for part in ("query", "key", "value"))
+    blocks["blocks.*.attn.qkv"] = WeightLayout(packed)
+    for prefix in ("visual", "model.visual"):
+        table |= {f"{prefix}.{name}": entry for name, entry in blocks.items()}
+        table[f"{prefix}.patch_embed.proj"] = "encoder.patches"
+        table[f"{prefix}.merger.ln_q"] = "encoder.norm"
+        table[f"{prefix}.merger.mlp.0"] = "encoder.first"
+        table[f"{prefix}.merger.mlp.2"] = "encoder.second"
+    for name, entry in qwen2.ARCHITECTURE.rename(config.text).table.items():
+        table[name] = entry
+        table[name.replace("model.", "model.language_model.", 1)] = entry
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Qwen2VL, image: ImageSpec | None) -> Graphs:
+    """`admit` (B, I, height, width dynamic) and `step` (R, T, P, B, S dynamic; in place).
+
+    Raises:
+        CheckpointError: the recipe gives other squares than the configuration.
+    """
+    assert image is not None
+    check_recipe(image, model.config.image)
+    model.encoder.pixel_norm = PixelNorm(image)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TINY_TEXT = {
+    **llama.TINY,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1000.0,
+        "mrope_section": [2, 1, 1],
+    },
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_TINY_IMAGE = {
+    "embed_dim": 24,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "depth": 2,
+    "mlp_ratio": 2,
+    "patch_size": 4,
+}
+_TINY = {
+    "text_config": TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "image_token_id": 61,
+    "video_token_id": 60,
+}
+TWIN = tiny_twin(
+    "transformers:Qwen2VLForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": {
+                **TINY_TEXT,
+                "hidden_size": 60,
+                "num_attention_heads": 6,
+                "num_key_value_heads": 3,
+                "rms_norm_eps": 1e-3,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 500.0,
+                    "mrope_section": [1, 2, 2],
+                },
+            },
+            "vision_config": {
+                **_TINY_IMAGE,
+                "embed_dim": 36,
+                "num_heads": 3,
+                "hidden_size": 60,
+                "mlp_ratio": 1,
+                "patch_size": 5,
+                "hidden_act": "gelu",
+            },
+        },
+        "tied, three sections and windows": {
+            "text_config": {
+                **TINY_TEXT,
+                "tie_word_embeddings": True,
+                "use_sliding_window": True,
+                "sliding_window": 3,
+                "max_window_layers": 1,
+                "hidden_size": 48,
+                "num_attention_heads": 4,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1000.0,
+                    "mrope_section": [2, 2, 2],
+                },
+            },
+            "vision_config": {
+                **_TINY_IMAGE,
+                "hidden_size": 48,
+                "spatial_merge_size": 1,
+                "temporal_patch_size": 1,
+            },
+            "tie_word_embeddings": True,
+        },
+        "yarn": {
+            "text_config": {
+                **TINY_TEXT,
+                "rope_parameters": {**_YARN, "mrope_section": [1, 1, 2]},
+            },
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="qwen2_vl",
+    tasks={
+        "chat": image_chat_section,
+        "generate": image_tokens,
+        "caption": image_caption_section,
+    },
+    read_config=read_config,
+    build=Qwen2VL,
+    rename=rename,
+    graphs=graphs,
+    twin=TWIN,
+    image_size=lambda config: config.image,
+    details=lambda network: {"images": network.images},
+    generation=generation_reader(llama.ENDS),
+)

@@ -1,0 +1,64 @@
+"""Vaswani et al. 2017 (arXiv 1706.03762) over `torch.nn.Transformer`.
+
+The reference of `export/models/encoder_decoders/transformer.py`; embeddings, positions and
+output are written from §3.4 and §3.5.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.export.models.paper_model import Outputs, PaperModel
+
+
+class Transformer(PaperModel):
+    """One table for source, target and output."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.width = values["d_model"]
+        self.embedding = nn.Embedding(values["vocab_size"], self.width)
+        names = ("d_model", "nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
+        options = ("activation", "layer_norm_eps")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
+            self.transformer = nn.Transformer(
+                *(values[name] for name in names),
+                dropout=0.0,
+                batch_first=True,
+                **{name: values[name] for name in options if name in values},
+            )
+        if not values.get("final_norm"):
+            self.transformer.encoder.norm = self.transformer.decoder.norm = None
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Any:
+        """(1, S), (1, T) → logits (1, T, V)."""
+        hidden = self.transformer(
+            self.embed(input_ids),
+            self.embed(decoder_input_ids),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(decoder_input_ids.shape[1]),
+        )
+        return Outputs(logits=hidden @ self.embedding.weight.T)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(1, T) → (1, T, D)."""
+        places = sinusoids(tokens.shape[1], self.width)
+        return self.embedding(tokens) * math.sqrt(self.width) + places
+
+
+def sinusoids(count: int, width: int) -> Tensor:
+    """§3.5: the places of that many tokens, (T, D)."""
+    places = torch.zeros(count, width)
+    for position in range(count):
+        for i in range(0, width, 2):
+            angle = position / 10000 ** (i / width)
+            places[position, i] = math.sin(angle)
+            if i + 1 < width:
+                places[position, i + 1] = math.cos(angle)
+    return places
