@@ -1,4 +1,4 @@
-"""What a model file declares: `ARCHITECTURE`, the last line of each file in `export/models`."""
+"""What a model file declares: `ARCHITECTURE`, its last line (`export/models`)."""
 
 from __future__ import annotations
 
