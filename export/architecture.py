@@ -22,6 +22,18 @@ class ModelConfig(Protocol):
     limits: Limits
 
 
+class LimitedByText:
+    """A configuration with the limits of `text`, its language model or text tower."""
+
+    text: Any
+
+    @property
+    def limits(self) -> Limits:
+        """Of `text`; images take some of its positions where they are parts of prompts."""
+        limits: Limits = self.text.limits
+        return limits
+
+
 @dataclass(frozen=True)
 class Lowering:
     """One graph to export: a module whose `forward` takes the graph's inputs in their order.

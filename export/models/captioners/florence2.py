@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
+from export.architecture import Architecture, Graphs, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_source import image_source_graphs, place_vectors
@@ -33,7 +33,7 @@ from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, ca
 from export.models.encoder_decoders import bart
 from export.models.vision import davit
 from export.twin import Twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
+from inference.bundle.manifest import ImageSpec, PromptImages
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -44,7 +44,7 @@ IMAGE: Grid = (768, 768)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both networks, and what is between them."""
 
     image: davit.Config
@@ -54,11 +54,6 @@ class Config:
     frames: int
     """Positions in time, of which one image has the first."""
     image_token: int
-
-    @property
-    def limits(self) -> Limits:
-        """BART's; an image takes N + 1 positions of the source."""
-        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -79,12 +74,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     section.choice("model_type", ("bart",), "bart")
     section.refuse_unless(tie_word_embeddings=True)
     text = bart.read_config(section.values, bart.Form(has_output_bias=False))
-    token = reader.index(_IMAGE_TOKEN, 51289)
-    if token >= text.vocabulary_size:
-        raise CheckpointError(
-            f"{reader.place}: {_IMAGE_TOKEN} = {token} is outside the vocabulary of "
-            f"{text.vocabulary_size} tokens"
-        )
+    token = reader.token(_IMAGE_TOKEN, 51289, text.vocabulary_size)
     vision.refuse_unless(projection_dim=text.width)
     return Config(
         davit.read_config(vision),

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs, LimitedByText, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
@@ -68,17 +68,12 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both towers and the common space."""
 
     image: ImageConfig
     text: TextConfig
     embedding_width: int
-
-    @property
-    def limits(self) -> Limits:
-        """The text tower's."""
-        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

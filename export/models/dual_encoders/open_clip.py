@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from export.architecture import Architecture
+from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
@@ -28,7 +28,6 @@ from export.layers.heads import Heads
 from export.models.dual_encoders import clip, clip_resnet
 from export.models.dual_encoders.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower
 from export.twin import Twin
-from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -76,17 +75,12 @@ _WITHOUT_EFFECT = [
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both towers and the common space."""
 
     image: ImageConfig | clip_resnet.Config
     text: TextConfig
     embedding_width: int
-
-    @property
-    def limits(self) -> Limits:
-        """The text tower's."""
-        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
+from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
@@ -41,8 +41,7 @@ from export.models.encoder_decoders import t5
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
-from inference.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -59,7 +58,7 @@ _NEW_TOKENS = 20
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """The three networks."""
 
     image: vit.Config
@@ -67,11 +66,6 @@ class Config:
     language: Architecture
     text: DecoderConfig | t5.Config
     image_token: int
-
-    @property
-    def limits(self) -> Limits:
-        """The language model's; each image takes Q of the positions."""
-        return self.text.limits
 
 
 def read_config(
@@ -93,12 +87,7 @@ def read_config(
     if "word_embed_proj_dim" in section.values:
         section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
     text = language.read_config(given)
-    token = reader.index(_IMAGE_TOKEN, text.vocabulary_size)
-    if token >= text.vocabulary_size:
-        raise CheckpointError(
-            f"{reader.place}: {_IMAGE_TOKEN} = {token} is outside the vocabulary of "
-            f"{text.vocabulary_size} tokens"
-        )
+    token = reader.token(_IMAGE_TOKEN, text.vocabulary_size, text.vocabulary_size)
     image = read_image(reader.section("vision_config"))
     return Config(image, read_qformer(reader, image.width), language, text, token)
 

@@ -19,28 +19,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs
+from export.architecture import LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.generation_defaults import generation_reader
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
-from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
-from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.image_language_model import (
+    ImageLanguageModel,
+    image_language_graphs,
+    image_language_model,
+    language_names,
+)
 from export.layers.block_config import BlockConfig
 from export.layers.norm import RMSNorm
 from export.layers.vision import patch_grid
 from export.models.decoders import gemma2, gemma3
 from export.models.dual_encoders import siglip
-from export.tokenizer.prompt_images import image_tokens, text_of_token
+from export.tokenizer.prompt_images import text_of_token
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -56,7 +59,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both halves.
 
     Attributes:
@@ -86,11 +89,6 @@ class Config:
     def tokens(self) -> int:
         """L."""
         return (self.side // self.pool) ** 2
-
-    @property
-    def limits(self) -> Limits:
-        """The language model's; each image takes L of the positions."""
-        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -151,20 +149,11 @@ class ImageEncoder(nn.Module):
         return self.projection(self.norm(pooled))
 
 
-class Gemma3(nn.Module):
+class Gemma3(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ImageEncoder(config)
-        self.decoder = gemma2.Gemma(config.text)
-
-    @property
-    def images(self) -> PromptImages:
-        """How its prompts hold images."""
-        tokens, token = self.config.tokens, self.config.image_token
-        return PromptImages(positions=tokens, token_id=token, tokens=tokens)
+        super().__init__(config, ImageEncoder(config), gemma2.Gemma(config.text))
 
     @property
     def place_id(self) -> int:
@@ -213,20 +202,7 @@ def rename(config: Config) -> Rename:
         table[f"{projector}.mm_input_projection_weight"] = WeightLayout(
             ("encoder.projection.weight",), is_transposed=True
         )
-    for name, entry in gemma3.ARCHITECTURE.rename(config.text).table.items():
-        table[f"language_model.{name}"] = entry
-        table[name.replace("model.", "model.language_model.", 1)] = entry
-    return Rename(table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: Gemma3, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    model.encoder.vit.prepare(image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images, has_blocks=True)
+    return Rename(table | language_names(gemma3.ARCHITECTURE.rename(config.text).table))
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -270,19 +246,13 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gemma3",
-    tasks={
-        "chat": image_chat_section,
-        "generate": image_tokens,
-        "caption": image_caption_section,
-    },
-    read_config=read_config,
-    build=Gemma3,
-    rename=rename,
-    graphs=graphs,
-    twin=TWIN,
+ARCHITECTURE = image_language_model(
+    "gemma3",
+    read_config,
+    Gemma3,
+    rename,
+    TWIN,
     image_size=lambda config: (config.image, config.image),
-    details=lambda network: {"images": network.images},
-    generation=generation_reader(gemma2.ENDS),
+    ends=gemma2.ENDS,
+    graphs=partial(image_language_graphs, has_blocks=True),
 )

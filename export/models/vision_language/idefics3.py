@@ -26,32 +26,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
+from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.generation_defaults import generation_reader
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
-from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.image_language_model import ImageLanguageModel, image_language_model
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.decoder import TransformerDecoder
 from export.layers.vision import patch_grid
 from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language.llava_config import read_language
-from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN, image_tokens
+from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
 from export.tokenizer.tokenizer import SETTINGS
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Image tower, pixel shuffle and language model.
 
     Attributes:
@@ -77,11 +73,6 @@ class Config:
     def tokens(self) -> int:
         """L."""
         return (self.side // self.scale) ** 2
-
-    @property
-    def limits(self) -> Limits:
-        """The language model's; each tile takes L of the positions."""
-        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -153,22 +144,12 @@ class ImageEncoder(nn.Module):
         return self.projection(x.flatten(3).flatten(1, 2))
 
 
-class Idefics3(nn.Module):
+class Idefics3(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ImageEncoder(config)
         decoder = config.language.build(config.text).get_submodule("decoder")
-        assert isinstance(decoder, TransformerDecoder)
-        self.decoder = decoder
-
-    @property
-    def images(self) -> PromptImages:
-        """How its prompts hold tiles."""
-        tokens = self.config.tokens
-        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+        super().__init__(config, ImageEncoder(config), decoder)
 
     def tile_texts(self, checkpoint: Checkpoint, place: str) -> dict[str, str]:
         """What the checkpoint's processor writes for an image, as fields of `TileTexts`.
@@ -209,16 +190,6 @@ def rename(config: Config) -> Rename:
     return Rename(table)
 
 
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: Idefics3, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    model.encoder.vit.prepare(image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images)
-
-
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "patch_size": 4, "layer_norm_eps": 1e-3}
@@ -254,19 +225,12 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="idefics3",
-    tasks={
-        "chat": image_chat_section,
-        "generate": image_tokens,
-        "caption": image_caption_section,
-    },
-    read_config=read_config,
-    build=Idefics3,
-    rename=rename,
-    graphs=graphs,
-    twin=TWIN,
+ARCHITECTURE = image_language_model(
+    "idefics3",
+    read_config,
+    Idefics3,
+    rename,
+    TWIN,
     image_size=lambda config: (config.image, config.image),
-    details=lambda network: {"images": network.images},
-    generation=generation_reader(llama.ENDS),
+    ends=llama.ENDS,
 )

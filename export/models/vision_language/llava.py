@@ -20,19 +20,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.checkpoint.generation_defaults import generation_reader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
-from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.image_language_model import (
+    ImageLanguageModel,
+    image_language_model,
+    language_names,
+)
 from export.layers.activation import activation
-from export.layers.decoder import TransformerDecoder
 from export.models.decoders import llama
 from export.models.dual_encoders import clip
 from export.models.vision_language.llava_config import Config, ImageConfig, read_config
-from export.tokenizer.prompt_images import image_tokens
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, PromptImages
 
 # --------------------------------------------------------------------------------------- network
 
@@ -58,22 +56,12 @@ class ImageEncoder(nn.Module):
         return self.second(self.activation(self.first(read[:, self.skipped :])))
 
 
-class Llava(nn.Module):
+class Llava(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ImageEncoder(config.image, config.text.width)
         decoder = config.language.build(config.text).get_submodule("decoder")
-        assert isinstance(decoder, TransformerDecoder)
-        self.decoder = decoder
-
-    @property
-    def images(self) -> PromptImages:
-        """How its prompts hold images."""
-        tokens = self.config.image.tokens
-        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+        super().__init__(config, ImageEncoder(config.image, config.text.width), decoder)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -95,24 +83,7 @@ def rename(config: Config) -> Rename:
             }
         table[f"{prefix}multi_modal_projector.linear_1"] = "encoder.first"
         table[f"{prefix}multi_modal_projector.linear_2"] = "encoder.second"
-    for name, entry in config.language.rename(config.text).table.items():
-        table[f"language_model.{name}"] = entry
-        table[name.replace("model.", "model.language_model.", 1)] = entry
-    return Rename(table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: Llava, image: ImageSpec | None, tile: ImageSpec | None = None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place).
-
-    Args:
-        tile: Recipe of what the tower reads, where that is not the image.
-    """
-    assert image is not None
-    model.encoder.vit.prepare(tile or image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    return Rename(table | language_names(config.language.rename(config.text).table))
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -163,19 +134,12 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="llava",
-    tasks={
-        "chat": image_chat_section,
-        "generate": image_tokens,
-        "caption": image_caption_section,
-    },
-    read_config=read_config,
-    build=Llava,
-    rename=rename,
-    graphs=graphs,
-    twin=TWIN,
+ARCHITECTURE = image_language_model(
+    "llava",
+    read_config,
+    Llava,
+    rename,
+    TWIN,
     image_size=lambda config: config.image.image,
-    details=lambda network: {"images": network.images},
-    generation=generation_reader(llama.ENDS),
+    ends=llama.ENDS,
 )

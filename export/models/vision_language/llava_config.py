@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture
+from export.architecture import Architecture, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.decoder_graphs.language_model import DecoderConfig
@@ -18,7 +18,7 @@ from export.layers.vision import patch_count
 from export.models.decoders import llama, qwen2
 from export.models.dual_encoders import clip, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
@@ -118,7 +118,7 @@ class ImageConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both halves."""
 
     image: ImageConfig
@@ -127,9 +127,9 @@ class Config:
     image_token: int
 
     @property
-    def limits(self) -> Limits:
-        """The language model's; each image takes L of the positions."""
-        return self.text.limits
+    def tokens(self) -> int:
+        """L."""
+        return self.image.tokens
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

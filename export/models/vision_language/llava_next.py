@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from export.architecture import Graphs
 from export.checkpoint.tile_recipe import read_resolutions
 from export.config.weight_names import Rename
+from export.decoder_graphs.image_language_model import image_language_graphs
 from export.layers.vision import check_recipe, patch_grid
 from export.models.vision_language import llava, llava_config
 from export.twin import tiny_twin
@@ -147,9 +148,8 @@ def graphs(model: LlavaNext, image: ImageSpec | None) -> Graphs:
             f"the image recipe has the resolutions {tiles.sizes}, config.json {model.resolutions}"
         )
     edge = model.grid.edge
-    return llava.graphs(
-        model, image, image.model_copy(update={"size": (edge, edge), "tiles": None})
-    )
+    tile = image.model_copy(update={"size": (edge, edge), "tiles": None})
+    return image_language_graphs(model, image, tile=tile)
 
 
 # ------------------------------------------------------------------------------------------ twin

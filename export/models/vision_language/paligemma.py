@@ -23,11 +23,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.checkpoint.generation_defaults import generation_reader
+from export.architecture import Architecture, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
-from export.decoder_graphs.image_tokens import image_token_graphs
+from export.decoder_graphs.image_language_model import (
+    ImageLanguageModel,
+    image_language_model,
+    language_names,
+)
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig
 from export.layers.decoder import TransformerDecoder
@@ -36,8 +39,6 @@ from export.models.decoders import gemma, gemma2
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import prefix_images
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits, PromptImages
-from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -68,7 +69,7 @@ LANGUAGE_MODELS: Mapping[str, LanguageModel] = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both halves."""
 
     tower: BlockConfig
@@ -79,9 +80,9 @@ class Config:
     image_token: int
 
     @property
-    def limits(self) -> Limits:
-        """The language model's; each image takes N of the positions."""
-        return self.text.limits
+    def tokens(self) -> int:
+        """N."""
+        return patch_count(self.image, self.patch)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -102,19 +103,13 @@ def read_config(values: Mapping[str, Any]) -> Config:
     language = LANGUAGE_MODELS[kind]
     text = language.architecture.read_config({**_DEFAULTS, **given, "model_type": kind})
     reader.refuse_unless(projection_dim=text.width)
-    token = reader.index("image_token_index", 256000)
-    if token >= text.vocabulary_size:
-        raise CheckpointError(
-            f"{reader.place}: image_token_index = {token} is outside the vocabulary of "
-            f"{text.vocabulary_size} tokens"
-        )
     return Config(
         siglip.read_tower(vision),
         vision.pair("image_size", 224),
         vision.pair("patch_size", 14),
         language,
         replace(text, layers=tuple(replace(each, is_prefix_lm=True) for each in text.layers)),
-        token,
+        reader.token("image_token_index", 256000, text.vocabulary_size),
     )
 
 
@@ -134,20 +129,11 @@ class ImageEncoder(nn.Module):
         return self.projection(self.vit.norm(self.vit.layer_outputs(pixels)[-1]))
 
 
-class PaliGemma(nn.Module):
+class PaliGemma(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ImageEncoder(config)
-        self.decoder = config.language.decoder(config.text)
-
-    @property
-    def images(self) -> PromptImages:
-        """How its prompts hold images."""
-        tokens = patch_count(self.config.image, self.config.patch)
-        return PromptImages(positions=tokens, token_id=self.config.image_token, tokens=tokens)
+        super().__init__(config, ImageEncoder(config), config.language.decoder(config.text))
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -160,20 +146,8 @@ def rename(config: Config) -> Rename:
         for place in ("vision_tower.vision_model", "vision_tower"):
             table |= siglip.vision_names(f"{prefix}{place}", "encoder.vit")
         table[f"{prefix}multi_modal_projector.linear"] = "encoder.projection"
-    for name, entry in config.language.architecture.rename(config.text).table.items():
-        table[f"language_model.{name}"] = entry
-        table[name.replace("model.", "model.language_model.", 1)] = entry
-    return Rename(table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: PaliGemma, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    model.encoder.vit.prepare(image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    language = config.language.architecture.rename(config.text)
+    return Rename(table | language_names(language.table))
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -219,15 +193,13 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="paligemma",
-    tasks={"caption": prefix_images, "generate": prefix_images},
-    read_config=read_config,
-    build=PaliGemma,
-    rename=rename,
-    graphs=graphs,
-    twin=TWIN,
+ARCHITECTURE = image_language_model(
+    "paligemma",
+    read_config,
+    PaliGemma,
+    rename,
+    TWIN,
     image_size=lambda config: config.image,
-    details=lambda network: {"images": network.images},
-    generation=generation_reader(gemma2.ENDS),
+    ends=gemma2.ENDS,
+    tasks={"caption": prefix_images, "generate": prefix_images},
 )

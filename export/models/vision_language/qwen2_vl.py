@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.architecture import Architecture, Graphs
-from export.checkpoint.generation_defaults import generation_reader
+from export.architecture import Graphs
 from export.config.weight_names import Names, Rename, WeightLayout
-from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
+from export.decoder_graphs.image_language_model import ImageLanguageModel, image_language_model
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.activation import activation
 from export.layers.axial_attention import PatchAttention, PatchBlock, axial_angles
@@ -36,7 +35,6 @@ from export.layers.mlp import MLP
 from export.layers.vision import PixelNorm, check_recipe
 from export.models.decoders import llama, qwen2
 from export.models.vision_language.qwen2_vl_config import EPSILON, Config, TowerConfig, read_config
-from export.tokenizer.prompt_images import image_tokens
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, PromptImages
 
@@ -115,16 +113,15 @@ class ImageEncoder(nn.Module):
         return x
 
 
-class Qwen2VL(nn.Module):
+class Qwen2VL(ImageLanguageModel):
     """Image encoder and language model."""
 
     encoder_type: type[ImageEncoder] = ImageEncoder
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config, self.video_token = config, config.video_token
-        self.encoder = self.encoder_type(config.tower, config.text.width)
-        self.decoder = llama.Llama(config.text)
+        encoder = self.encoder_type(config.tower, config.text.width)
+        super().__init__(config, encoder, llama.Llama(config.text))
+        self.video_token = config.video_token
 
     @property
     def images(self) -> PromptImages:
@@ -273,19 +270,13 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="qwen2_vl",
-    tasks={
-        "chat": image_chat_section,
-        "generate": image_tokens,
-        "caption": image_caption_section,
-    },
-    read_config=read_config,
-    build=Qwen2VL,
-    rename=rename,
-    graphs=graphs,
-    twin=TWIN,
+ARCHITECTURE = image_language_model(
+    "qwen2_vl",
+    read_config,
+    Qwen2VL,
+    rename,
+    TWIN,
     image_size=lambda config: config.image,
-    details=lambda network: {"images": network.images},
-    generation=generation_reader(llama.ENDS),
+    ends=llama.ENDS,
+    graphs=graphs,
 )

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from export.architecture import LimitedByText
 from export.config.config_reader import ConfigReader
 from export.layers.block_config import BlockConfig
 from export.layers.heads import Heads
 from export.models.decoders import llama, qwen2
-from inference.bundle.manifest import Limits, PatchGrid
+from inference.bundle.manifest import PatchGrid
 from inference.errors import CheckpointError
 
 _TEXT: Mapping[str, Any] = {
@@ -59,18 +60,13 @@ class TowerConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByText):
     """Both halves."""
 
     tower: TowerConfig
     text: llama.Config
     image_token: int
     video_token: int
-
-    @property
-    def limits(self) -> Limits:
-        """The language model's; each image takes L of the positions."""
-        return self.text.limits
 
     @property
     def image(self) -> tuple[int, int]:
