@@ -128,6 +128,15 @@ def projections(theirs: str, ours: str, names: str = "q_proj k_proj v_proj out_p
     return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in pairs}
 
 
+def packed_projections(theirs: str, ours: str) -> Names:
+    """`torch.nn.MultiheadAttention`, whose first three projections are one tensor."""
+    names = [f"{ours}.{part}" for part in ("query", "key", "value")]
+    return {
+        f"{theirs}.in_proj_{leaf}": WeightLayout(tuple(f"{name}.{leaf}" for name in names))
+        for leaf in ("weight", "bias")
+    } | {f"{theirs}.out_proj": f"{ours}.out"}
+
+
 def with_and_without(prefix: str, table: Mapping[str, Entry]) -> dict[str, Entry]:
     """A table whose names may have a prefix: a model with a head has it, a bare one does not."""
     return {**{f"{prefix}{name}": entry for name, entry in table.items()}, **table}

@@ -11,6 +11,7 @@ Decision D109.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +39,31 @@ def place_vectors(tokens: Tensor, embedded: Tensor, vectors: Tensor, image_token
     return torch.where(is_image, read, embedded)
 
 
+class SourceEncoder(nn.Module):
+    """An encoder over a text with an image.
+
+    Args:
+        images: Pixels (B, height, width, 3) → vectors (B, L, D).
+        texts: An encoder with `embed`, tokens → (B, S, D), and `read`, which encodes those vectors.
+        image_token: Stands for a part of the image.
+    """
+
+    def __init__(self, images: nn.Module, texts: Any, image_token: int) -> None:
+        super().__init__()
+        self.images = images
+        self.texts = texts
+        self.image_token = image_token
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
+        vectors, embedded = self.images(pixels), self.texts.embed(tokens)
+        placed = place_vectors(tokens, embedded, vectors, self.image_token)
+        return self.texts.read(placed, tokens, lengths)
+
+
 def image_source_graphs(
     encoder: nn.Module,
+    texts: nn.Module,
     decoder: TransformerDecoder,
     image: ImageSpec,
     images: PromptImages,
@@ -48,9 +72,11 @@ def image_source_graphs(
     """`admit` and `step` (R, T, P, B, S dynamic; in place).
 
     Args:
-        encoder: Tokens (B, S), lengths (B,) and pixels (B, height, width, 3) → (B, S, D).
-        vocabulary: Tokens of the encoder's table.
+        encoder: Of images, as in `SourceEncoder`.
+        texts: Of texts, likewise.
+        vocabulary: Tokens of the texts' table.
     """
+    encoder = SourceEncoder(encoder, texts, images.token_id)
     source = text_source(vocabulary)
     ports = (*source.ports, *image_source(image.shape, images.tokens).ports)
     made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))

@@ -124,22 +124,19 @@ class Admit(nn.Module):
 
     def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
         """The encoder's inputs → keys and values of every decoder layer."""
-        cross = self.decoder.project_cross_kv(self.encoder(*source))
-        return tuple(tensor for pair in cross for tensor in pair)
+        return tuple(tensor for pair in self.project(self.encoder(*source)) for tensor in pair)
+
+    def project(self, source: Tensor) -> list[KeyValue]:
+        """(B, S, D) → keys and values of every decoder layer."""
+        return self.decoder.project_cross_kv(source)
 
 
-class ReadPrefix(nn.Module):
+class ReadPrefix(Admit):
     """`admit`: source → the first positions of the decoder's caches."""
 
-    def __init__(self, encoder: nn.Module, decoder: TransformerDecoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-
-    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
-        """The encoder's inputs → keys and values of every decoder layer, (B, G, N, K)."""
-        prefix = self.decoder.read_prefix(self.encoder(*source))
-        return tuple(tensor for pair in prefix for tensor in pair)
+    def project(self, source: Tensor) -> list[KeyValue]:
+        """(B, N, D) → keys and values of every decoder layer, (B, G, N, K)."""
+        return self.decoder.read_prefix(source)
 
 
 class Step(nn.Module):

@@ -10,11 +10,14 @@ Legend: B batch, R rows, T new positions, S source positions, D model width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.block_config import BlockConfig
 from export.layers.heads import KeyValue, Rows
+from export.layers.mlp import MLP
 
 MakeNorm = Callable[[], nn.Module]
 
@@ -67,6 +70,21 @@ class EncoderBlock(Block):
     def attention_weights(self, x: Tensor) -> Tensor:
         """The attention of this block's input `x` (B, T, D) to itself: (B, T, T)."""
         return self.attention.weights(self.before(self.attention_norm, x))
+
+
+def make_encoder_blocks(
+    config: BlockConfig, *, is_norm_first: bool, is_causal: bool = False
+) -> nn.ModuleList:
+    """Blocks with layer norms, self-attention and MLP of one form."""
+    return nn.ModuleList(
+        EncoderBlock(
+            SelfAttention(config.heads, is_causal=is_causal),
+            MLP(config.width, config.mlp_width, config.activation),
+            partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+            is_norm_first=is_norm_first,
+        )
+        for _ in range(config.layers)
+    )
 
 
 class DecoderBlock(Block):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.image_source import image_source_graphs, place_vectors
+from export.decoder_graphs.image_source import image_source_graphs
 from export.layers.image_heads import mean_vector
 from export.layers.windows import Grid
 from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
@@ -135,26 +135,6 @@ class ImageEncoder(nn.Module):
         return torch.cat([columns, rows], dim=-1)
 
 
-class SourceEncoder(nn.Module):
-    """BART's encoder over a text with an image.
-
-    Args:
-        image_token: Stands for a part of the image.
-    """
-
-    def __init__(self, images: ImageEncoder, texts: bart.Encoder, image_token: int) -> None:
-        super().__init__()
-        self.images = images
-        self.texts = texts
-        self.image_token = image_token
-
-    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
-        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
-        vectors, embedded = self.images(pixels), self.texts.embedding.embed(tokens)
-        placed = place_vectors(tokens, embedded, vectors, self.image_token)
-        return self.texts.read(placed, tokens, lengths)
-
-
 class Florence2(nn.Module):
     """Image encoder and BART."""
 
@@ -203,10 +183,9 @@ def graphs(model: Florence2, image: ImageSpec | None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
     assert image is not None
     model.encoder.prepare(image)
-    texts = model.language.encoder
-    encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
     vocabulary = model.config.text.vocabulary_size
-    return image_source_graphs(encoder, model.decoder, image, model.images, vocabulary)
+    texts = model.language.encoder
+    return image_source_graphs(model.encoder, texts, model.decoder, image, model.images, vocabulary)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -13,17 +13,16 @@ Differences from `transformers`: inference only; attention to later positions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.decoder_graphs.language_model import language_model
+from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
@@ -70,26 +69,17 @@ def make_block(config: llama.Config, heads: Heads) -> DecoderBlock:
 # --------------------------------------------------------------------------------------- network
 
 
-class Gemma(TransformerDecoder):
-    """Tokens → scores of the next token; positions are in the attention."""
+class Gemma(llama.Llama):
+    """Llama with scaled embeddings and norms that multiply by 1 + weight."""
 
-    def __init__(self, config: llama.Config) -> None:
-        super().__init__()
-        self.heads = config.layers[0]
-        self.vocabulary_size = config.vocabulary_size
+    def __init__(self, config: DecoderConfig, block: Callable[..., nn.Module] = make_block) -> None:
+        super().__init__(config, block)
         self.scale = config.width**0.5
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
         self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
-        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""
         return self.tokens(tokens) * self.scale
-
-    def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D): the norm behind the last block."""
-        return self.norm(x)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -24,11 +24,10 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
-from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
-from export.models.decoders import llama
+from export.models.decoders import gemma, llama
 from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
@@ -161,27 +160,12 @@ class Block(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class Gemma(TransformerDecoder):
-    """Tokens → scores of the next token; positions are in the attention."""
+class Gemma(gemma.Gemma):
+    """The first Gemma with other blocks, whose logits are capped."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.heads = config.layers[0]
-        self.vocabulary_size = config.vocabulary_size
-        self.scale = config.width**0.5
+        super().__init__(config, Block)
         self.logits_cap = config.logits_cap
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(Block(config, heads) for heads in config.layers)
-        self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
-        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
-
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D)."""
-        return self.tokens(tokens) * self.scale
-
-    def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D): the norm behind the last block."""
-        return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
@@ -220,11 +204,7 @@ TWIN = tiny_twin(
     {
         "plain": {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0},
         "odd": {
-            "hidden_size": 36,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 3,
-            "head_dim": 10,
-            "rms_norm_eps": 1e-3,
+            **llama.ODD,
             "attn_logit_softcapping": 1.5,
             "final_logit_softcapping": 4.0,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},

@@ -80,11 +80,7 @@ TWIN = tiny_twin(
     {
         "plain": {"layer_types": ["sliding_attention", "full_attention"]},
         "odd": {
-            "hidden_size": 36,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 3,
-            "head_dim": 10,
-            "rms_norm_eps": 1e-3,
+            **llama.ODD,
             "rope_parameters": _TWO_BASES,
             "layer_types": ["sliding_attention", "full_attention"],
         },

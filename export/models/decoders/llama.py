@@ -170,12 +170,12 @@ def make_block(config: Config, heads: Heads) -> DecoderBlock:
 class Llama(TransformerDecoder):
     """Tokens → scores of the next token; positions are in the attention."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig, block: Callable[..., nn.Module] = make_block) -> None:
         super().__init__()
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
+        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
         self.norm = RMSNorm(config.width, config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
@@ -224,6 +224,13 @@ TINY = {
     "max_position_embeddings": 32,
     "bos_token_id": 1,
     "eos_token_id": 2,
+}
+ODD = {
+    "hidden_size": 36,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 10,
+    "rms_norm_eps": 1e-3,
 }
 _LLAMA3 = {
     "rope_type": "llama3",

@@ -43,11 +43,7 @@ TWIN = tiny_twin(
     {
         "plain": {"head_dim": 16},
         "odd": {
-            "hidden_size": 36,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 3,
-            "head_dim": 10,
-            "rms_norm_eps": 1e-3,
+            **llama.ODD,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
         "biased": {

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,10 +25,8 @@ from export.architecture import Architecture, Graphs, LimitedByText, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
-from export.layers.attention import SelfAttention
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import MLP
+from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.layers.scores import within
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
@@ -116,19 +113,6 @@ def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> 
 # --------------------------------------------------------------------------------------- network
 
 
-def _blocks(config: BlockConfig, *, is_causal: bool) -> nn.ModuleList:
-    blocks = (
-        EncoderBlock(
-            SelfAttention(config.heads, is_causal=is_causal),
-            MLP(config.width, config.mlp_width, config.activation),
-            partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-            is_norm_first=True,
-        )
-        for _ in range(config.layers)
-    )
-    return nn.ModuleList(blocks)
-
-
 class VisionTransformer(FixedSizeTower):
     """A ViT with a norm in front of its blocks, and one behind them for its user to apply."""
 
@@ -138,7 +122,7 @@ class VisionTransformer(FixedSizeTower):
         self.class_token = nn.Parameter(torch.zeros(tower.width))
         self.positions = nn.Parameter(torch.zeros(patch_count(image, patch) + 1, tower.width))
         self.first_norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-        self.blocks = _blocks(tower, is_causal=False)
+        self.blocks = make_encoder_blocks(tower, is_norm_first=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
 
     def hidden(self, pixels: Tensor) -> Tensor:
@@ -194,7 +178,7 @@ class TextTower(nn.Module):
         self.end_token = config.end_token
         self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
         self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
-        self.blocks = _blocks(tower, is_causal=True)
+        self.blocks = make_encoder_blocks(tower, is_norm_first=True, is_causal=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.projection = nn.Linear(tower.width, embedding_width, bias=False)
 

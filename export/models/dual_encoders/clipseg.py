@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -31,11 +30,9 @@ from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.attention import SelfAttention
 from export.layers.block_config import BlockConfig
-from export.layers.blocks import EncoderBlock
+from export.layers.blocks import make_encoder_blocks
 from export.layers.heads import Heads
-from export.layers.mlp import MLP
 from export.layers.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
@@ -136,7 +133,7 @@ class MaskDecoder(nn.Module):
         self.reduce = nn.ModuleList(nn.Linear(width, inner) for _ in range(blocks.layers))
         self.scale = nn.Linear(embedding_width, inner)
         self.shift = nn.Linear(embedding_width, inner)
-        self.blocks = nn.ModuleList(_block(blocks) for _ in range(blocks.layers))
+        self.blocks = make_encoder_blocks(blocks, is_norm_first=False)
         self.upsample = _upsample(inner, config.towers.image.patch, config.has_convolutions)
 
     def forward(self, read: Sequence[Tensor], texts: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -156,15 +153,6 @@ class MaskDecoder(nn.Module):
         patches = x[:, :, 1:].flatten(0, 1).transpose(1, 2)  # (B K, W, N)
         masks = self.upsample(patches.unflatten(2, grid))  # (B K, 1, height, width)
         return masks.reshape(x.shape[0], -1, *masks.shape[2:])
-
-
-def _block(config: BlockConfig) -> EncoderBlock:
-    return EncoderBlock(
-        SelfAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=False,
-    )
 
 
 def _upsample(width: int, patch: tuple[int, int], has_convolutions: bool) -> nn.Module:

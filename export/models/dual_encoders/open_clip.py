@@ -22,7 +22,7 @@ from typing import Any
 from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename, WeightLayout
+from export.config.weight_names import Entry, Rename, WeightLayout, packed_projections
 from export.layers.block_config import BlockConfig
 from export.layers.heads import Heads
 from export.models.dual_encoders import clip, clip_resnet
@@ -193,12 +193,9 @@ def _vit_names() -> dict[str, Entry]:
 
 def _block_names(theirs: str, ours: str) -> dict[str, Entry]:
     block, own = f"{theirs}.resblocks.*", f"{ours}.blocks.*"
-    packed = [f"{own}.attention.{part}" for part in ("query", "key", "value")]
     return {
         f"{block}.ln_1": f"{own}.attention_norm",
-        f"{block}.attn.in_proj_weight": WeightLayout(tuple(f"{each}.weight" for each in packed)),
-        f"{block}.attn.in_proj_bias": WeightLayout(tuple(f"{each}.bias" for each in packed)),
-        f"{block}.attn.out_proj": f"{own}.attention.out",
+        **packed_projections(f"{block}.attn", f"{own}.attention"),
         f"{block}.ln_2": f"{own}.mlp_norm",
         f"{block}.mlp.c_fc": f"{own}.mlp.up",
         f"{block}.mlp.c_proj": f"{own}.mlp.down",

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,10 +25,10 @@ from torch.nn import functional
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename, WeightLayout
-from export.layers.attention import CrossAttention, SelfAttention
+from export.config.weight_names import Entry, Rename, packed_projections
+from export.layers.attention import CrossAttention
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock
+from export.layers.blocks import make_encoder_blocks
 from export.layers.mlp import MLP
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models.dual_encoders import clip
@@ -90,20 +89,6 @@ def read_tower(reader: ConfigReader) -> BlockConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def make_block(config: BlockConfig) -> EncoderBlock:
-    """Self-attention and MLP behind norms; no position is hidden from another."""
-    return EncoderBlock(
-        SelfAttention(config.heads),
-        _mlp(config),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=True,
-    )
-
-
-def _mlp(config: BlockConfig) -> MLP:
-    return MLP(config.width, config.mlp_width, config.activation)
-
-
 class AttentionPooling(nn.Module):
     """One learned query attends to all patches; an MLP with a residual follows."""
 
@@ -112,7 +97,7 @@ class AttentionPooling(nn.Module):
         self.query = nn.Parameter(torch.zeros(1, 1, config.width))
         self.attention = CrossAttention(config.heads)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.mlp = _mlp(config)
+        self.mlp = MLP(config.width, config.mlp_width, config.activation)
 
     def forward(self, patches: Tensor) -> Tensor:
         """(B, N, D) → (B, D)."""
@@ -137,7 +122,7 @@ class VisionTransformer(FixedSizeTower):
         super().__init__(image)
         self.patches = PatchEmbedding(tower.width, patch, bias=True)
         self.positions = nn.Parameter(torch.zeros(patch_count(image, patch), tower.width))
-        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
+        self.blocks = make_encoder_blocks(tower, is_norm_first=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.register_buffer("order", None, persistent=False)
 
@@ -171,7 +156,7 @@ class TextTower(nn.Module):
         tower = config.text_tower
         self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
         self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
-        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
+        self.blocks = make_encoder_blocks(tower, is_norm_first=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.projection = nn.Linear(tower.width, config.image_tower.width)
 
@@ -229,13 +214,10 @@ HEAD = (
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     head, pooling = "vision_model.head", "image.pooling"
-    packed = tuple(f"{pooling}.attention.{part}" for part in ("query", "key", "value"))
     table: dict[str, Entry] = {
         **vision_names("vision_model", "image"),
         f"{head}.probe": f"{pooling}.query",
-        f"{head}.attention.in_proj_weight": WeightLayout(tuple(f"{p}.weight" for p in packed)),
-        f"{head}.attention.in_proj_bias": WeightLayout(tuple(f"{p}.bias" for p in packed)),
-        f"{head}.attention.out_proj": f"{pooling}.attention.out",
+        **packed_projections(f"{head}.attention", f"{pooling}.attention"),
         f"{head}.layernorm": f"{pooling}.norm",
         f"{head}.mlp.fc1": f"{pooling}.mlp.up",
         f"{head}.mlp.fc2": f"{pooling}.mlp.down",

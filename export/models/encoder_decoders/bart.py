@@ -221,7 +221,11 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
-        return self.read(self.embedding.embed(tokens), tokens, lengths)
+        return self.read(self.embed(tokens), tokens, lengths)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, S) → (B, S, D)."""
+        return self.embedding.embed(tokens)
 
     def read(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """The same, with vectors (B, S, D) in place of the tokens' own."""

@@ -195,10 +195,14 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
-        return self.read(self.tokens(tokens), lengths)
+        return self.read(self.embed(tokens), tokens, lengths)
 
-    def read(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """What `forward` computes of embeddings (B, S, D)."""
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, S) → (B, S, D)."""
+        return self.tokens(tokens)
+
+    def read(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """What `forward` computes of embeddings (B, S, D); positions depend on no token."""
         positions = torch.arange(x.shape[1])
         bias = self.relative(positions[None], positions)  # (1, H, S, S)
         for block in self.blocks:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, language_pairs
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename, WeightLayout
+from export.config.weight_names import Entry, Rename, packed_projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
@@ -191,21 +191,12 @@ class Transformer(nn.Module):
 # ----------------------------------------------------------------------------------------- names
 
 
-def _attention(theirs: str, ours: str) -> dict[str, Entry]:
-    """`torch.nn.MultiheadAttention`, whose first three projections are one tensor."""
-    names = [f"{ours}.{part}" for part in ("query", "key", "value")]
-    return {
-        f"{theirs}.in_proj_{leaf}": WeightLayout(tuple(f"{name}.{leaf}" for name in names))
-        for leaf in ("weight", "bias")
-    } | {f"{theirs}.out_proj": f"{ours}.out"}
-
-
 def rename(config: Config) -> Rename:
     """The names of `torch.nn.Transformer` → ours."""
     table: dict[str, Entry] = {"embedding": "encoder.embedding.tokens"}
     for side in ("encoder", "decoder"):
         theirs, ours = f"transformer.{side}.layers.*", f"{side}.blocks.*"
-        table |= _attention(f"{theirs}.self_attn", f"{ours}.attention")
+        table |= packed_projections(f"{theirs}.self_attn", f"{ours}.attention")
         last = "norm2" if side == "encoder" else "norm3"
         table |= {
             f"{theirs}.linear1": f"{ours}.mlp.up",
@@ -215,7 +206,7 @@ def rename(config: Config) -> Rename:
             f"transformer.{side}.norm": f"{side}.norm" if config.has_final_norm else None,
         }
     theirs, ours = "transformer.decoder.layers.*", "decoder.blocks.*"
-    table |= _attention(f"{theirs}.multihead_attn", f"{ours}.cross")
+    table |= packed_projections(f"{theirs}.multihead_attn", f"{ours}.cross")
     table[f"{theirs}.norm2"] = f"{ours}.cross_norm"
     return Rename(table)
 

@@ -12,13 +12,14 @@ Differences from `transformers`: as of BERT (`bert.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
+from export.layers.blocks import make_encoder_blocks
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
@@ -78,9 +79,9 @@ class Encoder(TextEncoder):
         self.segments = nn.Embedding(config.segment_types, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.widen = nn.Linear(width, config.width)
+        group = replace(config, layers=config.blocks_per_layer)
         self.groups = nn.ModuleList(
-            nn.ModuleList(bert.make_block(config) for _ in range(config.blocks_per_layer))
-            for _ in range(config.groups)
+            make_encoder_blocks(group, is_norm_first=False) for _ in range(config.groups)
         )
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
-from export.layers.attention import SelfAttention
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import MLP
+from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
@@ -89,7 +86,7 @@ class Encoder(TextEncoder):
         if config.segment_types:
             self.segments = nn.Embedding(config.segment_types, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.blocks = make_encoder_blocks(config, is_norm_first=False)
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → (B, T, D)."""
@@ -120,16 +117,6 @@ class Encoder(TextEncoder):
     def position_vectors(self, token_ids: Tensor) -> Tensor:
         """(B, T) → (T, D)."""
         return self.positions.weight[: token_ids.shape[1]]
-
-
-def make_block(config: Config) -> EncoderBlock:
-    """Self-attention and MLP, each with its norm behind."""
-    return EncoderBlock(
-        SelfAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=False,
-    )
 
 
 def build(config: Config) -> TextModel:

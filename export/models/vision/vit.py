@@ -13,18 +13,15 @@ the checkpoint's, once, before export; the pooler, which no decoder reads, is le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.attention import SelfAttention
 from export.layers.block_config import BlockConfig
-from export.layers.blocks import EncoderBlock
+from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.layers.heads import Heads
-from export.layers.mlp import MLP
 from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
 from inference.bundle.manifest import ImageSpec
 
@@ -68,19 +65,6 @@ def read_config(reader: ConfigReader) -> Config:
     )
 
 
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_block(config: Config) -> EncoderBlock:
-    """Self-attention and MLP behind norms (§3.1)."""
-    return EncoderBlock(
-        SelfAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=True,
-    )
-
-
 # --------------------------------------------------------------------------------------- network
 
 
@@ -94,7 +78,7 @@ class ViT(nn.Module):
         self.patches = PatchEmbedding(config.width, config.patch, bias=True)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.positions = GridPositions(config.width, config.grid, leading)
-        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.blocks = make_encoder_blocks(config, is_norm_first=True)  # §3.1
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
     def prepare(self, image: ImageSpec) -> None:

@@ -28,7 +28,7 @@ from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
-from export.decoder_graphs.image_source import image_source_graphs, place_vectors
+from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import read_blocks
@@ -133,26 +133,6 @@ class ImageEncoder(nn.Module):
         return self.projection(self.qformer(self.vit(pixels)))
 
 
-class SourceEncoder(nn.Module):
-    """T5's encoder over a text with an image.
-
-    Args:
-        image_token: Stands for a part of the image.
-    """
-
-    def __init__(self, images: ImageEncoder, texts: t5.Encoder, image_token: int) -> None:
-        super().__init__()
-        self.images = images
-        self.texts = texts
-        self.image_token = image_token
-
-    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> Tensor:
-        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D)."""
-        vectors, embedded = self.images(pixels), self.texts.tokens(tokens)
-        placed = place_vectors(tokens, embedded, vectors, self.image_token)
-        return self.texts.read(placed, lengths)
-
-
 class Blip2(nn.Module):
     """Image encoder and language model."""
 
@@ -203,9 +183,8 @@ def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
     if not isinstance(model.language, t5.T5):
         return image_token_graphs(model.encoder, model.decoder, image, model.images)
     texts = model.language.encoder
-    encoder = SourceEncoder(model.encoder, texts, model.config.image_token)
     vocabulary = texts.tokens.num_embeddings
-    return image_source_graphs(encoder, model.decoder, image, model.images, vocabulary)
+    return image_source_graphs(model.encoder, texts, model.decoder, image, model.images, vocabulary)
 
 
 def details(model: Blip2) -> Mapping[str, Any]:

@@ -19,14 +19,14 @@ Decision D109.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
@@ -36,7 +36,6 @@ from export.layers.vision import check_recipe
 from export.models.decoders import llama, opt
 from export.models.vision import vit
 from export.models.vision_language import blip_2
-from export.tokenizer.prompt_images import leading_images
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
 
@@ -86,11 +85,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
         vocabulary_size=section.integer("vocab_size", 30522),
         positions=section.integer("max_position_embeddings", 512),
     )
-
-
-def generation(checkpoint: Checkpoint) -> dict[str, Any]:
-    """As of BLIP-2."""
-    return blip_2.generation(checkpoint, _ENDS)
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -242,17 +236,14 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
+ARCHITECTURE = replace(
+    blip_2.ARCHITECTURE,
     name="instructblip",
-    tasks={"caption": leading_images, "generate": leading_images},
     read_config=read_config,
     build=InstructBlip,
     rename=rename,
     graphs=graphs,
     twin=TWIN,
-    image_size=lambda config: config.image.image,
-    details=lambda network: {"images": network.images},
-    generation=generation,
-    token_ids=blip_2.ARCHITECTURE.token_ids,
+    generation=partial(blip_2.generation, defaults=_ENDS),
     reads_instructions=True,
 )
