@@ -111,6 +111,12 @@ def exported(tmp_path: Path) -> Exported:
         ):  # whose class token is last, in a segment of its own
             tokenizer.backend_tokenizer.post_processor = FRAME
         tokenizer.model_max_length = POSITIONS
+        if family not in _WITHOUT_SEGMENTS:
+            tokenizer.init_kwargs["model_input_names"] = [
+                "input_ids",
+                "token_type_ids",
+                "attention_mask",
+            ]
         tokenizer.save_pretrained(checkpoint)
         kind = getattr(transformers, f"{prefix}For{head}")
         labels = (
@@ -142,12 +148,9 @@ def asked(model: LoadedModel, folder: Path, task: str, **fields: object) -> Resp
     return plan.finish([run(folder, call) for call in plan.calls])
 
 
-def reference(task: str, checkpoint: Path, family: str) -> Any:
-    """The pipeline, whose tokenizer returns segments where the family has them."""
-    made = pipeline(task, model=str(checkpoint), device="cpu", dtype=torch.float32)
-    if family not in _WITHOUT_SEGMENTS:
-        made.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    return made
+def reference(task: str, checkpoint: Path) -> Any:
+    """The pipeline of `transformers` over the same folder."""
+    return pipeline(task, model=str(checkpoint), device="cpu", dtype=torch.float32)
 
 
 def assert_scores(found: list[float], expected: list[float]) -> None:
@@ -158,7 +161,7 @@ def assert_scores(found: list[float], expected: list[float]) -> None:
 def test_classes_are_those_of_the_pipeline(family: str, exported: Exported, tmp_path: Path) -> None:
     checkpoint, model = exported(family, "SequenceClassification")
     theirs, repository = (
-        reference("text-classification", checkpoint, family),
+        reference("text-classification", checkpoint),
         tmp_path / "repository",
     )
     pairs = [(TEXTS[0], TEXTS[3]), (TEXTS[3], TEXTS[1])]
@@ -178,7 +181,7 @@ def test_classes_are_those_of_the_pipeline(family: str, exported: Exported, tmp_
 def test_tags_are_those_of_the_pipeline(family: str, exported: Exported, tmp_path: Path) -> None:
     checkpoint, model = exported(family, "TokenClassification")
     theirs, repository = (
-        reference("token-classification", checkpoint, family),
+        reference("token-classification", checkpoint),
         tmp_path / "repository",
     )
     theirs.tokenizer.model_max_length = model.manifest.limits.max_input_tokens
@@ -206,7 +209,7 @@ def test_masks_are_filled_as_by_the_pipeline(
     family: str, exported: Exported, tmp_path: Path
 ) -> None:
     checkpoint, model = exported(family, "MaskedLM")
-    theirs, repository = reference("fill-mask", checkpoint, family), tmp_path / "repository"
+    theirs, repository = reference("fill-mask", checkpoint), tmp_path / "repository"
     texts = ["Ada [MASK] was born in London.", "[MASK] red", "the small [MASK]"]
     data = asked(model, repository, "fill-mask", texts=texts, top_k=20).data
     for text, item in zip(texts, data, strict=True):
