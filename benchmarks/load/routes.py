@@ -76,6 +76,7 @@ OTHERS: Mapping[str, Route] = {
     "hf/translate": _hugging_face("translate", "texts", SENTENCE),
     "hf/caption": _hugging_face("caption", "images", IMAGE),
     "hf/classify": _hugging_face("classify", "texts", SENTENCE),
+    "hf/detect": _hugging_face("detect", "images", IMAGE, parameters={"candidate_labels": _LABELS}),
     "hf/embed": _hugging_face("embed", "texts", [SENTENCE]),
     "hf/fill-mask": _hugging_face("fill-mask", "texts", f"{SENTENCE} [MASK]"),
     "hf/generate": _hugging_face(

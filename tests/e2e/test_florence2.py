@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from huggingface_hub import InferenceClient, close_session
 from PIL import Image
 
 from export.pipeline.cli import export
@@ -72,3 +73,29 @@ def test_boxes_are_those_of_transformers(served: tuple[Stack, Any, Any]) -> None
                     for box in item.boxes or ()
                 )
                 assert [one for one in found if one[0]] == boxes
+
+
+def test_objects_are_those_of_transformers_with_the_client_of_hugging_face(
+    served: tuple[Stack, Any, Any],
+) -> None:
+    stack, processor, original = served
+    (picture,) = random_pictures(1)
+    with Image.open(io.BytesIO(picture)) as opened:
+        size = opened.size
+    answer = wanted(processor, original, picture, "<OD>")
+    boxes = sorted(one for one in read_boxes(processor, answer, "<OD>", size) if one[0])
+    assert boxes
+    hub = InferenceClient(f"{stack.url}/hf/detect/{NAME}", timeout=60)
+    for parameters in ({}, {"threshold": 0.0}):  # an image as it is, and as base64
+        objects = hub.object_detection(picture, **parameters)
+        scores = [each.score for each in objects]
+        assert scores == sorted(scores, reverse=True)
+        found = sorted(
+            (each.label, (each.box.xmin, each.box.ymin, each.box.xmax, each.box.ymax))
+            for each in objects
+        )
+        assert [one for one in found if one[0]] == boxes
+    middle = scores[len(scores) // 2]
+    surer = hub.object_detection(picture, threshold=middle)
+    assert [each.score for each in surer] == [score for score in scores if score >= middle]
+    close_session()

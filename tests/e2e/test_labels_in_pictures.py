@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import InferenceClient, close_session
+from huggingface_hub.errors import HfHubHTTPError
 from PIL import Image
 from transformers import (
     AutoModelForZeroShotObjectDetection,
@@ -81,6 +84,27 @@ def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) 
         corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
         assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-3)
         assert (box.objectness is not None) == (name == "owlv2")
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_the_client_of_hugging_face_is_told_where_labels_go(name: str, stack: Stack) -> None:
+    (picture,) = random_pictures(1)
+    path = f"{stack.url}/hf/detect/{name}"
+    with pytest.raises(HfHubHTTPError, match=r"parameters\.candidate_labels") as raised:
+        InferenceClient(path, timeout=60).object_detection(picture)
+    assert raised.value.response.status_code == 422
+    close_session()
+    parameters = {"candidate_labels": LABELS, "threshold": 0.0}
+    body = {"inputs": base64.b64encode(picture).decode(), "parameters": parameters}
+    objects = httpx.post(path, json=body, timeout=60).raise_for_status().json()
+    with Client(stack.url) as client:
+        boxes = client.detect(picture, labels=LABELS, threshold=0.0, model=name).data[0].boxes
+    assert boxes
+    for each, box in zip(objects, boxes, strict=True):
+        assert (each["label"], each["score"]) == (box.label, box.score)
+        corners = (box.x_min, box.y_min, box.x_max, box.y_max)
+        assert tuple(each["box"].values()) == tuple(map(int, corners))
+        assert list(each["box"]) == ["xmin", "ymin", "xmax", "ymax"]
 
 
 def test_masks_are_those_of_transformers(folder: Path, stack: Stack, tmp_path: Path) -> None:

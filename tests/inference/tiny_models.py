@@ -11,6 +11,7 @@ from inference.bundle.manifest import (
     ImageSpec,
     Limits,
     Manifest,
+    PromptImages,
     Role,
     SourceInfo,
     Tensor,
@@ -158,6 +159,24 @@ def detector() -> Manifest:
             "graphs": {**TOWERS, "image": image},
         }
     )
+
+
+def box_writer() -> LoadedModel:
+    """A generator whose answers have boxes, as words."""
+    tokenizer = WordTokenizer()
+    tokenizer.encode("<image>")
+    sentences = {"<all>": "find all", "<some>": "find {input} here"}
+    images = {"place": "<image>", "is_leading": True, "sentences": sentences}
+    section = {"images": images, "prompt": "<all>", "labelled": "<some>", "ignored": ["it"]}
+    tokens = Tensor(name="s", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    described = manifest(
+        "detect",
+        section,
+        image=IMAGE,
+        graphs={"admit": Graph(file="admit.onnx", inputs=(tokens,), outputs=()), "step": STEP},
+        source_image=PromptImages(positions=2, token_id=3, tokens=2),
+    )
+    return served(described, tokenizer)
 
 
 def segmenter() -> Manifest:

@@ -30,6 +30,7 @@ BODIES = {
     "hf/translate": "TranslationBody",
     "hf/caption": "ImageToTextBody",
     "hf/classify": "ClassificationBody",
+    "hf/detect": "DetectionBody",
     "hf/embed": "FeaturesBody",
     "hf/fill-mask": "FillMaskBody",
     "hf/generate": "GenerationBody",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inference.bundle.manifest import Graph, Manifest, PromptImages, Role, Tensor
+from inference.bundle.manifest import Manifest, Role, Tensor
 from inference.errors import BundleError, InvalidRequest, ServingError, UnsupportedImage
 from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
@@ -19,12 +19,9 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import sections_of
 from tests.inference.tiny_models import (
-    IMAGE,
-    STEP,
-    WordTokenizer,
+    box_writer,
     detector,
     image_file,
-    manifest,
     served,
 )
 from triptych.errors import TriptychError
@@ -161,21 +158,7 @@ def test_a_recipe_that_cuts_the_image_is_refused() -> None:
 
 @pytest.fixture
 def writer() -> LoadedModel:
-    """A generator whose answers have boxes, as words."""
-    tokenizer = WordTokenizer()
-    tokenizer.encode("<image>")
-    sentences = {"<all>": "find all", "<some>": "find {input} here"}
-    images = {"place": "<image>", "is_leading": True, "sentences": sentences}
-    section = {"images": images, "prompt": "<all>", "labelled": "<some>", "ignored": ["it"]}
-    tokens = Tensor(name="s", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
-    described = manifest(
-        "detect",
-        section,
-        image=IMAGE,
-        graphs={"admit": Graph(file="admit.onnx", inputs=(tokens,), outputs=()), "step": STEP},
-        source_image=PromptImages(positions=2, token_id=3, tokens=2),
-    )
-    return served(described, tokenizer)
+    return box_writer()
 
 
 def _asked(writer: LoadedModel, **fields: object) -> WrittenPlan:

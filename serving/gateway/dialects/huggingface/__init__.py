@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.huggingface.classification import ClassifyRoute
 from serving.gateway.dialects.huggingface.default_task import FirstTaskRoute
+from serving.gateway.dialects.huggingface.detection import DetectRoute
 from serving.gateway.dialects.huggingface.features import EmbedRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
@@ -24,6 +25,7 @@ from serving.gateway.http.dialect import Routes
 _ROUTES: tuple[type[TaskRoute], ...] = (
     CaptionRoute,
     ClassifyRoute,
+    DetectRoute,
     EmbedRoute,
     FillMaskRoute,
     GenerateRoute,

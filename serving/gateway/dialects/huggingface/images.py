@@ -27,7 +27,7 @@ from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, option
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest
 
-_BASE64 = Field(description="An image as base64 or a data URI.")
+BASE64 = Field(description="An image as base64 or a data URI.")
 NewTokens = Annotated[int, Field(ge=1, le=4096)]
 
 
@@ -66,13 +66,13 @@ class AskedImage(Closed):
     """`inputs` of `document_question_answering`."""
 
     question: Question
-    image: Annotated[str, _BASE64]
+    image: Annotated[str, BASE64]
 
 
 class ImageToTextBody(Closed):
     """Body of `POST /hf/caption/{model}`, where it is not the image itself."""
 
-    inputs: Annotated[str, _BASE64] | AskedImage
+    inputs: Annotated[str, BASE64] | AskedImage
     parameters: ImageToTextParameters | None = None
     question: Question | None = None
     image: str | None = optional("The same as inputs, which `visual_question_answering` repeats.")
@@ -150,7 +150,7 @@ class ZeroShotParameters(Closed):
 class ZeroShotBody(Closed):
     """Body of `POST /hf/zero-shot/{model}`."""
 
-    inputs: Annotated[str, _BASE64]
+    inputs: Annotated[str, BASE64]
     parameters: ZeroShotParameters
 
 

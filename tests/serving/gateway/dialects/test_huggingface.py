@@ -22,11 +22,12 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import _http
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
+from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tasks.test_chat import SECTION
 from tests.inference.text_models import text_classifier
-from tests.inference.tiny_models import WordTokenizer, image_file
+from tests.inference.tiny_models import WordTokenizer, box_writer, detector, image_file
 from tests.inference.tiny_models import served as made
 from tests.serving.gateway.conftest import (
     GREEDY,
@@ -169,6 +170,70 @@ async def test_zero_shot_image_classification(connect: Connect) -> None:
         await client.zero_shot_image_classification(
             image_file("red"), ["a", "b"], hypothesis_template="a"
         )
+
+
+WRITTEN = "cat <loc_0> <loc_500> <loc_999> <loc_999> dog <loc_250> <loc_0> <loc_750> <loc_600>"
+"""Two boxes in an image of 6 x 5 pixels."""
+
+
+@pytest.fixture
+def writer(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+    """A served model that answers `WRITTEN`: of the first box it is less sure."""
+    model = box_writer()
+    ids = tuple(model.tokenizer.encode(WRITTEN, add_special_tokens=False))
+    best = Hypothesis(ids, 0.0, "stop", (-0.4,) * 5 + (-0.1,) * 5)
+    monkeypatch.setattr(gateway.inference, "_generated", lambda call: Finished((best,), 5))
+    gateway.service.catalog.put(model)
+    return model
+
+
+@pytest.mark.parametrize("path", ["detect/tiny-detect", "tiny-detect"])
+@pytest.mark.parametrize(
+    ("parameters", "labels"),
+    [({}, ["dog", "cat"]), ({"threshold": 0}, ["dog", "cat"]), ({"threshold": 0.8}, ["dog"])],
+    ids=["bytes", "base64", "threshold"],
+)
+async def test_object_detection(
+    connect: Connect,
+    writer: LoadedModel,
+    path: str,
+    parameters: dict[str, Any],
+    labels: list[str],
+) -> None:
+    found = await connect(path).object_detection(image_file("red"), **parameters)
+    assert [one.label for one in found] == labels
+    assert found[0].score == pytest.approx(np.exp(-0.1))
+    box = found[0].box
+    assert (box.xmin, box.ymin, box.xmax, box.ymax) == (1, 0, 4, 3)
+
+
+async def test_objects_are_found_by_labels_over_http(gateway: Gateway, writer: LoadedModel) -> None:
+    body = {"inputs": base64_of("red"), "parameters": {"candidate_labels": ["a cat", "a dog"]}}
+    response = await gateway.http.post("/hf/detect/tiny-detect", json=body)
+    assert [one["label"] for one in response.json()] == ["dog", "cat"]
+    asked = gateway.inference.calls[-1].inputs["source_ids"].tolist()
+    words = writer.tokenizer.encode("find a cat. a dog here")
+    assert asked[-len(words) :] == words
+
+
+async def test_object_detection_is_refused_by_a_model_that_needs_labels(
+    gateway: Gateway, connect: Connect
+) -> None:
+    gateway.service.catalog.put(made(detector(), WordTokenizer()))
+    client = connect("detect/tiny-detect")
+    for parameters in ({}, {"threshold": 0.5}):
+        with pytest.raises(HfHubHTTPError) as raised:
+            await client.object_detection(image_file("red"), **parameters)
+        response = raised.value.response
+        assert (response.status_code, response.json()["error_type"]) == (422, "validation")
+        told = response.json()["error"]
+        assert told.startswith("tiny-detect finds things by labels")
+        assert "parameters.candidate_labels" in told
+        assert "/v1/detect" in told
+    with pytest.raises(HfHubHTTPError, match=r"parameters\.threshold"):
+        await client.object_detection(image_file("red"), threshold=1.5)
+    with pytest.raises(HfHubHTTPError, match="tiny-caption"):
+        await connect("detect/tiny-caption").object_detection(image_file("red"))
 
 
 async def test_fill_mask(connect: Connect) -> None:

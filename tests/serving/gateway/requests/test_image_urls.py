@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from serving.gateway.requests.image_urls import MAX_REDIRECTS, ImageFetcher
+from tests.inference.tiny_models import box_writer
 from tests.serving.gateway.conftest import MakeGateway, error_of
 from tests.serving.gateway.requests.image_server import HOST, RED, Caller, ImageServer, Names, http
 
@@ -60,6 +61,7 @@ ROUTES = {
         {"inputs": "URL", "parameters": {"candidate_labels": ["a", "b"]}},
         "score",
     ),
+    "/hf/detect/tiny-detect": ({"inputs": "URL"}, "[]"),
 }
 
 
@@ -68,6 +70,7 @@ async def test_every_route_with_images_takes_urls(
     caller: Caller, server: ImageServer, route: str
 ) -> None:
     body, expected = ROUTES[route]
+    caller.gateway.service.catalog.put(box_writer())
     text = json.dumps(body).replace("URL", caller.url)
     headers = {"content-type": "application/json"}
     response = await caller.gateway.http.post(route, content=text, headers=headers)
