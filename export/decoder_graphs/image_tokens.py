@@ -63,7 +63,7 @@ class AdmitImageVectors(nn.Module):
         pixels, *instruction = inputs
         images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
         rows = torch.arange(images.shape[0], device=pixels.device) // pixels.shape[1]  # (B·I,)
-        each = [part[rows] for part in instruction]
+        each = [part.index_select(0, rows) for part in instruction]
         vectors = encode_each(self.encoder, images, *each)  # (B·I, L, D)
         return (vectors.reshape(pixels.shape[0], -1, vectors.shape[-1]),)
 

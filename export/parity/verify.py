@@ -296,8 +296,8 @@ def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -
         )
         report.observations += 1
     if "step" not in graphs.lowerings:
-        for want, got in _rows_alone(graphs, bundle, exact, run):
-            difference = relative_difference(want.value, got.value)
+        for want, got, largest in _rows_alone(graphs, bundle, exact, run):
+            difference = relative_difference(want.value, got.value, largest)
             found[output_of(want.place)].add(want.place, difference, 0.0)
             report.observations += 1
     if any(distance.is_doubtful for distance in found.values()):
@@ -324,8 +324,10 @@ def _more_of_pytorch(graphs: Graphs, bundle: Bundle, exact: Run) -> Iterator[tup
 
 def _rows_alone(
     graphs: Graphs, bundle: Bundle, exact: Run, run: Run
-) -> Iterator[tuple[Observation, Observation]]:
-    """Rows of a stateless batch in float64, and the same rows alone and without padding."""
+) -> Iterator[tuple[Observation, Observation, float]]:
+    """Rows of a stateless batch in float64, the same rows alone and without padding, and the
+    largest magnitude of the batch: a row may be a single logit near zero.
+    """
     for key, graph in bundle.manifest.graphs.items():
         probe = _probe(graphs, bundle)
         feeds = stateless_feeds(graph, bundle.manifest, probe, 4, 6)
@@ -336,7 +338,8 @@ def _rows_alone(
             for port in graph.outputs:
                 place = f"{key} row {row} alone, {port.name}"
                 want = output_row(graph, feeds, port, together[port.name], row)
-                yield Observation(place, want), Observation(place, alone[port.name])
+                largest = float(np.abs(together[port.name]).max())
+                yield Observation(place, want), Observation(place, alone[port.name]), largest
 
 
 def output_of(place: str) -> str:
@@ -346,13 +349,16 @@ def output_of(place: str) -> str:
     return f"{_GRAPHS.get(graph, graph)} {last if is_output else 'logits'}"
 
 
-def relative_difference(want: Array, got: Array) -> float:
-    """Largest difference over the largest magnitude of `want`; infinite for another shape."""
+def relative_difference(want: Array, got: Array, largest: float | None = None) -> float:
+    """Largest difference over the largest magnitude, by default of `want`; infinite for another
+    shape.
+    """
     if want.shape != got.shape:
         return float("inf")
     if not np.isfinite(want).all():
         return float("nan")
-    return float(np.abs(want - got).max() / max(np.abs(want).max(), 1e-30))
+    largest = float(np.abs(want).max()) if largest is None else largest
+    return float(np.abs(want - got).max()) / max(largest, 1e-30)
 
 
 def _refuse_different_tokens(report: Report, parity: TokenParity) -> None:

@@ -71,8 +71,11 @@ class DetectRoute(TaskRoute):
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The image, or the body in the task's terms."""
         body = await read_image(request, DetectionBody, service)
-        given, image, model = DetectionParameters(), body, model_of(request, service)
-        if isinstance(body, DetectionBody):
+        given, model = DetectionParameters(), model_of(request, service)
+        image: str | bytes
+        if isinstance(body, bytes):
+            image = body
+        else:
             given, image = body.parameters or given, body.inputs
         message = DetectRequest(
             model=model.name,
