@@ -88,30 +88,42 @@ def build_tokenizer(seed: int) -> Qwen2Tokenizer:
 def build_model(tokenizer: Qwen2Tokenizer) -> Qwen3ForCausalLM:
     """An untrained Qwen3 of four layers, with two key/value heads for four query heads."""
     config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=320,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
+        **decoder_sizes(tokenizer),
         max_position_embeddings=POSITIONS,
+        head_dim=32,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-        initializer_range=0.05,  # 0.02 is for a width of 1000 and more
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
         attn_implementation="eager",  # type: ignore[call-arg]  # a field of every configuration
     )
     model = Qwen3ForCausalLM(config)
     initialise_induction_heads(model)
+    set_generation_defaults(model, tokenizer, MAX_ANSWER)
+    return model
+
+
+def decoder_sizes(tokenizer: Qwen2Tokenizer) -> dict[str, Any]:
+    """Fields of a configuration of four layers, with two key/value heads for four query heads."""
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "intermediate_size": 320,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.05,  # 0.02 is for a width of 1000 and more
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def set_generation_defaults(model: Any, tokenizer: Qwen2Tokenizer, longest: int) -> None:
+    """Ends and length of an answer, for `generation_config.json`."""
     generation = model.generation_config
     generation._from_model_config = False  # else loaders treat the file as a copy of config.json
     generation.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
     generation.pad_token_id = tokenizer.pad_token_id
-    generation.max_new_tokens = MAX_ANSWER
-    return model
+    generation.max_new_tokens = longest
 
 
 class Conversations:

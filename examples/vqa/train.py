@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from examples import checkpoint
+from examples.chat.train import decoder_sizes, set_generation_defaults
 from examples.scenes.rendering import SIDE, render
 from examples.scenes.scene import scenes
 from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
@@ -114,20 +115,7 @@ def build_model(tokenizer: Qwen2Tokenizer) -> LlavaForConditionalGeneration:
     """An untrained Qwen2 of four layers behind a trained image tower of four."""
     clip: Any = CLIPModel.from_pretrained(checkpoint("example-clip"), dtype=torch.float32)
     vision = CLIPVisionConfig(**{**clip.config.vision_config.to_dict(), "num_hidden_layers": 4})
-    text = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=320,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=POSITIONS,
-        initializer_range=0.05,  # 0.02 is for a width of 1000 and more
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    text = Qwen2Config(**decoder_sizes(tokenizer), max_position_embeddings=POSITIONS)
     config = LlavaConfig(
         vision_config=vision,
         text_config=text,
@@ -141,11 +129,7 @@ def build_model(tokenizer: Qwen2Tokenizer) -> LlavaForConditionalGeneration:
         clip.vision_model.state_dict(), strict=False
     ).missing_keys
     assert not missing, missing
-    generation = model.generation_config
-    generation._from_model_config = False  # else loaders treat the file as a copy of config.json
-    generation.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
-    generation.pad_token_id = tokenizer.pad_token_id
-    generation.max_new_tokens = MAX_ANSWER
+    set_generation_defaults(model, tokenizer, MAX_ANSWER)
     return model
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -25,12 +25,10 @@ from inference.tasks.generation.overrides import (
     sampling_overrides,
     structured,
 )
-from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from inference.tasks.shared.served_task import TaskConfig
 from triptych.tasks import chat as declared
@@ -111,19 +109,6 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
                 model, options, num_beams=request.num_beams, stream=request.stream
             ),
         )
-
-    def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
-        return [generator_canary(model)]
-
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs, stop strings and images."""
-        taken = {"max_prompt_images": limits.max_prompt_images}
-        return {
-            "max_best_of": limits.max_best_of,
-            "max_stop_sequences": limits.max_stop_sequences,
-            **(taken if self.places(model) else {}),
-        }
 
     def size(self, request: ChatRequest) -> int | None:
         """Characters, and what the template does for a message of no length and for none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,13 +27,12 @@ from inference.tasks.generation.overrides import (
     sampling_overrides,
     structured,
 )
-from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, GenerateCall
+from inference.tasks.shared.model_calls import Array, GenerateCall
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from triptych.tasks import generate as declared
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
@@ -124,19 +123,6 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
                 model, options, num_beams=request.num_beams, stream=request.stream
             ),
         )
-
-    def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
-        return [generator_canary(model)]
-
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs and stop strings."""
-        taken = {"max_prompt_images": limits.max_prompt_images}
-        return {
-            "max_best_of": limits.max_best_of,
-            "max_stop_sequences": limits.max_stop_sequences,
-            **(taken if self.section_of(model).images else {}),
-        }
 
     def size(self, request: GenerateRequest) -> int | None:
         """Characters; instruction and examples are read again for each prompt. None with images."""

@@ -13,14 +13,14 @@ Differences from `transformers`: inference only; attention to later positions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from export.config.config_reader import ConfigReader
-from export.decoder_graphs.language_model import DecoderConfig, language_model
+from export.decoder_graphs.language_model import language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.heads import Heads
@@ -72,8 +72,8 @@ def make_block(config: llama.Config, heads: Heads) -> DecoderBlock:
 class Gemma(llama.Llama):
     """Llama with scaled embeddings and norms that multiply by 1 + weight."""
 
-    def __init__(self, config: DecoderConfig, block: Callable[..., nn.Module] = make_block) -> None:
-        super().__init__(config, block)
+    def __init__(self, config: llama.Config) -> None:
+        super().__init__(config, make_block)
         self.scale = config.width**0.5
         self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
 

@@ -27,7 +27,7 @@ from export.layers.attention import CachedAttention
 from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
-from export.models.decoders import gemma, llama
+from export.models.decoders import llama
 from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
@@ -160,12 +160,18 @@ class Block(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class Gemma(gemma.Gemma):
-    """The first Gemma with other blocks, whose logits are capped."""
+class Gemma(llama.Llama):
+    """Llama with other blocks, scaled embeddings and, in Gemma 2, a cap on its logits."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, Block)
+        self.scale = config.width**0.5
         self.logits_cap = config.logits_cap
+        self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.tokens(tokens) * self.scale
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""

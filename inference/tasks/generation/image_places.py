@@ -5,7 +5,7 @@ Decision D108.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,11 @@ from inference.engine.codec import IMAGE_SIZES, PIXELS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.image import PILLOW_MAX_PIXELS
 from inference.processing.prepared_image import Grid, ImageLayout, PreparedImage
+from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array
+from inference.tasks.shared.model_calls import Array, Call
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask, TaskConfig
 from triptych.task import IMAGES
@@ -240,6 +241,19 @@ class PromptTask(ServedTask[AnyRequest, AnySection]):
         """What stands for an image in a text."""
         places = self.places(model)
         return {} if places is None else {"image_place": places.place}
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs, stop strings and images."""
+        taken = {"max_prompt_images": limits.max_prompt_images}
+        return {
+            "max_best_of": limits.max_best_of,
+            "max_stop_sequences": limits.max_stop_sequences,
+            **(taken if self.places(model) else {}),
+        }
 
 
 def _reads_images(manifest: Manifest) -> bool:
