@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from export.parity.judge import TOLERANCE
+from export.parity.verify import verify
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle, Role
 from inference.engine.engine_core import decode
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
-from tests.export.conftest import TwinPair
+from tests.export.conftest import TwinPair, export_graphs
 from tests.export.oracle import normalised
 
 Hypotheses = list[tuple[list[int], float | None]]
@@ -37,6 +39,15 @@ def unexported(twin: TwinPair) -> Bundle:
     """A bundle without files, for the runner over PyTorch."""
     manifest, _ = build_manifest(Request("twin"), 1, twin.source, twin.graphs())
     return Bundle(Path("unexported"), manifest)
+
+
+def export_verified(twin: TwinPair, folder: Path) -> Bundle:
+    """A twin's graphs in a folder, which equal its network."""
+    manifest = unexported(twin).manifest
+    export_graphs(twin.graphs(), manifest, folder)
+    bundle = Bundle(folder / manifest.name, manifest)
+    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
+    return bundle
 
 
 def requests(bundle: Bundle, rules: dict[str, Any]) -> list[EngineRequest]:
@@ -63,23 +74,11 @@ def generated(runner: Runner, given: list[EngineRequest]) -> list[Hypotheses]:
 
 def wanted(twin: TwinPair, request: EngineRequest) -> Hypotheses:
     """Of `transformers`, the image alone."""
-    rules, image = request.rules, twin.prepared.image
+    image = twin.prepared.image
     assert image is not None
     assert request.pixels is not None
-    output = twin.reference.generate(
-        pixel_values=normalised(torch.from_numpy(request.pixels)[None], image),
-        **_prompt(twin, request),
-        do_sample=False,
-        num_beams=rules.num_beams,
-        num_return_sequences=rules.num_return_sequences,
-        max_new_tokens=rules.max_new_tokens,
-        length_penalty=rules.length_penalty,
-        repetition_penalty=rules.repetition_penalty,
-        no_repeat_ngram_size=rules.no_repeat_ngram_size,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    return hypotheses_of(output, request)
+    pixels = normalised(torch.from_numpy(request.pixels)[None], image)
+    return generate(twin, request, pixel_values=pixels, **_prompt(twin, request))
 
 
 def check_captions(twin: TwinPair, bundle: Bundle, runner: Runner, rules: dict[str, Any]) -> None:
@@ -102,6 +101,29 @@ def _prompt(twin: TwinPair, request: EngineRequest) -> dict[str, torch.Tensor]:
         return {"input_ids": torch.tensor([[*request.decoder_ids, ends]])}
     name = "decoder_input_ids" if model_type == "vision-encoder-decoder" else "input_ids"
     return {name: torch.tensor([request.decoder_ids])}
+
+
+def generate(twin: TwinPair, request: EngineRequest, **inputs: Any) -> Hypotheses:
+    """Of `transformers`, from its inputs by the rules of a request; scores only of beams."""
+    rules = request.rules
+    output = twin.reference.generate(
+        **inputs,
+        do_sample=False,
+        num_beams=rules.num_beams,
+        num_return_sequences=rules.num_return_sequences,
+        max_new_tokens=rules.max_new_tokens,
+        length_penalty=rules.length_penalty,
+        early_stopping=rules.early_stopping,
+        no_repeat_ngram_size=rules.no_repeat_ngram_size,
+        renormalize_logits=rules.renormalize_logits,
+        repetition_penalty=rules.repetition_penalty,
+        min_new_tokens=rules.min_new_tokens or None,
+        sequence_bias={(token,): bias for token, bias in rules.logit_bias.items()} or None,
+        bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    return hypotheses_of(output, request)
 
 
 def hypotheses_of(output: Any, request: EngineRequest) -> Hypotheses:

@@ -17,7 +17,7 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
-from tests.export.models.captions import hypotheses_of
+from tests.export.models.captions import Hypotheses, generate
 from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
 from tests.export.patches import flattened_patches
@@ -105,11 +105,7 @@ def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
     return [EngineRequest(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
 
 
-def _transformers(
-    twin: TwinPair, request: EngineRequest, rules: Generation
-) -> list[tuple[list[int], float | None]]:
-    """(generated tokens, score) of each hypothesis; the score only for beams."""
-    reference: Any = twin.reference
+def _transformers(twin: TwinPair, request: EngineRequest, rules: Generation) -> Hypotheses:
     images = prompt_images(twin)
     if images is not None:
         assert twin.prepared.image is not None
@@ -130,21 +126,4 @@ def _transformers(
                 inputs |= flattened_patches(pixels)
             else:
                 inputs["pixel_values"] = normalised(pixels, twin.prepared.image)
-    output = reference.generate(
-        **inputs,
-        do_sample=False,
-        num_beams=rules.num_beams,
-        num_return_sequences=rules.num_return_sequences,
-        max_new_tokens=rules.max_new_tokens,
-        length_penalty=rules.length_penalty,
-        early_stopping=rules.early_stopping,
-        no_repeat_ngram_size=rules.no_repeat_ngram_size,
-        renormalize_logits=rules.renormalize_logits,
-        repetition_penalty=rules.repetition_penalty,
-        min_new_tokens=rules.min_new_tokens or None,
-        sequence_bias={(token,): bias for token, bias in rules.logit_bias.items()} or None,
-        bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    return hypotheses_of(output, request)
+    return generate(twin, request, **inputs)

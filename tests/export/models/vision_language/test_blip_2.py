@@ -11,19 +11,16 @@ import torch
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.models.vision_language import blip_2
-from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
-from export.parity.verify import verify
 from export.registry import architecture
-from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
-from tests.export.conftest import TwinPair, Twins, export_graphs
-from tests.export.models.captions import hypotheses_of, unexported
+from tests.export.conftest import TwinPair, Twins
+from tests.export.models.captions import export_verified, hypotheses_of, unexported
 from tests.export.models.interleaved import normalised
 
 IMAGE, NEW_TOKENS = 61, 8
@@ -79,10 +76,7 @@ def test_an_encoder_reads_an_image_with_its_text(beams: int, twins: Twins) -> No
 @pytest.mark.full
 def test_graphs_with_an_encoder_pass_the_gate(twins: Twins, tmp_path: Path) -> None:
     twin = twins("blip-2", "flan-t5")
-    manifest = unexported(twin).manifest
-    export_graphs(twin.graphs(), manifest, tmp_path)
-    bundle = Bundle(tmp_path / manifest.name, manifest)
-    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
+    bundle = export_verified(twin, tmp_path)
     for beams in (1, 3):
         _check(twin, OrtRunner(bundle, threads=1), beams)
 

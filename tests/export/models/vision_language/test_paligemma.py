@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from export.parity.judge import TOLERANCE
-from export.parity.verify import verify
 from export.registry import architecture
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
@@ -18,8 +17,8 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
-from tests.export.conftest import Bundles, Twins, export_graphs
-from tests.export.models.captions import unexported
+from tests.export.conftest import Bundles, Twins
+from tests.export.models.captions import export_verified
 from tests.export.oracle import compare
 
 IMAGE, NEW_TOKENS, CHUNK = 61, 9, 4
@@ -64,12 +63,7 @@ def test_sequences_go_on_behind_a_whole_prompt(bundles: Bundles) -> None:
 @pytest.mark.full
 def test_graphs_over_gemma2_pass_the_gate(twins: Twins, tmp_path: Path) -> None:
     """With soft caps and a window, and heads that the operator of the cache rotates itself."""
-    twin = twins("paligemma", "gemma2")
-    manifest = unexported(twin).manifest
-    export_graphs(twin.graphs(), manifest, tmp_path)
-    bundle = Bundle(tmp_path / manifest.name, manifest)
-    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
-    _check_resumed(bundle)
+    _check_resumed(export_verified(twins("paligemma", "gemma2"), tmp_path))
 
 
 def test_causal_prompts_would_differ(twins: Twins) -> None:
