@@ -9,13 +9,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.local_server import handled_by
 
 _WAIT_S = 30.0
 
@@ -68,21 +70,16 @@ class Collector:
                 self.end_headers()
                 self.wfile.write(ExportTraceServiceResponse().SerializeToString())
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = handled_by(Handler)
 
     def __enter__(self) -> Collector:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = self._server.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.hold is not None:
             self.hold.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.__exit__(None, None, None)
 
     def wait(self, is_enough: Callable[[list[CollectedSpan]], bool]) -> list[CollectedSpan]:
         """The spans, once there are enough."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from PIL import Image
 
+from tests.local_server import handled_by
 from tests.pictures import encoded
 
 Json = dict[str, Any]
@@ -67,9 +67,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("x-request-id", "r-1")
         self.end_headers()
         self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Write no log."""
 
 
 def _texts(body: Json) -> list[Json]:
@@ -178,20 +175,5 @@ ITEMS = {
 @contextmanager
 def fake_gateway() -> Iterator[str]:
     """The URL of a gateway that lives as long as the block."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    with serving(server) as url:
+    with handled_by(_Handler) as url:
         yield url
-
-
-@contextmanager
-def serving(server: HTTPServer) -> Iterator[str]:
-    """The URL of a server, whose thread lives as long as the block."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -23,6 +23,7 @@ import yaml
 from examples.demo.server import free_port
 from serving.settings.gateway_settings import GatewaySettings
 from tests.e2e.conftest import Stack, repository, running, shared
+from tests.local_server import handled_by, serving
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -173,40 +174,26 @@ def prefix(request: pytest.FixtureRequest) -> str:
     return str(request.node.callspec.params["proxy"])
 
 
-class Upstream:
-    """A server of one stream: each chunk waits for the client to have read the one before."""
+@contextmanager
+def upstream(turn: threading.Semaphore) -> Iterator[str]:
+    """The URL of one stream: each chunk waits for the client to have read the one before."""
 
-    def __init__(self) -> None:
-        self.turn = threading.Semaphore(0)
-        upstream = self
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for number in range(3):
+                event = b"data: %d\n\n" % number
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+                turn.acquire(timeout=30)
+            self.wfile.write(b"0\r\n\r\n")
 
-            def do_POST(self) -> None:
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("transfer-encoding", "chunked")
-                self.end_headers()
-                for number in range(3):
-                    event = b"data: %d\n\n" % number
-                    self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
-                    upstream.turn.acquire(timeout=30)
-                self.wfile.write(b"0\r\n\r\n")
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Upstream:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    with handled_by(Handler) as url:
+        yield url
 
 
 class TestBehindNginx:
@@ -245,16 +232,17 @@ class TestBehindNginx:
         assert answer.content.endswith(b"data: [DONE]\n\n")
 
     def test_chunk_is_passed_on_before_the_next_is_sent(self, tmp_path: Path) -> None:
+        turn = threading.Semaphore(0)
         with (
-            Upstream() as upstream,
-            nginx(tmp_path, upstream.address, "127.0.0.1:9") as proxy,
+            upstream(turn) as url,
+            nginx(tmp_path, url.removeprefix("http://"), "127.0.0.1:9") as proxy,
             proxy.client() as client,
             client.stream("POST", "/v1/generate") as answer,
         ):
             pieces = answer.iter_raw()
             for number in range(3):
                 assert next(pieces) == b"data: %d\n\n" % number
-                upstream.turn.release()
+                turn.release()
             assert list(pieces) == []
 
     def test_translated_file_has_the_public_address(self, proxy: Proxy, prefix: str) -> None:
@@ -324,16 +312,9 @@ def named(host: str, port: int) -> Iterator[ThreadingHTTPServer]:
             self.end_headers()
             self.wfile.write(host.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
     server = ThreadingHTTPServer((host, port), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class Names:

@@ -6,10 +6,9 @@ import base64
 import io
 import itertools
 import json
-import threading
 from collections.abc import Iterator
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from benchmarks.encoders.servers import InfinityDialect, Server, TriptychDialect
 from benchmarks.encoders.traffic import MIXED_WORDS, PHOTOS, Traffic
 from benchmarks.harness.closed_loop import Loop
 from benchmarks.harness.report import write_json
+from tests.local_server import handled_by
 
 INT8, FP32 = "triptych openvino-int8", "infinity torch-fp32"
 
@@ -114,19 +114,11 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.wfile.write(body[5:])
 
-    def log_message(self, *arguments: object) -> None:
-        """No output."""
-
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with handled_by(_Answers) as url:
+        yield url
 
 
 def test_connection_is_kept_and_responses_are_read_whole(url: str) -> None:

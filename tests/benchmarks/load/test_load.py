@@ -19,7 +19,8 @@ from benchmarks.load.payloads import Payloads, failure
 from benchmarks.load.routes import OTHERS
 from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
 from serving.gateway.dialects import huggingface, libretranslate, openai
-from tests.clients.fake_gateway import fake_gateway, serving
+from tests.clients.fake_gateway import fake_gateway
+from tests.local_server import serving
 from triptych.tasks import TASKS
 
 MESSAGES = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
@@ -181,9 +182,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Write no log."""
 
 
 def load(url: str, images: Path, **environment: str) -> dict[str, Any]:
