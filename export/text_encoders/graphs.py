@@ -30,30 +30,21 @@ _POSITIONS = Port(name="positions", dtype="int64", shape=("B", "M"), role=Role.P
 _CHOICES = Port(name="choices", dtype="int64", shape=("B", "N"), role=Role.CHOICES)
 
 
-class Embedder(nn.Module):
-    """Texts → vectors."""
+class Pooled(nn.Module):
+    """Texts, or pairs of texts → vectors, or scores of their classes.
 
-    def __init__(self, model: TextModel) -> None:
+    Args:
+        head: `reads_first`: whether it reads the first token alone.
+    """
+
+    def __init__(self, encoder: TextEncoder, head: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.pooling = model.encoder, model.pooling
+        self.encoder, self.head = encoder, head
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """(B, T), (B,) → (B, D)."""
-        encode = self.encoder.first if self.pooling.reads_first else self.encoder
-        return self.pooling(encode(token_ids, lengths, segments), lengths)
-
-
-class Classifier(nn.Module):
-    """Texts, or pairs of texts → scores of their classes."""
-
-    def __init__(self, model: TextModel) -> None:
-        super().__init__()
-        self.encoder, self.classifier = model.encoder, model.classifier
-
-    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """(B, T), (B,), (B, T) → logits (B, C)."""
-        encode = self.encoder.first if self.classifier.reads_first else self.encoder
-        return self.classifier(encode(token_ids, lengths, segments), lengths)
+        """(B, T), (B,), (B, T) → (B, D) or logits (B, C)."""
+        encode = self.encoder.first if self.head.reads_first else self.encoder
+        return self.head(encode(token_ids, lengths, segments), lengths)
 
 
 class Tagger(nn.Module):
@@ -104,7 +95,7 @@ def text_graphs(model: TextModel, image: ImageSpec | None = None) -> Graphs:
         key = "pair" if lowerings else "text"
         inputs = _inputs(encoder, takes_pairs=True)
         shape = ("B", len(head.labels))
-        lowerings[key] = _lowering(Classifier(model), inputs, _logits(shape))
+        lowerings[key] = _lowering(Pooled(encoder, model.classifier), inputs, _logits(shape))
     if head.kind is HeadKind.TOKENS:
         inputs = _inputs(encoder, takes_pairs=False)
         lowerings["text"] = _lowering(Tagger(model), inputs, _logits(("B", "T", len(head.labels))))
@@ -114,9 +105,10 @@ def text_graphs(model: TextModel, image: ImageSpec | None = None) -> Graphs:
 
 
 def _embedder(model: TextModel) -> Lowering:
-    width = model.pooling.output_width(model.encoder.width)
+    encoder, pooling = model.encoder, model.pooling
+    width = pooling.output_width(encoder.width)
     port = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    return _lowering(Embedder(model), _inputs(model.encoder, takes_pairs=False), port)
+    return _lowering(Pooled(encoder, pooling), _inputs(encoder, takes_pairs=False), port)
 
 
 def _mask_filler(model: TextModel) -> Lowering:
