@@ -40,7 +40,7 @@ def lowered(
             for key, graph in manifest.graphs.items()
         }
         scales = {} if is_openvino else cache_scales(manifest, open_sessions(files))
-        for key, file in files.items() if precision is not Precision.FP32 else ():
+        for key, file in files.items() if precision not in (Precision.FP32, Precision.BF16) else ():
             if is_openvino:
                 quantize_weights(key, file, precision)
             else:

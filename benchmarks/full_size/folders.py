@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
@@ -94,17 +94,26 @@ def _save_words(folder: Path, size: int, special: tuple[str, ...]) -> None:
 
 
 def _qwen_tokenizer(folder: Path, size: int) -> None:
-    """Byte-level BPE of Qwen2's size and classes: all pairs of bytes, then triples."""
+    """That of Qwen2's size."""
+    save_byte_pairs(folder, size - QWEN_UNUSED, QWEN_ENDS)
+
+
+def save_byte_pairs(folder: Path, size: int, special: Sequence[str]) -> None:
+    """Byte-level BPE of Qwen2's classes: bytes, all pairs of them, then triples, special tokens.
+
+    Args:
+        special: The last of them ends a text.
+    """
     from tokenizers import AddedToken, pre_tokenizers
     from transformers import Qwen2Tokenizer
 
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
-    count = size - QWEN_UNUSED - len(QWEN_ENDS) - len(symbols)
+    count = size - len(special) - len(symbols)
     merges = list(islice(_merges(symbols), count))
-    pieces = chain(symbols, map("".join, merges), QWEN_ENDS)
+    pieces = chain(symbols, map("".join, merges), special)
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Qwen2Tokenizer(vocabulary, merges, eos_token=QWEN_ENDS[-1])
-    tokenizer.add_tokens([AddedToken(text, special=True) for text in QWEN_ENDS])
+    tokenizer = Qwen2Tokenizer(vocabulary, merges, eos_token=special[-1])
+    tokenizer.add_tokens([AddedToken(text, special=True) for text in special])
     tokenizer.save_pretrained(folder)
 
 

@@ -19,10 +19,11 @@ from rich.console import Console
 
 from benchmarks.harness import machine
 from benchmarks.harness.system import THREADS, System, start_systems
-from benchmarks.speed import poisson, report, roofline, served
+from benchmarks.speed import genai, poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.examples import example_work
 from benchmarks.speed.prepare import prepare_all
+from benchmarks.speed.questions import LETTERS, PICTURES, QWEN
 from benchmarks.speed.rounds import Cell, measure
 from benchmarks.speed.work import Work, random_work
 
@@ -40,6 +41,8 @@ CTRANSLATE2 = tuple(
 )
 """Its int8 is mostly faster with one thread than with two."""
 TRANSFORMERS = (System("transformers", "fp32"),)
+OUR_BF16 = System("triptych-openvino", "bf16")
+GENAI = tuple(System(genai.RUNTIME, precision) for precision in ("int8", "bf16", "fp32"))
 FAST = (System("triptych", "int8-fast"),)
 BATCHES = (1, 8, 32)
 console = Console(highlight=False, width=200)
@@ -51,7 +54,12 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     before = machine.load()
     for model in arguments.models:
-        systems = [c for c in systems_of(model) if arguments.only in c.label]
+        systems = [c for c in systems_of(model) if is_chosen(c, arguments.only)]
+        for lacking in [c for c in systems if c.runtime == genai.RUNTIME]:
+            reason = genai.missing(model, lacking.precision, CACHE)
+            if reason is not None:
+                console.print(f"left out: {lacking.label}: {reason}")
+                systems.remove(lacking)
         if not systems:
             continue
         with ExitStack() as stack:
@@ -61,7 +69,10 @@ def main() -> int:
                 processes = stack.enter_context(loading)
             for cell in cells(model, arguments.batches, arguments.beams, arguments.rounds):
                 with console.status(cell.title):
-                    rows += [report.row(result) for result in measure(processes, cell)]
+                    results = measure(processes, cell)
+                    for result in results:
+                        same = report.same_tokens(result, results)
+                        rows.append(report.row(result) | {"same_tokens": same})
                 console.print(report.table(rows[-len(systems) :]))
     comparisons = report.comparisons(rows)
     console.print(report.table(rows))
@@ -101,17 +112,25 @@ def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.speed`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     models = [*KINDS]
-    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    default = [model for model in models if model not in PICTURES]
+    parser.add_argument("--models", nargs="+", choices=models, default=default)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=24.0, help="Poisson arrivals a second")
-    parser.add_argument("--only", default="", help="systems whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[], help="systems with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS)
     found = parser.parse_args()
-    if not any(found.only in c.label for model in found.models for c in systems_of(model)):
-        parser.error(f"--only {found.only}: no system of these models has this in its name")
+    systems = [each for model in found.models for each in systems_of(model)]
+    if not any(is_chosen(each, found.only) for each in systems):
+        names = " ".join(found.only)
+        parser.error(f"--only {names}: no system of these models has this in its name")
     return found
+
+
+def is_chosen(system: System, parts: Sequence[str]) -> bool:
+    """Whether a system's label contains one of some texts; any does where there are none."""
+    return not parts or any(part in system.label for part in parts)
 
 
 KINDS = {
@@ -119,21 +138,25 @@ KINDS = {
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
     "example-es-en": "example",
+    **{model: model for model in PICTURES},
 }
-NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16}
+NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, **dict.fromkeys(PICTURES, 64)}
 LENGTHS = {
     "translate": "16–48 → 32",
     "generate": "64 → 64",
     "caption": "224² → 16",
     "example": "held-out sentences",
+    **dict.fromkeys(PICTURES, f"512² + {2 * LETTERS} → 64"),
 }
 VOCABULARY = 50_000
 
 
 def systems_of(model: str) -> Sequence[System]:
-    """CTranslate2 has no captioners."""
+    """CTranslate2 has no models with images, OpenVINO GenAI no SmolVLM."""
     if KINDS[model] == "caption":
         return (*OURS, *TRANSFORMERS)
+    if model in PICTURES:
+        return (*OURS, OUR_BF16, *(GENAI if model == QWEN else ()), *TRANSFORMERS)
     return (*OURS, *FAST, *CTRANSLATE2, *TRANSFORMERS)
 
 
@@ -141,7 +164,7 @@ def cells(model: str, batches: Sequence[int], beams: Sequence[int], rounds: int)
     """Every batch size and beam width that is measured for a model; new inputs each round."""
     kind = KINDS[model]
     for width in beams:
-        if width > 1 and kind in ("generate", "caption"):
+        if width > 1 and kind not in ("translate", "example"):
             continue
         for batch in batches:
             works = (work(kind, batch, width, seed) for seed in range(rounds))

@@ -1,8 +1,9 @@
 """Checkpoints of full size with random weights, and their conversion for each engine.
 
 Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
-opus-mt (74M), a captioner of ViT-B/16 and GPT-2, and Qwen2.5-0.5B. Lengths are forced, so that
-every engine does the same work. Everything is created once, in a cache folder.
+opus-mt (74M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B, and the models of `questions`.
+Lengths are forced, so that every engine does the same work. Everything is created once, in a cache
+folder.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import transformers
 
 from benchmarks.full_size.folders import make_checkpoint
 from benchmarks.lowered import lowered
+from benchmarks.speed.questions import make_qwen, make_smolvlm
 from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
@@ -125,6 +127,8 @@ MAKERS = {
     "gpt2-124m": _gpt2,
     "captioner-239m": _captioner,
     "qwen2.5-0.5b": _qwen,
+    "qwen2-vl-224m": make_qwen,
+    "smolvlm-256m": make_smolvlm,
 }
 
 

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from PIL import Image
 
 from benchmarks.harness.system import System
+from benchmarks.speed import genai
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.questions import PICTURES, picture
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
@@ -53,7 +56,7 @@ class Triptych:
         from inference.sequences import TokenChunk
 
         timing, done = Timing(), threading.Semaphore(0)
-        ended: list[Any] = []
+        ended: dict[int, Any] = {}
         requests = [self._request(item, work) for item in work.items]
         started_s = time.perf_counter()
         clock = Clock(len(requests), started_s)
@@ -63,7 +66,7 @@ class Triptych:
                 if isinstance(event, TokenChunk):
                     clock.record(index, time.perf_counter(), len(event.token_ids))
                     return
-                ended.append(event)
+                ended[index] = event
                 done.release()
 
             return on_tokens
@@ -73,7 +76,10 @@ class Triptych:
         for _ in requests:
             done.acquire()
         timing.seconds = time.perf_counter() - started_s
-        timing.tokens = sum(len(final_result([event]).hypotheses[0].token_ids) for event in ended)
+        results = (final_result([ended[index]]) for index in range(len(requests)))
+        answers = [list(result.hypotheses[0].token_ids) for result in results]
+        timing.tokens = sum(map(len, answers))
+        timing.answers = answers if work.items[0].is_question else []
         clock.fill(timing)
         return timing
 
@@ -88,7 +94,7 @@ class Triptych:
         return EngineRequest(
             self._manifest.generation.model_copy(update=update),
             source_ids=np.array(item.source, np.int64) if item.source else None,
-            pixels=None if item.image is None else pixels(item.image),
+            pixels=_pixels(item),
             prompt_ids=item.prompt,
             stream=work.beams == 1,
         )
@@ -172,6 +178,9 @@ class Transformers:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         kind = getattr(transformers, config.architectures[0])
         self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+        self._name, self._end = name, self._model.config.get_text_config().eos_token_id
+        if name in PICTURES:
+            self._processor = transformers.AutoImageProcessor.from_pretrained(folder)
 
     def run(self, work: Work) -> Timing:
         """See `EngineCore.run`."""
@@ -197,22 +206,25 @@ class Transformers:
                 max_new_tokens=work.new_tokens,
                 min_new_tokens=work.new_tokens if work.is_forced else 1,
                 stopping_criteria=StoppingCriteriaList([Watch()]),
-                pad_token_id=self._model.config.eos_token_id or 0,
+                pad_token_id=self._end or 0,
             )
         timing.seconds = time.perf_counter() - started_s
         prompt = len(work.items[0].prompt) or 1  # an encoder-decoder's start token
         timing.tokens = sum(self._count(row[prompt:].tolist()) for row in answers)
+        if work.items[0].is_question:
+            timing.answers = answers[:, prompt:].tolist()
         clock.fill(timing)
         return timing
 
     def _count(self, ids: list[int]) -> int:
         """Generated tokens, the end token included, padding behind it not."""
-        end = self._model.config.eos_token_id
-        return ids.index(end) + 1 if end in ids else len(ids)
+        return ids.index(self._end) + 1 if self._end in ids else len(ids)
 
     def _inputs(self, work: Work) -> dict[str, Any]:
         import torch
 
+        if work.items[0].is_question:
+            return self._questions(work)
         if work.items[0].image is not None:
             images = np.stack([pixels(item.image or 0) for item in work.items])
             values = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
@@ -226,12 +238,27 @@ class Transformers:
             mask[index, : len(row)] = 1
         return {"input_ids": ids, "attention_mask": mask}
 
+    def _questions(self, work: Work) -> dict[str, Any]:
+        """Prompts of one length, and their images as the checkpoint's own processor has them."""
+        import torch
+
+        token_id = PICTURES[self._name].token_id
+        ids = torch.tensor([item.prompt for item in work.items])
+        images = [[Image.fromarray(picture(item.image or 0))] for item in work.items]
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "mm_token_type_ids": (ids == token_id).int(),
+            **self._processor(images=images, return_tensors="pt"),
+        }
+
 
 RUNTIMES = {
     "triptych": Triptych,
     "triptych-openvino": TriptychOpenVino,
     "ctranslate2": CTranslate2,
     "transformers": Transformers,
+    genai.RUNTIME: genai.OpenVinoGenai,
 }
 
 
@@ -240,6 +267,13 @@ def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], 
     runtime = RUNTIMES[system.runtime]
     decoder: EngineCore = runtime(model, system.precision, cache, system.threads)
     return lambda work: asdict(decoder.run(Work.from_json(work)))
+
+
+def _pixels(item: Item) -> Any:
+    """The image of an item: of a question as the list of images that its prompt holds."""
+    if item.image is None:
+        return None
+    return picture(item.image)[None] if item.is_question else pixels(item.image)
 
 
 def words(ids: tuple[int, ...]) -> list[str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from benchmarks.speed.questions import PICTURES, question
 
 
 @dataclass(frozen=True)
 class Item:
     """One sequence: encoder tokens (end token included), or decoder tokens to go on from.
 
-    Models with images take `image` as the seed of a random one.
+    Models with images take `image` as the seed of a random one; with a prompt that has tokens in
+    its place, it is a picture that a question is about.
     """
 
     source: tuple[int, ...] = ()
@@ -24,7 +28,14 @@ class Item:
         """Another item of the same size, with no common beginning; end tokens stay at the end."""
         source = (*self.source[-2::-1], *self.source[-1:])
         image = None if self.image is None else self.image + 1
+        if self.is_question:
+            return replace(self, image=image)  # whose first tokens are the picture's
         return Item(source, self.prompt[::-1], image)
+
+    @property
+    def is_question(self) -> bool:
+        """Whether its prompt holds its image."""
+        return self.image is not None and bool(self.prompt)
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Timing:
         gaps_ms: Times between neighbouring tokens of an item.
         cpu_seconds: Of the engine's process.
         peak_bytes: Largest resident set so far.
-        answers: The tokens, if requested.
+        answers: The tokens of each item, of questions about pictures.
     """
 
     seconds: float = 0.0
@@ -73,6 +84,7 @@ class Timing:
     gaps_ms: list[float] = field(default_factory=list)
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
+    answers: list[list[int]] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float:
@@ -101,10 +113,10 @@ class Clock:
 def random_work(
     kind: str, batch: int, beams: int, vocabulary: int, seed: int, new_tokens: int
 ) -> Work:
-    """Distinct random sources of 16 to 48 tokens, prompts of 64, or images.
+    """Distinct random sources of 16 to 48 tokens, prompts of 64, images, or questions about them.
 
     Args:
-        kind: `translate`, `generate` or `caption`.
+        kind: `translate`, `generate`, `caption`, or a model of `PICTURES`.
     """
     random = np.random.default_rng(seed)
 
@@ -116,4 +128,10 @@ def random_work(
         "generate": lambda: Item(prompt=ids(64)),
         "caption": lambda: Item(image=int(random.integers(1 << 30))),
     }
+    for model in PICTURES:
+        items[model] = partial(_question, model, random)
     return Work(tuple(items[kind]() for _ in range(batch)), beams, new_tokens)
+
+
+def _question(model: str, random: np.random.Generator) -> Item:
+    return Item(prompt=question(model, random), image=int(random.integers(1 << 30)))

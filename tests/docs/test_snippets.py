@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = list(pages(ROOT))
 STARTS = (
     r"(export|triptych (export|serve|caption|generate|detect|segment|chat)|"
-    r"curl localhost:8080/v1/(generate|detect|segment)|from triptych import|with \w*Client\(|\s|$)"
+    r"curl localhost:8080/v1/(generate|detect|segment)|"
+    r"from (triptych|huggingface_hub) import|with \w*Client\(|\s|$)"
 )
 """Beginnings of lines that set something up, or need files of the reader."""
 
