@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 from pathlib import Path
 
 import psutil
@@ -40,8 +39,11 @@ def available_bytes() -> int:
 
 
 def return_memory() -> None:
-    """Gives what is free in this process back to the system; the C library keeps much of it."""
-    gc.collect()
+    """Gives what is free in this process back to the system; the C library keeps much of it.
+
+    Collects no garbage, which takes up to a second in a process with many objects: sessions of
+    runtimes are freed by their reference counts.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterator
@@ -215,6 +216,7 @@ def phase(title: str) -> Iterator[None]:
     started_s = time.perf_counter()
     with console.status(f"{title} …"):
         yield
+    gc.collect()  # graphs of torch.export refer to weights, and to themselves
     return_memory()
     seconds = time.perf_counter() - started_s
     console.print(f"[green]✓[/green] {title} ({seconds:.1f} s)", soft_wrap=True)

@@ -5,6 +5,7 @@ The exporter parses it for each graph, a tenth of an export.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -19,7 +20,12 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 @contextmanager
 def operators_read_once() -> Iterator[None]:
-    """Graphs that are exported in this block share the library."""
+    """Graphs that are exported in this block share the library.
+
+    What is loaded when it begins is never freed, so no collection of garbage reads it again: an
+    export collects at the end of each phase.
+    """
+    gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnxscript_apis, "get_torchlib_ops", cache(onnxscript_apis.get_torchlib_ops))
         yield
