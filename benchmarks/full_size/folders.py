@@ -29,9 +29,13 @@ def make_checkpoint(name: str, folder: Path) -> int:
     torch.manual_seed(0)
     model_class = getattr(transformers, shape.model)
     config = _config(transformers, model_class, shape)
-    model = model_class(config)
+    torch.set_default_dtype(getattr(torch, shape.dtype))
+    try:
+        model = model_class(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    model.to(getattr(torch, shape.dtype)).save_pretrained(folder)
+    model.save_pretrained(folder)
     for kind in shape.files:
         _FILES[kind](folder, _vocabulary_size(config))
     return parameters
@@ -68,9 +72,14 @@ def _language_tokenizer(folder: Path, size: int) -> None:
     _save_words(folder, size, ("eng_Latn", "fra_Latn", "spa_Latn"))
 
 
-def _tile_files(folder: Path, size: int) -> None:
-    """Words, the last of which stands for a part of an image; tiles of 512 × 512, up to 4 × 4."""
+def _image_tokenizer(folder: Path, size: int) -> None:
+    """One word per id, the last of which stands for a part of an image."""
     _save_words(folder, size, ("<image>",))
+
+
+def _tile_files(folder: Path, size: int) -> None:
+    """The same, and tiles of 512 × 512, up to 4 × 4."""
+    _image_tokenizer(folder, size)
     recipe = {
         "image_processor_type": "Idefics3ImageProcessor",
         "size": {"longest_edge": 2048},
@@ -170,6 +179,7 @@ def _sentence_modules(folder: Path, size: int) -> None:
 _FILES = {
     "tokenizer": _word_tokenizer,
     "languages": _language_tokenizer,
+    "image_token": _image_tokenizer,
     "tiles": _tile_files,
     "qwen": _qwen_tokenizer,
     "marian": _marian_tokenizer,

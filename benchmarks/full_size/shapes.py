@@ -15,7 +15,7 @@ class Shape:
         model: Class of `transformers` that makes the weights.
         fields: Of its `config.json`, where they differ from the class's defaults.
         files: What the folder holds beside weights: `tokenizer`, `languages`, `qwen`, `marian`,
-            `image`, `tiles`, `sentences`, `chat`.
+            `image_token`, `image`, `tiles`, `sentences`, `chat`.
         dtype: Of the saved weights, as the published file's.
     """
 
@@ -125,5 +125,27 @@ SHAPES: dict[str, Shape] = {
             "bos_token_id": 1,
         },
         ("languages",),
+    ),
+    "paligemma-3b": Shape(
+        "PaliGemmaForConditionalGeneration",
+        {
+            "vocab_size": 257_216,
+            "image_token_id": 257_215,
+            "projection_dim": 2048,
+            "text_config": {
+                "model_type": "gemma", "vocab_size": 257_216, "hidden_size": 2048,
+                "intermediate_size": 16_384, "num_hidden_layers": 18, "num_attention_heads": 8,
+                "num_key_value_heads": 1, "head_dim": 256, "bos_token_id": 1, "eos_token_id": 2,
+                "pad_token_id": 0,
+            },
+            "vision_config": {
+                "model_type": "siglip_vision_model", "hidden_size": 1152,
+                "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
+                "image_size": 224, "patch_size": 14, "projection_dim": 2048,
+                "vision_use_head": False,
+            },
+        },
+        ("image_token", "image"),
+        "bfloat16",
     ),
 }  # fmt: skip

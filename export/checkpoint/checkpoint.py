@@ -287,10 +287,12 @@ def _place(
         return [f"not floating point: {name} is {piece.dtype}; quantised files are not supported"]
     if piece.is_meta:
         return []
-    piece = piece.float()
-    if piece.numel() and not all(value.isfinite() for value in piece.aminmax()):  # without a copy
+    if piece.itemsize == 1:
+        piece = piece.float()  # there is little arithmetic of 8-bit numbers
+    # without a copy in float32, which a vocabulary's table would double
+    if piece.numel() and not all(value.float().isfinite() for value in piece.aminmax()):
         return [f"not finite: {name} holds NaN or infinity"]
-    if is_second and not torch.equal(target, piece):
+    if is_second and not torch.equal(target, piece.float()):
         return [f"contradicting: {name} should be tied, but differs from its twin"]
     with torch.no_grad():
         target.copy_(piece)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.architecture import Graphs
+from export.checkpoint.memory import return_memory
 from export.parity.lockstep import LockstepRunner
 from export.parity.parity_inputs import image_shape
 from export.parity.torch_runner import TorchRunner
@@ -51,13 +52,17 @@ class TokenParity:
 
 
 def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
-    """Decodes random sources with both, ONNX also one at a time."""
+    """Decodes random sources with both, ONNX also one at a time.
+
+    PyTorch is done before the graphs are opened: what each needs for a call is not held together.
+    """
     reference = TorchRunner(graphs, bundle.manifest)
+    searches = [(beams, mixed_requests(graphs, bundle.manifest, beams)) for beams in BEAMS]
+    expected = [[a.hypotheses for a in decode(reference, requests)] for _, requests in searches]
+    return_memory()
     runner = make_runner(bundle)  # as it is served
     parity = TokenParity()
-    for beams in BEAMS:
-        requests = mixed_requests(graphs, bundle.manifest, beams)
-        wanted = [answer.hypotheses for answer in decode(reference, requests)]
+    for (beams, requests), wanted in zip(searches, expected, strict=True):
         batched = [answer.hypotheses for answer in decode(runner, requests)]
         alone = [decode(runner, [request])[0].hypotheses for request in requests]
         for how, given in (("batched", batched), ("alone", alone)):

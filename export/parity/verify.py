@@ -283,17 +283,21 @@ def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None, seed:
 
 
 def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
-    """Judges every output by its distance from float64, at worst over all observations."""
+    """Judges every output by its distance from float64, at worst over all observations.
+
+    PyTorch is done before a graph is opened: what each needs for a call is not held together.
+    """
     exact = torch_run(in_float64(graphs))
+    sides = (observe(graphs, bundle, each) for each in (exact, torch_run(graphs)))
+    expected = [
+        (want, relative_difference(want.value, rounded.value))
+        for want, rounded in zip(*sides, strict=True)
+    ]
+    return_memory()
     found: dict[str, Distance] = {}
-    sides = (observe(graphs, bundle, each) for each in (exact, torch_run(graphs), run))
-    for want, rounded, got in zip(*sides, strict=True):
+    for (want, rounding), got in zip(expected, observe(graphs, bundle, run), strict=True):
         distance = found.setdefault(output_of(want.place), Distance())
-        distance.add(
-            want.place,
-            relative_difference(want.value, got.value),
-            relative_difference(want.value, rounded.value),
-        )
+        distance.add(want.place, relative_difference(want.value, got.value), rounding)
         report.observations += 1
     if "step" not in graphs.lowerings:
         for want, got, largest in _rows_alone(graphs, bundle, exact, run):

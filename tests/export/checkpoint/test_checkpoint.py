@@ -182,6 +182,15 @@ def test_any_value_that_is_not_finite_is_found(folder: Path, value: float) -> No
         _load(folder)
 
 
+def test_value_beyond_float32_is_found(folder: Path) -> None:
+    tensors = _tensors(folder)
+    tensors["model.shared.weight"] = tensors["model.shared.weight"].double()
+    tensors["model.shared.weight"][3, 5] = 1e300
+    _save(folder, tensors)
+    with pytest.raises(CheckpointError, match=r"not finite: model.shared.weight"):
+        _load(folder)
+
+
 def test_pickled_weights_are_refused_with_advice(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="convert it to safetensors first"):
