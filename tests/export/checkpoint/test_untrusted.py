@@ -202,7 +202,7 @@ def test_enormous_dense_module_is_refused_before_it_is_allocated(
 def test_export_beyond_the_memory_limit_is_refused(folder: Path) -> None:
     network = read(folder, limit_bytes(1.0))
     needed = needed_bytes(network_bytes(network))
-    with pytest.raises(SetupError, match=r"needs about 0\.8 GiB .* --memory-limit"):
+    with pytest.raises(SetupError, match=r"needs about 0\.7 GiB .* --memory-limit"):
         read(folder, needed - 1)
     assert 0 < limit_bytes(None) < 1 << 50
 
