@@ -180,7 +180,9 @@ class Transformers:
         self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
         self._name, self._end = name, self._model.config.get_text_config().eos_token_id
         if name in PICTURES:
-            self._processor = transformers.AutoImageProcessor.from_pretrained(folder)
+            self._processor = transformers.AutoImageProcessor.from_pretrained(
+                folder, trust_remote_code=False
+            )
 
     def run(self, work: Work) -> Timing:
         """See `EngineCore.run`."""

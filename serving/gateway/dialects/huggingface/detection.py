@@ -72,11 +72,8 @@ class DetectRoute(TaskRoute):
         """The image, or the body in the task's terms."""
         body = await read_image(request, DetectionBody, service)
         given, model = DetectionParameters(), model_of(request, service)
-        image: str | bytes
-        if isinstance(body, bytes):
-            image = body
-        else:
-            given, image = body.parameters or given, body.inputs
+        if isinstance(body, DetectionBody):
+            given = body.parameters or given
         message = DetectRequest(
             model=model.name,
             images=[PLACEHOLDER],
@@ -89,6 +86,7 @@ class DetectRoute(TaskRoute):
                 "this path JSON with parameters.candidate_labels, or call /v1/detect with labels",
                 field="candidate_labels",
             )
+        image = body.inputs if isinstance(body, DetectionBody) else body
         return TaskRequest(task, message, label_of(request), images=[image])
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[DetectedObject]:
