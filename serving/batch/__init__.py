@@ -1,1 +1,1 @@
-"""Bulk work: the rows of files through a task, with an engine in each worker of Ray (D107)."""
+"""Bulk work: the rows of files through a task, with an engine in each worker process (D107)."""

@@ -1,116 +1,45 @@
-"""Ray: a cluster for one run, the workers that fit on it, and their shards through Ray Data."""
+"""Ray: the workers of a run on the nodes of a cluster, and their shards through Ray Data."""
 
 from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inference.bundle.manifest import Bundle
-from inference.engine.scheduler import Capacity
-from serving.batch.settings import BatchSettings
 from serving.batch.shards import Shard
-from serving.batch.worker import IN_PROGRESS, Report, Worker, WorkerSettings
-from triptych.errors import InvalidArgument, TriptychError
+from serving.batch.worker import IN_PROGRESS, Report, Worker, WorkerSettings, error_line
+from serving.batch.worker_pool import Pool
+from triptych.errors import TriptychError
 
 if TYPE_CHECKING:
     from serving.batch.job import Manifest
 
-log = logging.getLogger(__name__)
-
-_OBJECT_STORE_BYTES = 128 << 20
-"""Of a cluster that this process starts: only shards' places and reports pass through it."""
-_PROCESS_BYTES = 512 << 20
-"""Of a worker without its model: Python, libraries, the rows of its shards."""
 _MOST_TASKS = 2000
 """Ray keeps each task's input in memory; with more shards, a task has several."""
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The workers of a run, all alike."""
-
-    workers: int
-    threads: int
-    memory_bytes: int
-
-
 @contextmanager
-def cluster(address: str | None) -> Iterator[None]:
-    """A connection to Ray, or a cluster on this machine until the block ends.
+def cluster(address: str) -> Iterator[None]:
+    """A connection to Ray until the block ends.
 
     Raises:
         TriptychError: there is no cluster at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    options: dict[str, Any] = {"address": address}
-    if address is None:
-        # Access to Ray's ports allows running code: they are on loopback, and need a token.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        # Without clusters Ray takes 127.0.0.1 as this machine's address, on Linux too.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        options = {
-            "address": "local",
-            "_node_ip_address": "127.0.0.1",
-            "include_dashboard": False,
-            "num_cpus": len(os.sched_getaffinity(0)),
-            "object_store_memory": _OBJECT_STORE_BYTES,
-        }
     import ray
 
     try:
-        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise TriptychError(
-            f"cannot use Ray{f' at {address}' if address else ''}: {error}"
-        ) from None
+        raise TriptychError(f"cannot use Ray at {address}: {error}") from None
     try:
         yield
     finally:
         ray.shutdown()
-
-
-def worker_bytes(bundle: Bundle, capacity: Capacity) -> int:
-    """Memory that a worker may need: the graphs twice, as a runtime repacks weights, and caches."""
-    repository = bundle.folder.parent.parent
-    folders = {repository / part / str(bundle.version) for part in bundle.manifest.parts.values()}
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-    caches = capacity.state_bytes + capacity.prefix_bytes
-    held = 0 if bundle.manifest.generator is None else caches
-    return 2 * sum(file.stat().st_size for file in files) + held + _PROCESS_BYTES
-
-
-def plan_pool(nodes: Iterable[tuple[int, int]], needed: int, settings: BatchSettings) -> Pool:
-    """The workers that fit.
-
-    Args:
-        nodes: Cores and bytes of memory of each.
-        needed: Bytes of a worker.
-
-    Raises:
-        InvalidArgument: none fits, or fewer than `--workers`.
-    """
-    nodes = [(cores, memory) for cores, memory in nodes if cores]
-    threads = settings.threads
-    if threads is None:
-        cores, memory = max(nodes, default=(0, 0))
-        threads = -(-cores // max(1, min(cores, memory // needed)))
-    threads = max(1, threads)
-    fit = sum(min(cores // threads, memory // needed) for cores, memory in nodes)
-    workers = settings.workers or fit
-    if not fit or workers > fit:
-        have = ", ".join(f"{cores} cores and {_gib(memory)}" for cores, memory in nodes)
-        raise InvalidArgument(
-            f"{workers or 'no'} workers of {threads} cores and {_gib(needed)} do not fit on nodes "
-            f"of {have or 'no cores'}: give --worker-memory, --state-memory, --threads or --workers"
-        )
-    return Pool(workers, threads, needed)
 
 
 def live_nodes() -> list[tuple[int, int]]:
@@ -121,7 +50,7 @@ def live_nodes() -> list[tuple[int, int]]:
     return [(int(one.get("CPU", 0)), int(one.get("memory", 0))) for one in resources]
 
 
-def reports(
+def cluster_reports(
     manifest: Manifest, shards: Iterable[Shard], settings: WorkerSettings, pool: Pool
 ) -> Iterator[Report]:
     """The report of each shard, as workers finish them.
@@ -174,7 +103,7 @@ class _RayWorker:
         try:
             self._worker = Worker(*given)
         except Exception as error:  # the edge of the process: the driver ends the run with it
-            self._failure = _reported(error)
+            self._failure = error_line(error)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Make the file of one shard.
@@ -191,16 +120,5 @@ class _RayWorker:
             try:
                 report = self._worker.make(shard)
             except Exception as error:  # the edge of the process, as above
-                failure = _reported(error)
+                failure = error_line(error)
         return {**asdict(report), "failure": failure}
-
-
-def _reported(error: Exception) -> str:
-    """An error on one line; its traceback is in the worker's log."""
-    log.error("the worker failed", exc_info=error)
-    text = " ".join(str(error).split())
-    return text if isinstance(error, TriptychError | OSError) else f"{type(error).__name__}: {text}"
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -17,14 +18,16 @@ from inference.stateless.parameters import text_parameters
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
-from serving.batch.cluster import cluster, live_nodes, plan_pool, reports, worker_bytes
+from serving.batch.cluster import cluster, cluster_reports, live_nodes
 from serving.batch.job import Job, Manifest, OutputFormat
+from serving.batch.local_workers import local_reports
 from serving.batch.places import Place
 from serving.batch.progress import Progress
 from serving.batch.run import begin, finish, only_run
 from serving.batch.settings import BatchSettings
 from serving.batch.shards import Input, InputFormat
 from serving.batch.worker import WorkerSettings, template
+from serving.batch.worker_pool import plan_pool, this_machine, worker_bytes
 from serving.commands.flags import with_flags
 from serving.gateway.requests.catalog import load_catalog
 from serving.load_model import load_model
@@ -172,7 +175,8 @@ def run_batch(task: AnyTask, fields: dict[str, Any], settings: BatchSettings, ow
     manifest = begin(job, source, own.output, model)
     progress = Progress(manifest.rows)
     try:
-        with only_run(own.output), cluster(settings.address):
+        address = settings.address
+        with only_run(own.output), cluster(address) if address else nullcontext():
             _make(manifest, bundle, settings, own, progress)
     except KeyboardInterrupt:
         typer.echo(f"interrupted: {progress.line}; the same command goes on", err=True)
@@ -212,7 +216,8 @@ def _make(
     config = as_loaded(read_config(bundle.folder.parent, bundle.version))
     capacity = settings.capacity(CapacitySettings.of(text_parameters(config)).capacity())
     needed = settings.worker_memory or worker_bytes(bundle, capacity)
-    pool = plan_pool(live_nodes(), needed, settings)
+    nodes = live_nodes() if settings.address else [this_machine()]
+    pool = plan_pool(nodes, needed, settings)
     typer.echo(
         f"{bundle.manifest.name} version {bundle.version}: {manifest.rows} rows, "
         f"{pool.workers} workers of {pool.threads} cores",
@@ -220,7 +225,8 @@ def _make(
     )
     output = own.output if "://" in own.output else Place.of(own.output).path
     worker = WorkerSettings(settings.repository.absolute(), output, pool.threads, capacity)
-    finish(manifest, output, lambda whole, shards: reports(whole, shards, worker, pool), progress)
+    make = cluster_reports if settings.address else local_reports
+    finish(manifest, output, lambda whole, shards: make(whole, shards, worker, pool), progress)
 
 
 def _row_field(task: AnyTask, source: Input, kind: str | None) -> str:

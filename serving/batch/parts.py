@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,10 +140,19 @@ def _identity(row: Row) -> dict[str, Any]:
 
 def _line(row: Row, item: Item) -> str:
     """A row of JSON lines: the item's JSON is the service's, behind what identifies the row."""
-    entry = {**_identity(row), **row.kept}
-    own = _ENCODER.encode(entry)
+    content_hash = row.content_hash
+    own = f'"file":{_json(row.file)},"row":{row.number},"hash":'
+    own += "null" if content_hash is None else f'"{content_hash}"'
+    if row.kept:
+        own += f",{_ENCODER.encode(row.kept)[1:-1]}"
     answer = item_json(item)
-    return f"{own[:-1]}{',' if len(answer) > 2 else ''}{answer[1:]}\n"
+    return f"{{{own}{',' if len(answer) > 2 else ''}{answer[1:]}\n"
+
+
+@functools.lru_cache(maxsize=1)
+def _json(name: str) -> str:
+    """A file's name, which is that of many rows."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

@@ -96,14 +96,15 @@ class RowReader:
                 yield entry, dict.fromkeys(self.keep)
             else:
                 kept = {name: entry.get(name) for name in self.keep}
-                yield _attempt(self._entry, entry, file), kept
+                yield _attempt(self._entry, entry.get(self.column), file), kept
 
     def _table_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
-        columns = tuple(dict.fromkeys((self.column, *self.keep)))
-        path = self.source.place(file).path
-        for entry in _table(self.source.uri, path, columns, shard).to_pylist():
-            kept = {name: entry[name] for name in self.keep}
-            yield _attempt(self._entry, entry, file), kept
+        names = tuple(dict.fromkeys((self.column, *self.keep)))
+        table = _table(self.source.uri, self.source.place(file).path, names, shard)
+        columns = {name: table.column(name).to_pylist() for name in names}
+        for number, value in enumerate(columns[self.column]):
+            kept = {name: columns[name][number] for name in self.keep}
+            yield _attempt(self._entry, value, file), kept
 
     def _lines(self, file: InputFile, shard: Shard) -> Sequence[bytes]:
         place = self.source.place(file)
@@ -116,10 +117,10 @@ class RowReader:
     def _line(self, line: bytes, file: InputFile) -> str | bytes:
         return self._value(_text(line), file)
 
-    def _entry(self, entry: Mapping[str, Any], file: InputFile) -> str | bytes:
-        if entry.get(self.column) is None:
+    def _entry(self, found: Any, file: InputFile) -> str | bytes:
+        if found is None:
             raise InvalidRequest(f"the row has no {self.column}")
-        return self._value(entry[self.column], file)
+        return self._value(found, file)
 
     def _value(self, found: Any, file: InputFile) -> str | bytes:
         """A text, or an image's bytes: given as they are, in base64, or as a path.

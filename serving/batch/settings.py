@@ -43,11 +43,11 @@ class BatchSettings(CapacitySettings, CommandSettings):
         default=512,
         ge=1,
         le=1_000_000,
-        description="Rows of one file of the output; what a killed worker repeats at most.",
+        description="Rows of one file of the output at most; the last files have fewer.",
     )
     address: str | None = Field(
         default=None,
         min_length=1,
         description="A running Ray cluster: HOST:PORT, or auto for that of this machine. Default: "
-        "one that starts and ends with the run, on this machine.",
+        "processes of this machine, without Ray.",
     )

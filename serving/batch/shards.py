@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Literal, get_args
@@ -25,6 +24,10 @@ _SUFFIXES: dict[str, InputFormat] = {
     ),
 }  # fmt: skip
 _SCAN_BYTES = 8 << 20
+_LEAST_ROWS = 64
+"""Of a shard, where a file has as many: two of them fill an engine of 64 rows."""
+_LAST = 16
+"""Part of the rows that are left which a shard has at most: a sixteenth."""
 
 
 class _Frozen(BaseModel):
@@ -108,48 +111,67 @@ class Input(_Frozen):
         return Place(Place.of(self.uri).filesystem, f"{self.folder}/{file.path}")
 
     def shards(self, rows: int) -> tuple[Shard, ...]:
-        """The shards of all files, each of at most so many rows.
+        """The shards of all files: of at most so many rows, and of fewer towards the end.
 
         Raises:
             InvalidArgument: a file cannot be read.
         """
+        unit = rows // -(-rows // _LEAST_ROWS)
         if self.format == "images":
-            counts = range(0, len(self.files), rows)
-            ends = [min(start + rows, len(self.files)) for start in counts]
+            places = enumerate(_sizes([len(self.files)], rows, unit))
             return tuple(
-                Shard(number=n, first_file=a, last_file=b - 1, first_row=0, rows=b - a)
-                for n, (a, b) in enumerate(zip(counts, ends, strict=True))
-            )
-        found: list[Shard] = []
-        for index, file in enumerate(self.files):
+                Shard(
+                    number=number, first_file=first, last_file=first + count - 1,
+                    first_row=0, rows=count,
+                )
+                for number, (_, first, count) in places
+            )  # fmt: skip
+        counts, starts = [], []
+        for file in self.files:
             try:
-                for part in _parts(self.place(file), self.format, rows):
-                    place = {"first_file": index, "last_file": index}
-                    found.append(Shard(number=len(found), **place, **part))
+                count, bytes_ = _count(self.place(file), self.format, unit)
             except (OSError, pa.ArrowException) as error:
                 raise InvalidArgument(f"--input: cannot read {file.path}: {error}") from None
+            counts.append(count)
+            starts.append(bytes_)
+        found = []
+        for number, (index, first, count) in enumerate(_sizes(counts, rows, unit)):
+            place = {"first_file": index, "last_file": index, "first_row": first, "rows": count}
+            if self.format != "parquet":
+                offset = starts[index][first // unit]
+                place |= {
+                    "offset": offset,
+                    "size": starts[index][-(-(first + count) // unit)] - offset,
+                }
+            found.append(Shard(number=number, **place))
         return tuple(found)
 
 
-def _parts(place: Place, format: InputFormat, rows: int) -> Iterator[dict[str, int]]:
-    """The shards of one file, as fields of `Shard`."""
+def _sizes(counts: Sequence[int], most: int, unit: int) -> Iterator[tuple[int, int, int]]:
+    """Shards as (file, first row, rows), given the rows of each file.
+
+    Towards the end a shard has a fixed part of the rows that are left, so that no worker has the
+    last rows alone for long.
+    """
+    left = sum(counts)
+    for file, count in enumerate(counts):
+        first = 0
+        while first < count:
+            wanted = max(1, min(most // unit, left // _LAST // unit)) * unit
+            rows = min(wanted, count - first)
+            yield file, first, rows
+            first, left = first + rows, left - rows
+
+
+def _count(place: Place, format: InputFormat, unit: int) -> tuple[int, Sequence[int]]:
+    """Rows of a file; of files of lines, bytes at which every `unit`-th begins, and the size."""
     if format == "parquet":
         import pyarrow.parquet as pq
 
         with place.filesystem.open_input_file(place.path) as file:
-            count = pq.ParquetFile(file).metadata.num_rows
-        for start in range(0, count, rows):
-            yield {"first_row": start, "rows": min(rows, count - start)}
-        return
-    starts, count, size = _line_starts(place, rows)
-    for number, (start, end) in enumerate(itertools.pairwise((*starts, size))):
-        first = number * rows
-        yield {
-            "first_row": first,
-            "rows": min(rows, count - first),
-            "offset": start,
-            "size": end - start,
-        }
+            return pq.ParquetFile(file).metadata.num_rows, ()
+    starts, count, size = _line_starts(place, unit)
+    return count, (*starts, size)
 
 
 def _line_starts(place: Place, every: int) -> tuple[Sequence[int], int, int]:

@@ -7,6 +7,7 @@ died, twice again, gets an error and no third run. So no row can end the run.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from inference.bundle.repository import Repository
 from inference.engine.scheduler import Capacity
 from inference.errors import Quarantined
 from inference.tasks import TASKS
+from inference.tasks.shared.length_buckets import LARGE
 from serving.batch.job import Job
 from serving.batch.parts import Parts
 from serving.batch.places import UNFINISHED, Place
@@ -28,9 +30,12 @@ from serving.batch.row_requests import RowRequests
 from serving.batch.rows import Row, RowReader
 from serving.batch.shards import Input, Shard
 from serving.local_model import LocalModel, open_local_model
+from triptych.errors import TriptychError
 from triptych.messages import Item, Request, Usage
 from triptych.operation import operation
 from triptych.task import IMAGES
+
+log = logging.getLogger(__name__)
 
 IN_PROGRESS = 2
 """Shards of one worker at a time: one is read and tokenised while another is decoded."""
@@ -62,7 +67,7 @@ class Report:
 
 
 class Worker:
-    """Makes files of shards; its methods may be called from `IN_PROGRESS` threads.
+    """Makes files of shards; thread-safe. `IN_PROGRESS` are made at a time, and others written.
 
     Args:
         job: What is done.
@@ -167,9 +172,12 @@ def open_model(job: Job, settings: WorkerSettings) -> LocalModel:
         SetupError: there is none on this machine, or it cannot be opened.
     """
     bundle = Repository(settings.repository).open(job.model, job.version)
-    return open_local_model(
+    local = open_local_model(
         settings.repository, bundle, threads=settings.threads, capacity=settings.capacity
     )
+    if bundle.manifest.runtime != "openvino":  # which compiles for each new shape
+        local.model = replace(local.model, sizes=LARGE)
+    return local
 
 
 def template(job: Job) -> Request:
@@ -194,3 +202,10 @@ def parts_of(job: Job, source: Input, output: str) -> Parts:
             schema = pq.read_schema(file)
         kept = {name: schema.field(name).type for name in job.keep}
     return Parts(Place.of(output), job.output_format, TASKS[job.task].declaration, kept)
+
+
+def error_line(error: Exception) -> str:
+    """What ended a worker, on one line; its traceback is in the worker's log."""
+    log.error("the worker failed", exc_info=error)
+    text = " ".join(str(error).split())
+    return text if isinstance(error, TriptychError | OSError) else f"{type(error).__name__}: {text}"

@@ -1,9 +1,10 @@
 """Stateless batches: sequences of similar length padded alike, so that calls can be joined.
 
-Lengths are padded to multiples of 8 everywhere. Padding costs as much as tokens, and a call as much
-as 25 to 45 tokens (int8 encoders on a CPU), so a bucket twice as wide pays only while calls have a
-few rows. Simulated with 8 to 128 requests in flight over distributions of lengths, wider buckets
-gave 0.5 to 1.03 of the throughput, and narrower ones 0.7 to 1.09.
+Lengths are padded to multiples of 8 wherever calls of several requests are joined. Padding costs as
+much as tokens, and a call as much as 25 to 45 tokens (int8 encoders on a CPU), so a bucket twice as
+wide pays only while calls have a few rows. Simulated with 8 to 128 requests in flight over
+distributions of lengths, wider buckets gave 0.5 to 1.03 of the throughput, and narrower ones 0.7 to
+1.09.
 """
 
 from __future__ import annotations
@@ -20,7 +21,28 @@ from inference.bundle.manifest import Graph, Role
 ROWS = 8
 """Maximum rows of one call: ONNX Runtime is most efficient there, and every part takes as many."""
 
-_WIDTH = 8
+
+@dataclass(frozen=True)
+class BucketSizes:
+    """How sequences are divided into calls.
+
+    Attributes:
+        step: Lengths are padded to multiples of it.
+        tokens: Of a call, padding included; a call has `ROWS` rows also where that is more.
+    """
+
+    step: int = 8
+    tokens: int = 0
+
+    def rows(self, width: int) -> int:
+        """Rows of a call at most."""
+        return max(ROWS, self.tokens // width)
+
+
+JOINED = BucketSizes()
+"""Where calls of several requests are joined to longer ones."""
+LARGE = BucketSizes(step=2, tokens=256)
+"""Of requests with hundreds of sequences, whose calls are not joined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,25 +56,31 @@ class Bucket:
 
 
 def buckets(
-    sequences: Sequence[Sequence[int]], pad: int, limit: int | None, width: int | None = None
+    sequences: Sequence[Sequence[int]],
+    pad: int,
+    limit: int | None,
+    width: int | None = None,
+    sizes: BucketSizes = JOINED,
 ) -> Iterator[Bucket]:
-    """Sequences grouped by padded length, at most `ROWS` in a group.
+    """Sequences grouped by padded length.
 
     Args:
         sequences: Token ids, none longer than `limit`.
         width: The length that all are padded to, where the graph takes one only.
+        sizes: Of the groups.
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, sequence in enumerate(sequences):
-        groups[width or padded_length(len(sequence), limit)].append(row)
+        groups[width or padded_length(len(sequence), limit, sizes.step)].append(row)
     for length, rows in sorted(groups.items()):
-        for start in range(0, len(rows), ROWS):
-            yield _padded(rows[start : start + ROWS], sequences, length, pad)
+        most = sizes.rows(length)
+        for start in range(0, len(rows), most):
+            yield _padded(rows[start : start + most], sequences, length, pad)
 
 
-def padded_length(length: int, limit: int | None) -> int:
+def padded_length(length: int, limit: int | None, step: int = JOINED.step) -> int:
     """The length of the bucket that a sequence is in."""
-    rounded = -(-length // _WIDTH) * _WIDTH
+    rounded = -(-length // step) * step
     return min(rounded, limit) if limit else rounded
 
 

@@ -15,6 +15,7 @@ from inference.processing.cancellation import check_abandoned
 from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.length_buckets import JOINED, BucketSizes
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.model_calls import Array, GenerateCall
 
@@ -34,6 +35,8 @@ class LoadedModel:
     """Of the image encoder, where it reads instructions."""
     embeddings: EmbeddingCache = field(default_factory=EmbeddingCache)
     """Embeddings of texts of earlier requests."""
+    sizes: BucketSizes = JOINED
+    """Of the calls of a stateless graph with texts."""
 
     @property
     def name(self) -> str:

@@ -58,7 +58,7 @@ class TextRows:
         sequences = [text.ids for text in self.texts]
         limit = self.model.manifest.limits.max_input_tokens
         width = fixed_width(part.graph)
-        for bucket in buckets(sequences, self.model.pad_token_id, limit, width):
+        for bucket in buckets(sequences, self.model.pad_token_id, limit, width, self.model.sizes):
             for position, number in enumerate(bucket.rows):
                 rows[number] = Row(len(calls), position)
             calls.append(InferCall.of(part, self._inputs(part, bucket, further), returns))

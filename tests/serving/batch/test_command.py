@@ -1,8 +1,7 @@
-"""The command line of `triptych batch`, with workers in this process in the place of Ray's."""
+"""The command line of `triptych batch`, with a worker in this process in the place of others."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 from inference.bundle.repository import Repository
 from inference.tasks import TASKS
 from serving.batch import command
-from serving.batch.cluster import Pool
 from serving.batch.job import Manifest
 from serving.batch.shards import Shard
 from serving.batch.worker import Report, Worker, WorkerSettings
+from serving.batch.worker_pool import Pool
 from tests.serving.batch.embedder import NAME, embedder, picture, write_table
 from triptych.cli import run as run_cli
 
@@ -39,9 +38,8 @@ def triptych(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         worker = Worker(manifest.job, manifest.source, settings)
         yield from map(worker.make, shards)
 
-    monkeypatch.setattr(command, "cluster", contextlib.nullcontext)
-    monkeypatch.setattr(command, "live_nodes", lambda: [(2, 8 << 30)])
-    monkeypatch.setattr(command, "reports", reports)
+    monkeypatch.setattr(command, "this_machine", lambda: (2, 8 << 30))
+    monkeypatch.setattr(command, "local_reports", reports)
     write_table(tmp_path / "in.parquet", [picture(number) for number in range(COUNT)])
 
     def run(*given: str, task: str = "embed") -> int:
@@ -100,14 +98,14 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    reports = command.reports
+    reports = command.local_reports
 
     def interrupted(*given: object) -> Iterator[Report]:
         yield from [next(iter(reports(*given)))]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(command, "reports", interrupted)
+        patch.setattr(command, "local_reports", interrupted)
         assert triptych(*IMAGES) == 130
     assert f"9 of {COUNT} rows (36 %)" in capsys.readouterr().err
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["rows"] == 9

@@ -52,6 +52,19 @@ def test_shards_of_tables_cross_row_groups(tmp_path: Path, size: int) -> None:
     assert [row.value for row in rows_of(Input.at(str(tmp_path)), size)] == pictures
 
 
+@pytest.mark.parametrize(("most", "unit"), [(512, 64), (500, 62), (70, 35), (9, 9)])
+def test_shards_are_smaller_towards_the_end(tmp_path: Path, most: int, unit: int) -> None:
+    counts = (300, 20_000)
+    for name, count in zip("ab", counts, strict=True):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{row}\n" for row in range(count)))
+    source = Input.at(str(tmp_path))
+    found = [row.value for row in rows_of(source, most, is_image=False)]
+    assert found == [str(row) for count in counts for row in range(count)]
+    sizes = [shard.rows for shard in source.shards(most) if shard.first_file == 1]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-2]) == (most // unit * unit, unit)
+
+
 def test_files_of_a_folder_are_in_the_order_of_their_paths(tmp_path: Path) -> None:
     for name in ("b/2.png", "b/10.png", "a.jpg", ".hidden.png", "_SUCCESS", "notes.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -1,11 +1,13 @@
 """Texts batched by length; equal ones once; only the inputs that a graph has."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from inference.bundle.manifest import Part, Role
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.shared.length_buckets import ROWS
+from inference.tasks.shared.length_buckets import LARGE, ROWS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall
 from inference.tasks.shared.text_rows import TextRows
@@ -38,6 +40,19 @@ def test_texts_of_similar_length_share_a_call() -> None:
         assert call.inputs["token_ids"][row, :length].tolist() == list(each.ids)
         assert not call.inputs["token_ids"][row, length:].any()
         assert call.inputs["lengths"][row] == length
+
+
+def test_many_texts_have_narrower_and_larger_calls() -> None:
+    rows, calls = TextRows(replace(served(text_classifier()), sizes=LARGE)), []
+    most = LARGE.tokens // 2
+    for number in range(most + 1):
+        rows.add(text(number + 3))
+    rows.add(text(3, 4, 5))
+    found = rows.batch(part(rows.model), (Role.LOGITS,), calls)
+    shapes = [call.inputs["token_ids"].shape for call in calls]
+    assert shapes == [(most, 2), (1, 2), (1, 4)]
+    assert [(row.call, row.row) for row in found[most - 1 :]] == [(0, most - 1), (1, 0), (2, 0)]
+    assert LARGE.rows(128) == ROWS
 
 
 def test_equal_ids_of_other_segments_are_other_texts() -> None:

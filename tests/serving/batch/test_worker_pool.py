@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serving.batch.cluster import Pool, plan_pool
 from serving.batch.settings import BatchSettings
+from serving.batch.worker_pool import Pool, plan_pool
 from triptych.errors import InvalidArgument
 
 GIB = 1 << 30
