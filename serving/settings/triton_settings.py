@@ -42,7 +42,7 @@ class TritonSettings(ModelSettings):
         ge=0,
         allow_inf_nan=False,
         description="Seconds that the old version stays loaded after a switch, for requests that a "
-        "gateway has prepared for it: not less than its --request-timeout.",
+        "gateway has prepared for it: not less than its --request-timeout. At least 2.",
     )
     state: Path | None = Field(
         default=None,

@@ -23,6 +23,9 @@ from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
 
+NOTICED_S = 2.0
+"""For gateways to notice a switch (four polls): a call of a version that is gone could end Triton
+beside running ones (`serving.gateway.triton_client.stream_pool`)."""
 _RETRY_S = 10.0
 """Between two attempts to load a bundle of which no version loads."""
 
@@ -162,7 +165,7 @@ class BundleLoader:
             for model in set(bundle.models) - set(previous.models):
                 self._unload(model)
             raise
-        retire_at_s = self._clock() + self._settings.retire_after
+        retire_at_s = self._clock() + max(NOTICED_S, self._settings.retire_after)
         self.serving[name] = Serving(bundle, previous, retire_at_s)
 
     def _prepare(self, bundle: Bundle) -> None:

@@ -365,7 +365,7 @@ async def test_reload_loses_nothing_though_the_old_version_is_unloaded_at_once(
     """
     site.stop()
     site.start_triton("--retire-after=0")
-    site.start_gateway("--max-concurrent-sequences=4")
+    site.start_gateway("--max-concurrent-sequences=2")
     wait_until(site.is_live)
     wait_until(site.is_ready)
     before, after = site.version(), site.publish()

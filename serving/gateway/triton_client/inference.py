@@ -180,16 +180,21 @@ class TritonInference:
         """The ready version whose version policy is the longest (`triton.control.VersionPolicy`).
 
         Several are ready for a while after a switch; without a supervisor the newest is served.
+        Sequences of the others have streams of their own from then on.
         """
         try:
             metadata = await self._client.get_model_metadata(model, client_timeout=_READ_S)
             ready = [int(version) for version in metadata.versions]
-            if len(ready) < 2:
-                return ready[0] if ready else None
-            lengths = {version: await self._policy_length(model, version) for version in ready}
+            if not ready:
+                return None
+            served = ready[0]
+            if len(ready) > 1:
+                lengths = {version: await self._policy_length(model, version) for version in ready}
+                served = max(ready, key=lambda version: (lengths[version], version))
         except InferenceServerException:
             return None
-        return max(ready, key=lambda version: (lengths[version], version))
+        self._streams.note_served(model, served)
+        return served
 
     async def _policy_length(self, model: str, version: int) -> int:
         response = await self._client.get_model_config(model, str(version), client_timeout=_READ_S)

@@ -9,12 +9,17 @@ No stream is cancelled. After the cancellation of a gRPC stream the model has to
 it sends its last response at that moment, Triton 2.51 loses the request and keeps the model loaded
 forever. Instead a sequence is aborted by a message on its own stream
 (`inference.engine.codec.ABORT`); it then ends normally, and its last response is discarded.
+
+A message for a version that is not loaded ends Triton 2.51 where other sequences of its stream
+run: their responses and the refusal are written at once, which gRPC refuses with the assertion
+`!byte_buffer->Valid()`. So a sequence of a version that is not the served one has a stream of its
+own, and is not aborted by a message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from tritonclient.grpc.service_pb2 import (
@@ -76,8 +81,18 @@ class StreamPool:
     def __init__(self, open_stream: OpenStream) -> None:
         self._open_stream = open_stream
         self._streams: dict[str, list[TritonStream]] = {}
+        self._served: dict[str, str] = {}
         self.reading: set[asyncio.Task[None]] = set()
         """One task for each open stream."""
+
+    def note_served(self, model: str, version: int) -> None:
+        """Note which version new requests go to; another one may be unloaded at any time."""
+        self._served[model] = str(version)
+
+    def may_be_gone(self, request: ModelInferRequest) -> bool:
+        """Whether another version than the request's is known to be served."""
+        served = self._served.get(request.model_name)
+        return served is not None and served != request.model_version
 
     def begin(
         self, request: ModelInferRequest, headers: Mapping[str, str] | None = None
@@ -88,8 +103,8 @@ class StreamPool:
             request: Its id must be unique.
             headers: Of its stream, which it then has for itself.
         """
-        if headers:
-            own = self._opened(tuple(headers.items()))
+        if headers or self.may_be_gone(request):
+            own = self._opened(tuple(headers.items()) if headers else None)
             own.is_open = False
             return own.begin(request)
         streams = [s for s in self._streams.get(request.model_name, ()) if s.is_open]
@@ -101,7 +116,7 @@ class StreamPool:
         return stream.begin(request)
 
     def _opened(self, metadata: tuple[tuple[str, str], ...] | None = None) -> TritonStream:
-        stream = TritonStream(self._open_stream, metadata)
+        stream = TritonStream(self._open_stream, metadata, self.may_be_gone)
         self.reading.add(stream.reading)
         stream.reading.add_done_callback(self.reading.discard)
         return stream
@@ -118,14 +133,23 @@ class StreamPool:
 class TritonStream:
     """One stream. Opens at once.
 
+    Args:
+        open_stream: Opens it.
+        metadata: Its headers.
+        may_be_gone: Whether a message for the version of this request may be refused.
+
     Attributes:
         is_open: Whether it takes further sequences.
     """
 
     def __init__(
-        self, open_stream: OpenStream, metadata: tuple[tuple[str, str], ...] | None = None
+        self,
+        open_stream: OpenStream,
+        metadata: tuple[tuple[str, str], ...] | None,
+        may_be_gone: Callable[[ModelInferRequest], bool],
     ) -> None:
         self.is_open = True
+        self._may_be_gone = may_be_gone
         self._live: dict[str, StreamedSequence] = {}
         self._to_send: asyncio.Queue[ModelInferRequest | None] = asyncio.Queue()
         self._call = open_stream(self._requests(), metadata=metadata)
@@ -146,15 +170,16 @@ class TritonStream:
         return sequence
 
     def abort(self, sequence: StreamedSequence) -> None:
-        """Send the abort message of a sequence, unless it has ended."""
+        """Send the abort message of a sequence, unless it has ended, or its version may be gone."""
         request = sequence.request
         if request.id not in self._live:
             return
         sequence.is_aborted = True
-        again = ModelInferRequest()
-        again.CopyFrom(request)
-        again.parameters[ABORT].bool_param = True
-        self._to_send.put_nowait(again)
+        if not self._may_be_gone(request):
+            again = ModelInferRequest()
+            again.CopyFrom(request)
+            again.parameters[ABORT].bool_param = True
+            self._to_send.put_nowait(again)
         self._settle()
 
     def retire(self) -> None:

@@ -62,7 +62,12 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
         assert server.load("twice", 1) == 1
         assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
         assert server.heal() == []
-        wait_until(lambda: len(living_stubs(cast(int, server.pid), repository)["twice"]) == 1)
+
+        def is_retired() -> bool:
+            assert server.heal() == []
+            return len(living_stubs(cast(int, server.pid), repository)["twice"]) == 1
+
+        wait_until(is_retired)
         assert answer(server, "twice") == 2
         assert server.heal() == [], "the process of the retired version counts as lost"
 
