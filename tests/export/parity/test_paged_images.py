@@ -143,7 +143,7 @@ def test_bundles_that_it_cannot_serve_are_refused_by_name(
     name: str, reason: str, bundles: Bundles
 ) -> None:
     with pytest.raises(BundleError, match=f"{reason}: export it with --runtime onnxruntime"):
-        PagedRunner(for_openvino(bundles(name, "plain")), threads=2)
+        PagedRunner(for_openvino(bundles(name, "odd")), threads=2)
 
 
 def test_auto_times_both_runtimes_with_an_image_in_each_prompt(bundles: Bundles) -> None:
