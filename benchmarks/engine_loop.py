@@ -74,10 +74,6 @@ class NullGroup:
         """The same candidates for each row, but new objects, as a runner returns them."""
         return self._candidates(row_requests)
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        """Not called: `greedy_steps` is 0."""
-        return False
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """The runner takes one step a call."""
         raise NotImplementedError

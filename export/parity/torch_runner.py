@@ -165,10 +165,6 @@ class TorchGroup:
         """Not called: `takes_chunks` is False."""
         raise NotImplementedError("the reference runner prefills prompts whole")
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        """Not called: `greedy_steps` is 0."""
-        return False
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Not called: `greedy_steps` is 0."""
         raise NotImplementedError("the reference runner takes single steps")

@@ -120,13 +120,12 @@ class EngineCore:
     def _decode_step(self) -> tuple[bool, int]:
         """Takes every running sequence a step further, a chunk of a prompt beside them.
 
-        Several steps are taken in one call only while nothing waits for its end.
+        Several steps are taken in one call only while nothing waits for rows.
 
         Returns:
             Whether there was a running sequence, and tokens of the chunk.
         """
-        is_decoding, prefilled = False, 0
-        is_alone = not len(self._scheduler) and self._running.has_one_batch
+        is_decoding, is_alone, prefilled = False, not len(self._scheduler), 0
         chunk = self._capacity.chunk_tokens
         for running in self._running:
             for sequence in self._running.make_room(running):

@@ -181,14 +181,14 @@ class RunningBatch:
     def _step(self, *, is_alone: bool) -> StepCounts:
         """See `step`."""
         rows = len(self.sequences) * self.group.width
+        rule = self._rule_of_steps() if is_alone and not self.prefilling else None
+        if rule is not None:
+            self._step_greedily(rule)
+            return StepCounts(rows * self._greedy_steps)
         if self._speculation is not None:
             drafts = self._speculation.find(self.sequences)
             if any(drafts):
                 return self._step_with_drafts(self._speculation, drafts)
-        rule = self._rule_of_steps() if is_alone else None
-        if rule is not None:
-            self._step_greedily(rule)
-            return StepCounts(rows * self._greedy_steps)
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
         self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
@@ -223,8 +223,7 @@ class RunningBatch:
         if not self._greedy_steps:
             return None
         rules = {sequence.multi_step_rule(self._greedy_steps) for sequence in self.sequences}
-        rule = rules.pop() if len(rules) == 1 else None
-        return rule if rule is not None and self.group.can_step_greedily(rule) else None
+        return rules.pop() if len(rules) == 1 else None
 
     def _step_greedily(self, rule: GreedyRule) -> None:
         """Takes several steps in one call, then drops what ended within it."""

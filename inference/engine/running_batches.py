@@ -47,11 +47,6 @@ class RunningBatches:
         return sum(running.rows for running in self._by_width.values())
 
     @property
-    def has_one_batch(self) -> bool:
-        """Whether all sequences are in one batch, and no prompt is in prefill."""
-        return len(self._by_width) == 1 and not any(running.prefilling for running in self)
-
-    @property
     def state_bytes(self) -> int:
         """Bytes that all arenas and blocks hold now."""
         blocks = 0 if self._blocks is None else self._blocks.used * self._blocks.block_bytes

@@ -201,14 +201,10 @@ class SequenceState:
             return False
         self.generated += len(token_ids) if taken is None else taken
         if taken is not None:
-            self._fed += token_ids[: taken - 1]
             self._finish(align, unsent=taken)
             return False
         self.next_ids = (token_ids[-1],)
         self._fed += token_ids
-        if self._drafter is not None:
-            for token_id in token_ids:
-                self._drafter.accept(token_id)
         if self._streams:
             self.emit(TokenChunk(tuple(token_ids)))
         return True

@@ -168,15 +168,11 @@ class Group(Protocol):
         """
         ...
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        """Whether `step_greedily` follows a rule, and its memory is free."""
-        ...
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Takes `Runner.greedy_steps` steps, each on the tokens chosen by the one before.
 
         Appends as many tokens to every row: the given one, then all chosen ones but the last. The
-        same tokens as by `step`. Requires `width` 1 and `can_step_greedily`.
+        same tokens as by `step`. Requires `width` 1.
 
         Args:
             token_ids: (R,) int64.

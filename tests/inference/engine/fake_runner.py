@@ -161,9 +161,6 @@ class FakeGroup:
         self._ensure_capacity()
         return self._candidates(self.rows, row_requests)
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        return True
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         request = CandidateRequest(1 + len(rule.banned), rule.edit)
         tokens, log_probs = [], []

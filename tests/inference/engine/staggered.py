@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from inference.engine.engine_core import EngineCore
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
-from inference.sequences import TokenChunk
 
 company = st.lists(
     st.tuples(
@@ -40,14 +39,3 @@ def run_staggered(
         step += 1
         assert step < 5000, "sequences wait for ever"
     return outcomes
-
-
-def without_cuts(events: Sequence[Event]) -> list[Event]:
-    """The events with all chunks of a stream as one, wherever calls ended."""
-    chunks = [each for each in events if isinstance(each, TokenChunk)]
-    joined = TokenChunk(
-        tuple(token for each in chunks for token in each.token_ids),
-        tuple(one for each in chunks for one in each.log_probs),
-        tuple(one for each in chunks for one in each.top),
-    )
-    return [joined, *(each for each in events if not isinstance(each, TokenChunk))]

@@ -50,20 +50,14 @@ class ChosenLogits(HostLogits):
 
 
 def candidates_of(
-    decoder: CompiledDecoder,
-    call: DecoderCall,
-    row_requests: Sequence[CandidateRequest],
-    step: int = 0,
+    decoder: CompiledDecoder, call: DecoderCall, row_requests: Sequence[CandidateRequest]
 ) -> Candidates:
     """Candidates of a call's scored tokens, each after its own edit.
 
     The graph and the ranking of the logits sum up in different orders. Which of the two a row gets
     depends on its own request and scores alone, not on what others need.
-
-    Args:
-        step: Of the call's.
     """
-    logits, best = call.outputs(step)
+    logits, best = call.outputs()
     kinds = dict.fromkeys(row_requests)
     ranked: list[int] = []  # rows for which the graph's choice is not enough
     known = dict.fromkeys(kinds, 0)  # of the other rows: how many tokens it is right about

@@ -17,7 +17,6 @@ from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.paged_graph import paged_graph
 from inference.engine.runners.openvino.prompt_images import ImageEncoder
 from inference.engine.runners.openvino.token_choice import add_token_choice
-from inference.engine.runners.openvino.unrolled_graph import is_small, unrolled_graph
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
@@ -52,7 +51,6 @@ class CompiledDecoder:
     Attributes:
         memory: Of the blocks of all sequences.
         held: States of sources; () where what `admit` returns is that of a prompt's images.
-        has_steps: Whether several greedy steps are one call (D119).
         images: Where prompts hold images.
         source_inputs: Inputs of `step` that belong to sources.
 
@@ -76,11 +74,8 @@ class CompiledDecoder:
             self.source_inputs = []
         self._bundle, self._threads = bundle, threads
         self._precision = manifest.precision
-        step = add_token_choice(paged_graph(self._read("step"), manifest), self.vocabulary_size)
-        self._step, self._steps = self._compile(step), None
-        self.has_steps = is_small(step)
-        if self.has_steps:
-            self._steps = self._compile(unrolled_graph(step, manifest.graphs["step"]))
+        step = paged_graph(self._read("step"), manifest)
+        self._step = self._compile(add_token_choice(step, self.vocabulary_size))
         self._requests: dict[str, Any] = {}
         if "admit" in manifest.graphs:
             self._requests["admit"] = self._compile(self._read("admit")).create_infer_request()
@@ -133,14 +128,12 @@ class CompiledDecoder:
         alignment: NDArray[np.float32] = weights[0].copy()
         return alignment
 
-    def call(self, steps: int = 1) -> DecoderCall:
-        """An unused call of one step, or of several; given back by `release`."""
+    def call(self) -> DecoderCall:
+        """An unused call; given back by `release`."""
         self._idle = [each for each in self._idle if each.is_current]
-        for place, idle in enumerate(self._idle):
-            if idle.steps == steps:
-                return self._idle.pop(place)
-        compiled = self._step if steps == 1 else self._steps
-        return DecoderCall(compiled, self.manifest, self.memory, steps)
+        if self._idle:
+            return self._idle.pop()
+        return DecoderCall(self._step, self.manifest, self.memory)
 
     def release(self, call: DecoderCall) -> None:
         """Takes a call back; one that has failed is dropped.
@@ -167,7 +160,7 @@ class CompiledDecoder:
         """Frees graphs and memory."""
         self.trim()
         self._requests.clear()
-        del self._step, self._steps
+        del self._step
         self.__dict__.pop("_topk", None)
 
     @cached_property

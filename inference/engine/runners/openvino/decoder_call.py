@@ -15,7 +15,7 @@ import openvino
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth, Manifest, Role
-from inference.engine.runners.candidates import Candidates, GreedyRule
+from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.openvino.block_memory import BlockMemory
 from inference.engine.runners.openvino.paged_graph import (
     BEGINS,
@@ -26,7 +26,6 @@ from inference.engine.runners.openvino.paged_graph import (
     SCORED,
 )
 from inference.engine.runners.openvino.prompt_images import Arrays, ImageInputs, ImageRows
-from inference.engine.runners.openvino.unrolled_graph import BANNED, banned_tokens
 from inference.engine.state.group_state import GroupState
 
 
@@ -60,16 +59,12 @@ def span_of(start: int, stop: int, blocks: Sequence[int], images: ImageRows | No
 class DecoderCall:
     """One infer request of `step`, with its inputs bound; belongs to one group at a time.
 
-    Args:
-        step: Compiled; `unrolled_graph` where it takes several steps.
-
     Attributes:
-        steps: Of one run; of several, each on the tokens that the one before chose.
         has_failed: Whether a run has raised.
     """
 
-    def __init__(self, step: Any, manifest: Manifest, memory: BlockMemory, steps: int = 1) -> None:
-        self.steps, self.has_failed = steps, False
+    def __init__(self, step: Any, manifest: Manifest, memory: BlockMemory) -> None:
+        self.has_failed = False
         self._memory, self._version = memory, 0
         self._threads: int = step.get_property("INFERENCE_NUM_THREADS")
         self._request = step.create_infer_request()
@@ -99,10 +94,6 @@ class DecoderCall:
         """Binds inputs that belong to sources, by name."""
         for name, array in sources.items():
             self._bind(name, array)
-
-    def ban(self, rule: GreedyRule) -> None:
-        """Lets no further step choose the tokens that a rule bans. Requires several steps."""
-        self._write(BANNED, np.array(banned_tokens(rule)))
 
     def forget(self, names: Iterable[str]) -> None:
         """Forgets the addresses of inputs that are bound by another group."""
@@ -192,10 +183,10 @@ class DecoderCall:
         tokens[kept] = token_ids
         return tokens, padded, kept[scored]
 
-    def outputs(self, step: int = 0) -> tuple[NDArray[np.float32], Candidates]:
-        """(M, V) logits of a step, valid until the next call, and the best tokens of each."""
+    def outputs(self) -> tuple[NDArray[np.float32], Candidates]:
+        """(M, V) logits, valid until the next call, and the best tokens of each."""
         logits, token_ids, log_probs = (
-            self._request.get_output_tensor(3 * step + index).data for index in range(3)
+            self._request.get_output_tensor(index).data for index in range(3)
         )
         return logits, Candidates(token_ids.copy(), log_probs.copy())
 

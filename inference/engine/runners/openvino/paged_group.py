@@ -19,7 +19,6 @@ from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
 from inference.engine.runners.openvino.decoder_call import DecoderCall, Span, span_of
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
-from inference.engine.runners.openvino.unrolled_graph import STEPS, follows
 from inference.engine.runners.ort.sessions import right_padded
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.memory_model import BufferShape
@@ -38,8 +37,8 @@ class PagedGroup:
         self._sources = decoder.held_state(width)
         self._tables: list[BlockTable] = []
         self._shifts: list[int] = []  # of each slot, from places to positions
-        self._calls: dict[int, DecoderCall] = {}  # by their steps
-        self._bound: dict[int, object] = {}
+        self._call: DecoderCall | None = None
+        self._bound: object = None
         self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step
 
     @property
@@ -81,7 +80,7 @@ class PagedGroup:
         self._sources.adopt(prefill.sources)
         self._tables += [prefill.take_table(), *self._new_tables(self.width - 1)]
         self._shifts.append(prefill.shift)
-        self._bound.clear()
+        self._bound = None
         prefill.release()
         return candidates
 
@@ -98,7 +97,13 @@ class PagedGroup:
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
         """Appends one token to every row; see `Group.step`."""
-        spans = self._token_spans(1)
+        copies: list[tuple[int, int]] = []
+        spans = []
+        for row, (table, length) in enumerate(zip(self._tables, self._lengths(), strict=True)):
+            copies += table.extend(length, 1)
+            shift = self._shifts[row // self.width]
+            spans.append(Span(length, 1, table.blocks, shifts=shift))
+        self._copy_blocks(copies)
         candidates = self._run(token_ids, spans, row_requests)
         self._sources.advance_lengths()
         return candidates
@@ -116,7 +121,13 @@ class PagedGroup:
 
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
         """Whether the blocks of such a step are free; see `RaggedGroup.has_room`."""
-        return self._has_room([1 + len(draft) for draft in drafts])
+        needed = sum(
+            table.missing(length, 1 + len(draft))
+            for table, length, draft in zip(
+                self._tables, self._sources.lengths, drafts, strict=True
+            )
+        )
+        return needed <= self._decoder.memory.pool.free
 
     def step_with_drafts(
         self,
@@ -152,27 +163,9 @@ class PagedGroup:
             self._sources.lengths[slot] += count
             self._tables[slot].shorten(self._sources.lengths[slot])
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        """See `Group.can_step_greedily`."""
-        return follows(rule) and self._has_room([STEPS] * len(self._tables))
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """Appends the given tokens and all chosen ones but the last; see `Group.step_greedily`."""
-        spans, rows = self._token_spans(STEPS), len(token_ids)
-        call = self._bound_call(slice(0, rows), STEPS)
-        call.ban(rule)
-        call.run(token_ids, spans, np.arange(rows), self._sequences(rows))
-        requests = [CandidateRequest(1 + len(rule.banned), rule.edit)] * rows
-        places, chosen = np.arange(rows), []
-        for step in range(STEPS):
-            found = candidates_of(self._decoder, call, requests, step)
-            is_allowed = ~np.isin(found.token_ids, [*rule.banned])
-            first = places, is_allowed.argmax(axis=1)
-            log_probs = np.where(is_allowed.any(axis=1), found.log_probs[first], -np.inf)
-            chosen.append((found.token_ids[first], log_probs.astype(np.float32)))
-            self._sources.advance_lengths()
-        tokens, log_probs = (np.stack(each, axis=1) for each in zip(*chosen, strict=True))
-        return GreedyTokens(tokens, log_probs)
+        """Not available: see `PagedRunner.greedy_steps`."""
+        raise NotImplementedError
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Makes target rows hold the blocks of their sources; see `Group.copy`."""
@@ -189,7 +182,7 @@ class PagedGroup:
         self._shifts[slot] = self._shifts[-1]
         self._shifts.pop()
         self._sources.retire(slot)
-        self._bound.clear()
+        self._bound = None
 
     def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         """Allows allocation for sources ahead of need; see `Group.reserve`."""
@@ -198,16 +191,16 @@ class PagedGroup:
 
     def shrink(self) -> None:
         """Gives back memory of sources that is not needed now."""
-        self._bound.clear()
+        self._bound = None
         self._sources.shrink()
 
     def release(self) -> None:
         """Gives back all blocks and buffers."""
         self._drop_slots(0)
         self._sources.release()
-        for call in self._calls.values():
-            self._decoder.release(call)
-        self._calls.clear()
+        if self._call is not None:
+            self._decoder.release(self._call)
+        self._call = None
 
     def _run(
         self,
@@ -227,25 +220,6 @@ class PagedGroup:
             call.run(np.concatenate([token_ids, tokens]), [*spans, span], scored, sequences)
             prefill.advance(count)
         return candidates_of(self._decoder, call, row_requests)
-
-    def _token_spans(self, steps: int) -> list[Span]:
-        """A token of every row, in blocks with room for those of further steps too."""
-        copies: list[tuple[int, int]] = []
-        spans = []
-        for row, (table, length) in enumerate(zip(self._tables, self._lengths(), strict=True)):
-            copies += table.extend(length, steps)
-            shift = self._shifts[row // self.width]
-            spans.append(Span(length, 1, table.blocks, shifts=shift))
-        self._copy_blocks(copies)
-        return spans
-
-    def _has_room(self, added: Sequence[int]) -> bool:
-        """Whether the blocks for so many positions of each row are free."""
-        needed = sum(
-            table.missing(length, count)
-            for table, length, count in zip(self._tables, self._lengths(), added, strict=True)
-        )
-        return needed <= self._decoder.memory.pool.free
 
     def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copies blocks that are about to be written and have other holders."""
@@ -267,7 +241,7 @@ class PagedGroup:
         """Gives prompts slots with empty tables, their sources encoded."""
         sources = [source_length(prompt) for prompt in prompts]
         slots = len(self._sources) + len(prompts)
-        self._bound.clear()
+        self._bound = None
         self._sources.ensure_capacity(slots, 1, max(sources))
         values = self._decoder.encode(prompts)
         for arena in self._sources.of(Growth.HOLD):
@@ -284,7 +258,7 @@ class PagedGroup:
         del self._tables[first * self.width :]
         del self._shifts[first:]
         self._sources.truncate(first)
-        self._bound.clear()
+        self._bound = None
 
     def _prefill(
         self, prompts: Sequence[Prompt], first: int, row_requests: Sequence[CandidateRequest]
@@ -314,12 +288,12 @@ class PagedGroup:
         call.run(np.concatenate(tokens), spans, scored, self._sequences(len(prompts)))
         return candidates_of(self._decoder, call, row_requests)
 
-    def _bound_call(self, slots: slice, steps: int = 1) -> DecoderCall:
-        """This group's call of so many steps, with the sources of these slots bound."""
-        if steps not in self._calls:
-            self._calls[steps] = self._decoder.call(steps)
+    def _bound_call(self, slots: slice) -> DecoderCall:
+        """This group's call, with the sources of these slots bound."""
+        if self._call is None:
+            self._call = self._decoder.call()
         layout = (slots, self._sources.layout)
-        if self._bound.get(steps) != layout:
-            self._calls[steps].bind_sources(self._sources, slots)
-            self._bound[steps] = layout
-        return self._calls[steps]
+        if self._bound != layout:
+            self._call.bind_sources(self._sources, slots)
+            self._bound = layout
+        return self._call

@@ -16,7 +16,6 @@ from inference.engine.runners.openvino.block_table import SharedBlocks
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
-from inference.engine.runners.openvino.unrolled_graph import STEPS
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
@@ -41,13 +40,13 @@ class PagedRunner:
     reads_whole_prompts = False
     whole_image_token: int | None = None
     scores_prompts = True
+    greedy_steps = 0
     free_bytes: int | None = None
     blocks: BlockPool | None
 
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
         self.vocabulary_size = self._decoder.vocabulary_size
-        self.greedy_steps = STEPS if self._decoder.has_steps else 0
         self.blocks = self._decoder.memory.pool
         self.footprint = MemoryModel.of(self._decoder.held)
         self.shares_prefixes = not self._decoder.held

@@ -104,10 +104,6 @@ class OrtGroup:
         logits = self._sessions.device.entries(self._step.logits, 0, len(token_ids))
         return self._candidates(logits, row_requests, self._step.emitted)
 
-    def can_step_greedily(self, rule: GreedyRule) -> bool:
-        """Whatever the rule: buffers have room for all positions."""
-        return True
-
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Several steps in one call; see `Group.step_greedily`."""
         assert self.width == 1
