@@ -114,7 +114,7 @@ class CaptionRoute(TaskRoute):
         image, question = (body, None) if isinstance(body, bytes) else body.asked
         if isinstance(body, ImageToTextBody):
             given = body.parameters or given
-        if question is not None and not caption.TASK.answers(model):
+        if question and task.name in model.sections and not caption.TASK.answers(model):
             raise InvalidRequest(
                 f"{model.name} describes images and answers no questions: leave the question out",
                 field="prompt",

@@ -116,6 +116,9 @@ async def test_questions_about_images(
     ask = getattr(connect("caption/tiny-caption"), method)
     with pytest.raises(HfHubHTTPError, match="describes images and answers no questions"):
         await ask(image_file("red"), "picture")
+    with pytest.raises(HfHubHTTPError, match="tiny-zero-shot") as raised:
+        await getattr(connect("caption/tiny-zero-shot"), method)(image_file("red"), "picture")
+    assert raised.value.response.status_code == 422
     monkeypatch.setattr(type(TASKS["caption"]), "answers", lambda task, model: True)
     (told,) = await ask(image_file("red"), "picture")
     assert told.answer.endswith("picture")
