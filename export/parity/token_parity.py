@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
+from export.parity.decoder_inputs import image_shape
 from export.parity.lockstep import LockstepRunner
-from export.parity.parity_inputs import image_shape
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Bundle, Manifest, PromptImages, Role
 from inference.engine.engine_core import decode

@@ -21,6 +21,7 @@ import torch
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
 from export.parity.compiled_run import CompiledRun
+from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.float64 import in_float64
 from export.parity.judge import SEEDS, TOLERANCE, Distance, worse
 from export.parity.paged_run import PagedRun
@@ -31,8 +32,6 @@ from export.parity.parity_inputs import (
     Probe,
     Run,
     comparable,
-    observe_alignment,
-    observe_decoder,
     observe_stateless,
     output_row,
     single_row,

@@ -13,15 +13,9 @@ import onnxruntime
 
 from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
+from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.judge import DIFFERS, TOLERANCE
-from export.parity.parity_inputs import (
-    Observation,
-    Probe,
-    Run,
-    observe_alignment,
-    observe_decoder,
-    observe_stateless,
-)
+from export.parity.parity_inputs import Observation, Probe, Run, observe_stateless
 from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import (

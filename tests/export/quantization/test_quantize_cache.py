@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.parity.parity_inputs import Admitted, Probe, StepLoop
+from export.parity.decoder_inputs import Admitted, StepLoop
+from export.parity.parity_inputs import Probe
 from export.parity.verify import bundle_path, open_sessions
 from export.quantization.calibrate import (
     HEADROOM,
