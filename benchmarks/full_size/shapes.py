@@ -115,6 +115,16 @@ SHAPES: dict[str, Shape] = {
         files=("qwen", "chat"),
         dtype="bfloat16",
     ),
+    "llama-3.2-1b": Shape(
+        "LlamaForCausalLM",
+        {
+            "vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192,
+            "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "max_position_embeddings": 131_072, "rope_theta": 500_000.0, "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True, **_GPT_LIKE,
+        },
+        dtype="bfloat16",
+    ),
     "nllb-600m": Shape(
         "M2M100ForConditionalGeneration",
         {

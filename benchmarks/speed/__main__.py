@@ -19,7 +19,7 @@ from rich.console import Console
 
 from benchmarks.harness import machine
 from benchmarks.harness.system import THREADS, System, start_systems
-from benchmarks.speed import genai, poisson, report, roofline, served
+from benchmarks.speed import genai, llama_cpp, poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.examples import example_work
 from benchmarks.speed.prepare import prepare_all
@@ -43,6 +43,13 @@ CTRANSLATE2 = tuple(
 TRANSFORMERS = (System("transformers", "fp32"),)
 OUR_BF16 = System("triptych-openvino", "bf16")
 GENAI = tuple(System(genai.RUNTIME, precision) for precision in ("int8", "bf16", "fp32"))
+DECODER_SYSTEMS = (
+    *(System("triptych-openvino", precision) for precision in ("int8", "int4", "fp32")),
+    *(System(llama_cpp.RUNTIME, precision) for precision in ("q8_0", "q4_k_m", "fp32")),
+    *(System(genai.RUNTIME, precision) for precision in ("int8", "int4", "fp32")),
+)
+PEERS = {genai.RUNTIME: genai.missing, llama_cpp.RUNTIME: llama_cpp.missing}
+"""What says why a peer that is no dependency of ours cannot be measured."""
 FAST = (System("triptych", "int8-fast"),)
 BATCHES = (1, 8, 32)
 console = Console(highlight=False, width=200)
@@ -55,11 +62,11 @@ def main() -> int:
     before = machine.load()
     for model in arguments.models:
         systems = [c for c in systems_of(model) if is_chosen(c, arguments.only)]
-        for lacking in [c for c in systems if c.runtime == genai.RUNTIME]:
-            reason = genai.missing(model, lacking.precision, CACHE)
+        for peer in [c for c in systems if c.runtime in PEERS]:
+            reason = PEERS[peer.runtime](model, peer.precision, CACHE)
             if reason is not None:
-                console.print(f"left out: {lacking.label}: {reason}")
-                systems.remove(lacking)
+                console.print(f"left out: {peer.label}: {reason}")
+                systems.remove(peer)
         if not systems:
             continue
         with ExitStack() as stack:
@@ -112,7 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.speed`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     models = [*KINDS]
-    default = [model for model in models if model not in PICTURES]
+    default = [model for model in models if model not in (*PICTURES, *DECODERS)]
     parser.add_argument("--models", nargs="+", choices=models, default=default)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
@@ -133,11 +140,14 @@ def is_chosen(system: System, parts: Sequence[str]) -> bool:
     return not parts or any(part in system.label for part in parts)
 
 
+DECODERS = ("qwen2.5-0.5b", "llama-3.2-1b")
+"""Beside engines of decoders only; not among the default models."""
 KINDS = {
     "marian-74m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
     "example-es-en": "example",
+    **dict.fromkeys(DECODERS, "generate"),
     **{model: model for model in PICTURES},
 }
 NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, **dict.fromkeys(PICTURES, 64)}
@@ -152,7 +162,9 @@ VOCABULARY = 50_000
 
 
 def systems_of(model: str) -> Sequence[System]:
-    """CTranslate2 has no models with images, OpenVINO GenAI no SmolVLM."""
+    """CTranslate2 has no models with images, OpenVINO GenAI no SmolVLM, llama.cpp decoders only."""
+    if model in DECODERS:
+        return (*DECODER_SYSTEMS, *TRANSFORMERS)
     if KINDS[model] == "caption":
         return (*OURS, *TRANSFORMERS)
     if model in PICTURES:

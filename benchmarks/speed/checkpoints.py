@@ -1,15 +1,17 @@
 """Checkpoints of full size with random weights, and their conversion for each engine.
 
 Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
-opus-mt (74M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B, and the models of `questions`.
-Lengths are forced, so that every engine does the same work. Everything is created once, in a cache
-folder.
+opus-mt (74M), a captioner of ViT-B/16 and GPT-2, Qwen2.5-0.5B, Llama 3.2 1B, and the models of
+`questions`. Lengths are forced, so that every engine does the same work. Everything is created
+once, in a cache folder.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +120,11 @@ def _byte_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
-def _qwen(folder: Path) -> None:
-    make_checkpoint("qwen2.5-0.5b", folder)
-
-
-MAKERS = {
+MAKERS: dict[str, Callable[[Path], object]] = {
     "marian-74m": _marian,
     "gpt2-124m": _gpt2,
     "captioner-239m": _captioner,
-    "qwen2.5-0.5b": _qwen,
+    **{name: partial(make_checkpoint, name) for name in ("qwen2.5-0.5b", "llama-3.2-1b")},
     "qwen2-vl-224m": make_qwen,
     "smolvlm-256m": make_smolvlm,
 }

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's pipeline of continuous batching, for prompts with a picture.
+"""OpenVINO GenAI's pipeline of continuous batching, for prompts and questions about a picture.
 
 It is no dependency of ours: where the library or the model in its format is missing,
 `missing` returns why (the README has the commands).
@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.questions import picture, question_text
-from benchmarks.speed.work import Clock, Timing, Work
+import numpy as np
+
+from benchmarks.speed.questions import PICTURES, picture, question_text
+from benchmarks.speed.work import Clock, Item, Timing, Work
 
 RUNTIME = "openvino-genai"
 _CACHE_GB = 2
@@ -20,7 +22,7 @@ _CACHE_GB = 2
 
 def folder_of(model: str, precision: str, cache: Path) -> Path:
     """Where the model is in OpenVINO's format; bf16 is float32 that OpenVINO rounds."""
-    return cache / RUNTIME / f"{model}-{'int8' if precision == 'int8' else 'fp32'}"
+    return cache / RUNTIME / f"{model}-{'fp32' if precision == 'bf16' else precision}"
 
 
 def missing(model: str, precision: str, cache: Path) -> str | None:
@@ -50,13 +52,11 @@ class OpenVinoGenai:
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": kind,
         }
-        decoder = {"KV_CACHE_PRECISION": "u8" if precision == "int8" else kind}
+        decoder = {"KV_CACHE_PRECISION": "u8" if precision.startswith("int") else kind}
+        encoder = {"vision_encoder_properties": properties} if name in PICTURES else {}
+        folder = str(folder_of(name, precision, cache))
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
-            str(folder_of(name, precision, cache)),
-            scheduler,
-            "CPU",
-            properties | decoder,
-            vision_encoder_properties=properties,
+            folder, scheduler, "CPU", properties | decoder, **encoder
         )
         self._requests = 0
 
@@ -67,7 +67,7 @@ class OpenVinoGenai:
         assert work.beams == 1
         assert work.is_forced
         timing = Timing()
-        images = [openvino.Tensor(picture(item.image or 0)[None]) for item in work.items]
+        prompts = [_prompt(openvino.Tensor, item) for item in work.items]
         rules = self._library.GenerationConfig()
         rules.max_new_tokens, rules.ignore_eos = work.new_tokens, True
         rules.apply_chat_template = False
@@ -83,9 +83,8 @@ class OpenVinoGenai:
                     clock.record(index, time.perf_counter(), len(output.generated_ids))
                     timing.answers[index] += output.generated_ids
 
-        for item, image in zip(work.items, images, strict=True):
-            text = question_text(item.prompt)
-            handle = self._pipeline.add_request(self._requests, text, [image], rules)
+        for prompt in prompts:
+            handle = self._pipeline.add_request(self._requests, *prompt, rules)
             self._requests += 1
             handles.append(handle)
             timing.answers.append([])
@@ -96,3 +95,10 @@ class OpenVinoGenai:
         timing.tokens = sum(map(len, timing.answers))
         clock.fill(timing)
         return timing
+
+
+def _prompt(tensor: Any, item: Item) -> tuple[Any, ...]:
+    """The ids of a prompt; of a question its text and the picture."""
+    if not item.is_question:
+        return (tensor(np.array([item.prompt], np.int64)),)
+    return question_text(item.prompt), [tensor(picture(item.image or 0)[None])]

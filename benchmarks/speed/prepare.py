@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.harness.system import System
+from benchmarks.speed import llama_cpp
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
 
 
@@ -35,6 +36,8 @@ def prepare(engine: str, precision: str, model: str, cache: Path) -> None:
         bundle(model, precision, cache, OURS[engine])
     elif engine == "ctranslate2":
         ctranslate2_folder(model, precision, cache)
+    elif engine == llama_cpp.RUNTIME:
+        llama_cpp.gguf_file(checkpoint(model, cache), precision, cache)
     else:
         checkpoint(model, cache)
 

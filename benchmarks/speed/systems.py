@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness.system import System
-from benchmarks.speed import genai
+from benchmarks.speed import genai, llama_cpp
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.questions import PICTURES, picture
 from benchmarks.speed.work import Clock, Item, Timing, Work
@@ -79,7 +79,7 @@ class Triptych:
         results = (final_result([ended[index]]) for index in range(len(requests)))
         answers = [list(result.hypotheses[0].token_ids) for result in results]
         timing.tokens = sum(map(len, answers))
-        timing.answers = answers if work.items[0].is_question else []
+        timing.answers = answers if work.items[0].prompt else []
         clock.fill(timing)
         return timing
 
@@ -213,7 +213,7 @@ class Transformers:
         timing.seconds = time.perf_counter() - started_s
         prompt = len(work.items[0].prompt) or 1  # an encoder-decoder's start token
         timing.tokens = sum(self._count(row[prompt:].tolist()) for row in answers)
-        if work.items[0].is_question:
+        if work.items[0].prompt:
             timing.answers = answers[:, prompt:].tolist()
         clock.fill(timing)
         return timing
@@ -261,6 +261,7 @@ RUNTIMES = {
     "ctranslate2": CTranslate2,
     "transformers": Transformers,
     genai.RUNTIME: genai.OpenVinoGenai,
+    llama_cpp.RUNTIME: llama_cpp.LlamaCpp,
 }
 
 
