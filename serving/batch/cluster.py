@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from serving.batch.cluster_address import check_address
 from serving.batch.shards import Shard
 from serving.batch.worker import IN_PROGRESS, Report, Worker, WorkerSettings, error_line
 from serving.batch.worker_pool import Pool
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 _MOST_TASKS = 2000
 """Ray keeps each task's input in memory; with more shards, a task has several."""
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_NUM_REDIS_GET_RETRIES": "1",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    "RAY_py_gcs_connect_timeout_s": "5",
+}
+"""Of Ray, where nothing else is set: with its defaults it tries for ten minutes to connect."""
 
 
 @contextmanager
@@ -28,14 +37,16 @@ def cluster(address: str) -> Iterator[None]:
     Raises:
         TriptychError: there is no cluster at the address.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    check_address(address)
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     import ray
 
     try:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise TriptychError(f"cannot use Ray at {address}: {error}") from None
+        reason = " ".join(str(error).split())
+        raise TriptychError(f"--address: cannot use Ray at {address}: {reason}") from None
     try:
         yield
     finally:

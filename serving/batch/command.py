@@ -172,15 +172,16 @@ def run_batch(task: AnyTask, fields: dict[str, Any], settings: BatchSettings, ow
     job = job.model_copy(update={"model": model.name, "version": bundle.version})
     held = VersionLock()  # until this process ends: an export keeps the version
     held.hold({bundle.folder})
-    manifest = begin(job, source, own.output, model)
-    progress = Progress(manifest.rows)
-    try:
-        address = settings.address
-        with only_run(own.output), cluster(address) if address else nullcontext():
-            _make(manifest, bundle, settings, own, progress)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted: {progress.line}; the same command goes on", err=True)
-        return INTERRUPTED
+    address = settings.address
+    with cluster(address) if address else nullcontext():
+        manifest = begin(job, source, own.output, model)
+        progress = Progress(manifest.rows)
+        try:
+            with only_run(own.output):
+                _make(manifest, bundle, settings, own, progress)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: {progress.line}; the same command goes on", err=True)
+            return INTERRUPTED
     typer.echo(f"{own.output}: {progress.line}")
     return 1 if progress.errors else 0
 
