@@ -28,7 +28,7 @@ from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
 from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.generation import Generation
 
 VOCABULARY = 1000
@@ -124,7 +124,7 @@ class NullRunner:
         """A group without state."""
         return NullGroup(width)
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
         """It takes no chunks."""
         raise NotImplementedError
 

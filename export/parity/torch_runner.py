@@ -28,7 +28,7 @@ from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Group, Prefill, Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 _EMPTY = {"B": 1, "S": 1}  # sizes of a sequence without a source, as the engine's buffers
@@ -65,7 +65,7 @@ class TorchRunner:
         """A new, empty group."""
         return TorchGroup(self.graphs, width, self._images, is_exact=self._is_exact)
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
         """Not called: `takes_chunks` is False."""
         raise NotImplementedError("the reference runner prefills prompts whole")
 

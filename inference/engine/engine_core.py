@@ -18,7 +18,7 @@ from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
-from inference.engine.state.prefix_cache import Block, PrefixCache
+from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
 from inference.errors import InvalidRequest
 from inference.sequences import Finished, TokenChunk
 
@@ -189,21 +189,21 @@ class EngineCore:
         request = sequence.request
         # what is scored must be computed
         ids = request.prefix_ids if sequence.reads_given else sequence.prefix_ids
-        has_cached = self._prefixes is not None and self._cached_tokens(sequence) > 0
-        blocks = self._prefixes.find(ids) if self._prefixes is not None and has_cached else []
+        cached: CachedPrefix[Block] = CachedPrefix()
+        if self._prefixes is not None and self._cached_tokens(sequence):
+            cached = self._prefixes.find(ids)
         started: list[PrefillingSequence] = []
 
         def begin() -> None:
-            prefill = self._runner.begin_prefill(sequence.prompt, blocks)
+            prefill = self._runner.begin_prefill(sequence.prompt, cached)
             started.append(PrefillingSequence(sequence, prefill))
 
         self._attempt(running, [sequence], begin)
         if not started:
             return request.encoder_tokens
         running.prefilling += started
-        cached = len(sequence.decoder_ids) - started[0].prefill.remaining_tokens
-        self.metrics.prefix_hits += bool(cached)
-        self.metrics.prefix_tokens += cached
+        self.metrics.prefix_hits += bool(cached.tokens)
+        self.metrics.prefix_tokens += cached.tokens
         self.metrics.prefill_tokens += request.encoder_tokens
         if running.takes_along(started[0], self._capacity.chunk_tokens):
             return request.encoder_tokens  # streams would wait for two chunks between two tokens

@@ -28,8 +28,6 @@ class RunningBatch:
 
     Args:
         prefixes: Where prefixes of prompts are stored, if at all.
-        keeps_generated: Whether generated tokens are stored there too, for the next turn of a
-            conversation: where that takes no copies.
         defers_prefill: Whether the runner supports deferred admission.
         greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
         draft_tokens: The longest draft of a sequence; 0 where none is looked for.
@@ -45,7 +43,6 @@ class RunningBatch:
         align: Align,
         prefixes: PrefixCache[Block] | None = None,
         *,
-        keeps_generated: bool = False,
         defers_prefill: bool = False,
         greedy_steps: int = 0,
         draft_tokens: int = 0,
@@ -56,7 +53,6 @@ class RunningBatch:
         self.reservation = BufferShape()
         self._align = align
         self._prefixes = prefixes
-        self._keeps_generated = keeps_generated and group.width == 1
         self._defers_prefill = defers_prefill and group.width == 1
         self._greedy_steps = greedy_steps if group.width == 1 else 0
         self._draft_tokens = draft_tokens
@@ -84,7 +80,7 @@ class RunningBatch:
                 self.drop_prefill(prefilling)
         for slot in reversed(range(len(self.sequences))):
             if self.sequences[slot].finish_if_due(now_s):
-                self._retire(slot)
+                self._retire(slot, unread=1)
 
     def drop_prefill(self, prefilling: PrefillingSequence) -> None:
         """Gives up a prompt in prefill and its memory."""
@@ -98,7 +94,7 @@ class RunningBatch:
                 self.drop_prefill(prefilling)
                 break
         else:
-            self._retire(self.sequences.index(sequence))
+            self._retire(self.sequences.index(sequence), unread=1)
         sequence.put_back()
 
     def needs(self, joining: Sequence[SequenceState] = ()) -> BufferShape:
@@ -293,8 +289,19 @@ class RunningBatch:
                 self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
         self._advance(candidates, first, rows_each=1)
 
-    def _store_prefix(self, prefixes: PrefixCache[Block], ids: Sequence[int], slot: int) -> None:
-        prefixes.put(ids, lambda start, stop: self.group.copy_block(slot, start, stop))
+    def _store_prefix(
+        self,
+        prefixes: PrefixCache[Block],
+        ids: Sequence[int],
+        slot: int,
+        *,
+        has_rest: bool = False,
+    ) -> None:
+        prefixes.put(
+            ids,
+            lambda start, stop: self.group.copy_block(slot, start, stop),
+            has_rest=has_rest,
+        )
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
         """Lets searches choose tokens, then moves state: beams first, then retired slots."""
@@ -325,11 +332,20 @@ class RunningBatch:
             sequence.emit(Failed(decoding_error(error)))
             return None
 
-    def _retire(self, slot: int) -> None:
-        """Drops a sequence; the last one takes its slot, as in the group."""
-        if self._keeps_generated and self._prefixes is not None and self.sequences[slot].generated:
-            ids = self.sequences[slot].prefix_ids[:-1]  # the last may not have been an input yet
-            self._store_prefix(self._prefixes, ids, slot)
+    def _retire(self, slot: int, *, unread: int = 0) -> None:
+        """Drops a sequence; the last one takes its slot, as in the group.
+
+        Its tokens are kept for the next turn of a conversation, the last block in part: none but
+        this sequence wrote to that, so nothing is copied for it while it runs (D119).
+
+        Args:
+            unread: Of its last tokens, those that were no inputs yet.
+        """
+        sequence = self.sequences[slot]
+        if self._prefixes is not None and sequence.generated:
+            ids = sequence.prefix_ids
+            ids = ids[: len(ids) - unread]
+            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
         self.group.retire(slot)
         self.sequences[slot] = self.sequences[-1]
         self.sequences.pop()

@@ -122,7 +122,6 @@ class RunningBatches:
                 self._runner.group(width),
                 self._runner.align,
                 self._prefixes,
-                keeps_generated=self._blocks is not None,
                 defers_prefill=self._runner.supports_deferred_admission,
                 greedy_steps=self._runner.greedy_steps,
                 draft_tokens=self._capacity.draft_tokens,

@@ -24,7 +24,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,11 +301,12 @@ class Runner(Protocol):
         """A new, empty group. The engine keeps one for each width in use."""
         ...
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
         """Starts a chunked prefill: encodes the source and copies cached prefix blocks.
 
         Args:
-            blocks: Results of `Group.copy_block` for the prompt's prefix, first to last.
+            cached: Results of `Group.copy_block` for the prompt's prefix; none of it where the
+                prompt is read from its beginning.
         """
         ...
 

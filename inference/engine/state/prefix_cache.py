@@ -1,17 +1,21 @@
 """A bounded cache of prompt prefixes, in blocks of tokens.
 
-Prompts with a common prefix share its blocks, as in a tree. The contents of a block belong to the
-runner; this file handles tokens, bytes and least-recently-used order.
+Prompts with a common prefix share its blocks, as in a tree. A block is used as far as its tokens
+are those of the prompt, so the last block of a prefix may be a part of one (D119). The contents of
+a block belong to the runner; this file handles tokens, bytes and least-recently-used order.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 _ROOT = 0
-_Key = tuple[int, tuple[int, ...]]  # the parent's number, the block's tokens
+_Tokens = tuple[int, ...]
+_Key = tuple[int, _Tokens]  # the parent's number, the block's tokens
 
 
 class Block(Protocol):
@@ -30,15 +34,31 @@ class Block(Protocol):
 B = TypeVar("B", bound=Block)
 
 
+@dataclass(frozen=True)
+class CachedPrefix(Generic[B]):
+    """What a cache has of a prompt.
+
+    Attributes:
+        blocks: First to last.
+        tokens: Positions of them that are the prompt's; of the last block perhaps a part.
+    """
+
+    blocks: Sequence[B] = ()
+    tokens: int = 0
+
+
 class PrefixCache(Generic[B]):
     """Blocks by the tokens that lead to them; the least recently used are evicted first.
+
+    Blocks behind the same parent differ, and none begins with all tokens of another, so the one
+    that shares the most tokens with a prompt is a neighbour of the prompt's in their order.
 
     A use renews a chain from its last block to its first, so the oldest block is always the end of
     a chain: no unreachable block is kept.
 
     Args:
         capacity_bytes: Bound on the bytes of all blocks.
-        block_tokens: Tokens of a block.
+        block_tokens: Tokens of a block; the last one of a chain may have fewer.
         min_tokens: Shorter prefixes are neither stored nor found.
     """
 
@@ -48,6 +68,7 @@ class PrefixCache(Generic[B]):
         self.nbytes = 0
         self._capacity_bytes = capacity_bytes
         self._blocks: OrderedDict[_Key, tuple[int, B]] = OrderedDict()  # oldest first
+        self._children: dict[int, list[_Tokens]] = {}  # by the parent's number, sorted
         self._next_number = _ROOT + 1
 
     def __len__(self) -> int:
@@ -60,40 +81,43 @@ class PrefixCache(Generic[B]):
 
     def cached_tokens(self, token_ids: Sequence[int]) -> int:
         """Tokens of the prompt's prefix that are cached; at least its last token is not."""
-        tokens = len(self._chain(token_ids)) * self.block_tokens
+        _, tokens = self._chain(token_ids)
         return tokens if tokens >= self.min_tokens else 0
 
-    def find(self, token_ids: Sequence[int]) -> list[B]:
-        """The cached blocks of the prompt's prefix, first to last; marks them as used."""
-        if not self.cached_tokens(token_ids):
-            return []
-        chain = self._chain(token_ids)
+    def find(self, token_ids: Sequence[int]) -> CachedPrefix[B]:
+        """What is cached of the prompt; marks it as used."""
+        chain, tokens = self._chain(token_ids)
+        if tokens < self.min_tokens:
+            return CachedPrefix()
         self._renew(chain)
-        return [self._blocks[key][1] for key in chain]
+        return CachedPrefix([self._blocks[key][1] for key in chain], tokens)
 
-    def put(self, token_ids: Sequence[int], copy_block: Callable[[int, int], B]) -> None:
+    def put(
+        self,
+        token_ids: Sequence[int],
+        copy_block: Callable[[int, int], B],
+        *,
+        has_rest: bool = False,
+    ) -> None:
         """Stores the whole blocks of a prompt.
 
         Args:
             copy_block: (start, stop) → the state of these positions; called for new blocks only.
+            has_rest: Whether the tokens behind the last whole block are stored too.
         """
         if len(token_ids) < self.min_tokens:
             return
         keys: list[_Key] = []
         parent = _ROOT
-        for start in range(0, len(token_ids) - self.block_tokens + 1, self.block_tokens):
-            stop = start + self.block_tokens
-            key = (parent, tuple(token_ids[start:stop]))
-            if key not in self._blocks:
-                block = copy_block(start, stop)
-                if self.nbytes + block.nbytes > self._capacity_bytes and not self._make_room(
-                    block.nbytes, keys
-                ):
-                    block.release()
+        stored = len(token_ids) if has_rest else len(token_ids) - self.block_tokens + 1
+        for start in range(0, stored, self.block_tokens):
+            tokens = tuple(token_ids[start : start + self.block_tokens])
+            key = self._holding(parent, tokens)
+            if key is None:
+                block = copy_block(start, start + len(tokens))
+                key = parent, tokens
+                if not self._insert(key, block, keys):
                     break
-                self._blocks[key] = (self._next_number, block)
-                self._next_number += 1
-                self.nbytes += block.nbytes
             keys.append(key)
             parent = self._blocks[key][0]
         self._renew(keys)
@@ -107,25 +131,79 @@ class PrefixCache(Generic[B]):
         """Drops the least recently used block; returns whether there was one."""
         if not self._blocks:
             return False
-        _, (_, block) = self._blocks.popitem(last=False)
-        self.nbytes -= block.nbytes
-        block.release()
+        self._drop(next(iter(self._blocks)))
         return True
 
-    def _chain(self, token_ids: Sequence[int]) -> list[_Key]:
-        """Keys of the cached blocks, first to last; the prompt's last token is never in them.
+    def _chain(self, token_ids: Sequence[int]) -> tuple[list[_Key], int]:
+        """Keys of the cached blocks, first to last, and the prompt's tokens that are in them.
 
         At least one token must be prefilled, or there would be no logits.
         """
         keys: list[_Key] = []
-        parent = _ROOT
-        for start in range(0, len(token_ids) - self.block_tokens, self.block_tokens):
-            key = (parent, tuple(token_ids[start : start + self.block_tokens]))
-            if key not in self._blocks:
+        parent, start, stop = _ROOT, 0, len(token_ids) - 1
+        while start < stop:
+            tokens = tuple(token_ids[start : min(start + self.block_tokens, stop)])
+            nearest, common = self._nearest(parent, tokens)
+            if not common:
                 break
-            keys.append(key)
-            parent = self._blocks[key][0]
-        return keys
+            keys.append((parent, nearest))
+            start += common
+            if common < self.block_tokens:
+                break
+            parent = self._blocks[keys[-1]][0]
+        return keys, start
+
+    def _nearest(self, parent: int, tokens: _Tokens) -> tuple[_Tokens, int]:
+        """The block behind a parent that begins with the most of these tokens, and how many."""
+        if (parent, tokens) in self._blocks:
+            return tokens, len(tokens)
+        found: tuple[_Tokens, int] = (), 0
+        children = self._children.get(parent, ())
+        place = bisect_left(children, tokens)
+        for child in children[max(0, place - 1) : place + 1]:
+            common = _common(child, tokens)
+            if common > found[1]:
+                found = child, common
+        return found
+
+    def _holding(self, parent: int, tokens: _Tokens) -> _Key | None:
+        """The block behind a parent that begins with all of these tokens."""
+        nearest, common = self._nearest(parent, tokens)
+        return (parent, nearest) if common == len(tokens) else None
+
+    def _insert(self, key: _Key, block: B, spared: list[_Key]) -> bool:
+        """Stores a block in place of one that it continues, if there is room.
+
+        Returns:
+            Whether there was; else the block is released.
+        """
+        if self.nbytes + block.nbytes > self._capacity_bytes and not self._make_room(
+            block.nbytes, spared
+        ):
+            block.release()
+            return False
+        parent, tokens = key
+        children = self._children.setdefault(parent, [])
+        before = bisect_left(children, tokens) - 1
+        if before >= 0 and _common(children[before], tokens) == len(children[before]):
+            self._drop((parent, children[before]))
+            children = self._children.setdefault(parent, [])
+        insort(children, tokens)
+        self._blocks[key] = (self._next_number, block)
+        self._next_number += 1
+        self.nbytes += block.nbytes
+        return True
+
+    def _drop(self, key: _Key) -> None:
+        """Drops a block that none is behind."""
+        _, block = self._blocks.pop(key)
+        parent, tokens = key
+        children = self._children[parent]
+        del children[bisect_left(children, tokens)]
+        if not children:
+            del self._children[parent]
+        self.nbytes -= block.nbytes
+        block.release()
 
     def _renew(self, keys: Sequence[_Key]) -> None:
         for key in reversed(keys):
@@ -137,3 +215,9 @@ class PrefixCache(Generic[B]):
         while self.nbytes + wanted > self._capacity_bytes and len(self._blocks) > len(spared):
             self.evict()
         return self.nbytes + wanted <= self._capacity_bytes
+
+
+def _common(one: _Tokens, other: _Tokens) -> int:
+    """Tokens that two begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -115,10 +115,17 @@ class StateBuffer:
         self._device.copy(source, copied, axis=self.axis, length=stop - start, source_start=start)
         return copied
 
-    def write_positions(self, entry: int, start: int, values: DeviceTensor) -> None:
-        """Writes positions of an entry from `start` on; `values` as `read_positions` gives them."""
+    def write_positions(
+        self, entry: int, start: int, values: DeviceTensor, length: int | None = None
+    ) -> None:
+        """Writes positions of an entry from `start` on; `values` as `read_positions` gives them.
+
+        Args:
+            length: Of `values`, the first positions that are written; by default all.
+        """
         assert self.axis is not None
-        target, length = self.view(slice(entry, entry + 1)), values.shape[self.axis]
+        target = self.view(slice(entry, entry + 1))
+        length = values.shape[self.axis] if length is None else length
         self._device.copy(values, target, axis=self.axis, length=length, target_start=start)
 
     def write(self, start: int, values: DeviceTensor) -> None:

@@ -23,7 +23,7 @@ from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 GREEDY_STEPS = 4
@@ -68,13 +68,14 @@ class FakeBlock:
 class FakePrefill:
     """A prompt of which some tokens have been read."""
 
-    def __init__(self, prompt: Prompt, blocks: Sequence[Block]) -> None:
+    def __init__(self, prompt: Prompt, cached: CachedPrefix[Block]) -> None:
         self.source = () if prompt.source_ids is None else tuple(prompt.source_ids.tolist())
         self.history: History = ()
         self._prompt = tuple(prompt.token_ids.tolist())
-        for block in blocks:
+        for block in cached.blocks:
             assert isinstance(block, FakeBlock)
-            self.history += block.tokens
+            self.history += block.tokens[: cached.tokens - len(self.history)]
+        assert len(self.history) == cached.tokens
         assert self.remaining_tokens >= 1
 
     @property
@@ -125,7 +126,7 @@ class FakeGroup:
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        admitted = [FakePrefill(prompt, []).finish() for prompt in prompts]
+        admitted = [FakePrefill(prompt, CachedPrefix()).finish() for prompt in prompts]
         candidates = self._candidates(admitted, row_requests)
         for row in admitted:
             self.rows += [row, *[None] * (self.width - 1)]
@@ -136,7 +137,7 @@ class FakeGroup:
         assert self.width == 1
         for prompt in prompts:
             assert len(prompt.token_ids) == 1
-            self.rows.append(Row(FakePrefill(prompt, []).source, ()))
+            self.rows.append(Row(FakePrefill(prompt, CachedPrefix()).source, ()))
         self._ensure_capacity()
 
     def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
@@ -251,8 +252,8 @@ class FakeRunner:
         self.groups.append(FakeGroup(self.logits, width))
         return self.groups[-1]
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> FakePrefill:
-        return FakePrefill(prompt, blocks)
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> FakePrefill:
+        return FakePrefill(prompt, cached)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         raise InvalidRequest("this model returns no alignments", field="return_alignment")

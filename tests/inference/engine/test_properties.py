@@ -19,6 +19,7 @@ from inference.errors import DeadlineExceeded
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
+from tests.inference.engine.staggered import Talk, converse, talk
 
 VOCABULARY = 20
 LOGITS = hashed_logits(VOCABULARY, end_bias=1.0)
@@ -184,6 +185,23 @@ def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
     run(arrivals, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
     for arrival in arrivals:
         assert_answered(arrival)
+
+
+@given(talk=talk, prefix_bytes=st.integers(0, 200))
+def test_turns_of_conversations_have_the_tokens_of_whole_prompts(
+    talk: Talk, prefix_bytes: int
+) -> None:
+    runner = FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True)
+    core = EngineCore(runner, replace(CAPACITY, prefix_bytes=prefix_bytes, state_bytes=2000))
+    asked, found = converse(core, conversation_rules, talk)
+    assert found == [alone(request) for request in asked]
+
+
+def conversation_rules(beams: int, tokens: int) -> Generation:
+    return Generation(
+        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
+        num_beams=beams, num_return_sequences=beams,
+    )  # fmt: skip
 
 
 @given(arrivals=arrival_lists(), takes_chunks=st.booleans())

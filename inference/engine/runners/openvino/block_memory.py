@@ -63,10 +63,10 @@ class BlockMemory:
             for name, tensor in self.tensors().items()
         }
 
-    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies whole blocks; no target is a source."""
-        for tensor in self.tensors().values():
-            for source, target in zip(sources, targets, strict=True):
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies whole blocks, from the first of each pair to the second; no target is a source."""
+        for source, target in pairs:
+            for tensor in self.tensors().values():
                 tensor[target] = tensor[source]
 
     def trim(self) -> None:

@@ -10,7 +10,7 @@ from inference.engine.state.block_pool import BlockPool
 
 @dataclass(frozen=True, eq=False)
 class SharedBlocks:
-    """Whole blocks of a prompt, kept for others that begin alike."""
+    """Blocks of a prompt, kept for others that begin alike; the last one may be in part."""
 
     blocks: tuple[int, ...]
     pool: BlockPool

@@ -88,8 +88,7 @@ class PagedGroup:
         """Holds the blocks of these positions too; see `Group.copy_block`."""
         pool, table = self._decoder.memory.pool, self._tables[slot * self.width]
         assert not start % pool.block_tokens
-        assert not stop % pool.block_tokens
-        blocks = table.blocks[start // pool.block_tokens : stop // pool.block_tokens]
+        blocks = table.blocks[start // pool.block_tokens : pool.blocks_of(stop)]
         pool.share(blocks)
         return SharedBlocks(tuple(blocks), pool)
 
@@ -103,7 +102,7 @@ class PagedGroup:
             copies += table.extend(length, 1)
             shift = self._shifts[row // self.width]
             spans.append(Span(length, 1, table.blocks, shifts=shift))
-        self._copy_blocks(copies)
+        self._decoder.memory.copy(copies)
         candidates = self._run(token_ids, spans, row_requests)
         self._sources.advance_lengths()
         return candidates
@@ -154,7 +153,7 @@ class PagedGroup:
                 places += [len(row) - 1] * (1 + longest - len(row))
             tokens += [row[place] for place in places]
             spans += [Span(past + place, 1, table.blocks, shifts=shift) for place in places]
-        self._copy_blocks(copies)
+        self._decoder.memory.copy(copies)
         return self._run(np.array(tokens), spans, row_requests)
 
     def keep(self, counts: Sequence[int]) -> None:
@@ -220,11 +219,6 @@ class PagedGroup:
             call.run(np.concatenate([token_ids, tokens]), [*spans, span], scored, sequences)
             prefill.advance(count)
         return candidates_of(self._decoder, call, row_requests)
-
-    def _copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Copies blocks that are about to be written and have other holders."""
-        if copies:
-            self._decoder.memory.copy(*zip(*copies, strict=True))
 
     def _sequences(self, count: int) -> int:
         """Sequences whose sources a call of so many reads."""

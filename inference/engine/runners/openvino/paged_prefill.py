@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, 
 from inference.engine.runners.openvino.decoder_call import Span, span_of
 from inference.engine.runners.openvino.prompt_images import ImageRows
 from inference.engine.runners.protocol import Prompt
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 
 
 class PagedPrefill:
@@ -27,19 +29,20 @@ class PagedPrefill:
     """
 
     def __init__(
-        self, decoder: CompiledDecoder, prompt: Prompt, blocks: Sequence[SharedBlocks]
+        self, decoder: CompiledDecoder, prompt: Prompt, cached: CachedPrefix[Block]
     ) -> None:
         self._decoder, self._token_ids = decoder, prompt.token_ids
-        shared = [block for part in blocks for block in part.blocks]
+        parts = cast(Sequence[SharedBlocks], cached.blocks)
+        shared = [block for part in parts for block in part.blocks]
         self._table = BlockTable(decoder.memory.pool, shared)
-        self._done = len(shared) * decoder.memory.pool.block_tokens
+        self._done = cached.tokens
         self.sources = decoder.held_state(1)
         self._images: ImageRows | None = None
         self._call = decoder.call()
         try:
             if decoder.images is not None:
                 self._images = decoder.images.rows(prompt, self._done)
-            self._table.extend(self._done, self.remaining_tokens)
+            decoder.memory.copy(self._table.extend(self._done, self.remaining_tokens))
             self.sources.ensure_capacity(1, 1, source_length(prompt))
             values = decoder.encode([prompt])
             for arena in self.sources.of(Growth.HOLD):

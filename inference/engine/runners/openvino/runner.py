@@ -6,20 +6,18 @@ Decision D99.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle
-from inference.engine.runners.openvino.block_table import SharedBlocks
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 
@@ -65,9 +63,9 @@ class PagedRunner:
         """A new, empty group."""
         return PagedGroup(self._decoder, width)
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> PagedPrefill:
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> PagedPrefill:
         """Starts a chunked prefill behind shared blocks; see `Runner.begin_prefill`."""
-        return PagedPrefill(self._decoder, prompt, cast(Sequence[SharedBlocks], blocks))
+        return PagedPrefill(self._decoder, prompt, cached)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""

@@ -20,7 +20,7 @@ from inference.engine.runners.ort.step import BoundStep
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 
 _ONLY = slice(0, 1)
 
@@ -48,7 +48,7 @@ class OrtPrefill:
         state: One sequence of one row.
     """
 
-    def __init__(self, sessions: OrtSessions, prompt: Prompt, blocks: Sequence[Block]) -> None:
+    def __init__(self, sessions: OrtSessions, prompt: Prompt, cached: CachedPrefix[Block]) -> None:
         manifest = sessions.manifest
         self.state = GroupState(manifest.states, 1, sessions.pool)
         self._sessions = sessions
@@ -57,7 +57,8 @@ class OrtPrefill:
         source = sessions.source_length(prompt)
         self.state.ensure_capacity(1, len(prompt.token_ids), source)
         write_initial(sessions, self.state, [prompt], first=0)
-        self.state.admit(self._copy_blocks(blocks), source)
+        self._copy_blocks(cached)
+        self.state.admit(cached.tokens, source)
         self._write_counts()
 
     @property
@@ -109,12 +110,12 @@ class OrtPrefill:
             count = np.count_nonzero(done == arena.state.counted_token)
             self._sessions.device.upload(np.full(entry.shape, count, np.int64), entry)
 
-    def _copy_blocks(self, blocks: Sequence[Block]) -> int:
-        """Writes cached blocks to the state; returns their positions."""
-        length = 0
-        for block in blocks:
+    def _copy_blocks(self, cached: CachedPrefix[Block]) -> None:
+        """Writes cached blocks to the state, as far as they are the prompt's."""
+        start = 0
+        for block in cached.blocks:
             assert isinstance(block, OrtPrefixBlock), "a block of another runner"
+            length = min(block.positions, cached.tokens - start)
             for arena, values in zip(self.state.of(Growth.APPEND), block.values, strict=True):
-                arena.write_positions(0, length, values)
-            length += block.positions
-        return length
+                arena.write_positions(0, start, values, length)
+            start += length

@@ -21,7 +21,7 @@ from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
-from inference.engine.state.prefix_cache import Block
+from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 
@@ -72,9 +72,9 @@ class OrtRunner:
         """A new, empty group."""
         return OrtGroup(self._sessions, width)
 
-    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> OrtPrefill:
+    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> OrtPrefill:
         """Starts a chunked prefill; see `Runner.begin_prefill`."""
-        return OrtPrefill(self._sessions, prompt, blocks)
+        return OrtPrefill(self._sessions, prompt, cached)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""

@@ -26,7 +26,9 @@ def store(capacity_bytes: int = 1000, min_tokens: int = 4) -> PrefixCache[Tokens
     return PrefixCache(capacity_bytes, 4, min_tokens)
 
 
-def put(prefixes: PrefixCache[Tokens], ids: tuple[int, ...]) -> list[tuple[int, int]]:
+def put(
+    prefixes: PrefixCache[Tokens], ids: tuple[int, ...], *, has_rest: bool = False
+) -> list[tuple[int, int]]:
     """Stores a prompt; returns the ranges that were copied."""
     cuts = []
 
@@ -34,7 +36,7 @@ def put(prefixes: PrefixCache[Tokens], ids: tuple[int, ...]) -> list[tuple[int, 
         cuts.append((start, stop))
         return Tokens(ids[:stop])
 
-    prefixes.put(ids, cut)
+    prefixes.put(ids, cut, has_rest=has_rest)
     return cuts
 
 
@@ -44,13 +46,15 @@ def test_common_prefix_is_stored_once() -> None:
     assert put(prefixes, (*header, 20, 21, 22, 23)) == [(0, 4), (4, 8), (8, 12)]
     assert put(prefixes, (*header, 30, 31, 32, 33)) == [(8, 12)]
     assert prefixes.nbytes == 40
-    assert [block.ids for block in prefixes.find((*header, 5))] == [header[:4], header]
+    found = prefixes.find((*header, 5))
+    assert [block.ids for block in found.blocks] == [header[:4], header]
+    assert found.tokens == 8
 
 
 def test_at_least_one_token_is_prefilled() -> None:
     prefixes = store()
     put(prefixes, tuple(range(8)))
-    assert prefixes.cached_tokens(tuple(range(8))) == 4
+    assert prefixes.cached_tokens(tuple(range(8))) == 7
     assert prefixes.cached_tokens(tuple(range(9))) == 8
 
 
@@ -91,17 +95,86 @@ def test_prompt_larger_than_the_cache_keeps_its_prefix() -> None:
     assert prefixes.nbytes == 20
 
 
-@given(
-    prompts=st.lists(st.lists(st.integers(0, 1), max_size=20).map(tuple), max_size=40),
-    capacity=st.integers(0, 120),
+def test_a_block_is_used_as_far_as_its_tokens_are_those_of_the_prompt() -> None:
+    prefixes = store()
+    put(prefixes, (1, 2, 3, 4, 5, 6, 7, 8))
+    assert prefixes.cached_tokens((1, 2, 3, 4, 5, 6, 9)) == 6
+    assert prefixes.cached_tokens((1, 2, 9)) == 0  # fewer than the least
+    put(prefixes, (1, 2, 3, 4, 5, 7, 1, 1))
+    found = prefixes.find((1, 2, 3, 4, 5, 7, 1, 9))
+    assert ([block.ids for block in found.blocks][-1], found.tokens) == (
+        (1, 2, 3, 4, 5, 7, 1, 1),
+        7,
+    )
+
+
+def test_the_rest_of_a_prompt_is_kept_until_a_block_continues_it() -> None:
+    prefixes, released = store(), list[tuple[int, ...]]()
+
+    def keep(ids: tuple[int, ...]) -> None:
+        def cut(start: int, stop: int) -> Tokens:
+            return Tokens(ids[:stop], released=released)
+
+        prefixes.put(ids, cut, has_rest=True)
+
+    keep((1, 2, 3, 4, 5))
+    assert len(prefixes) == 2
+    assert prefixes.cached_tokens((1, 2, 3, 4, 5, 6)) == 5
+    keep((1, 2, 3, 4, 5, 6, 7))
+    assert released == [(1, 2, 3, 4, 5)]
+    keep((1, 2, 3, 4, 5, 6))  # is in the cache
+    keep((1, 2, 3, 4, 5, 9))
+    assert (len(prefixes), released) == (3, [(1, 2, 3, 4, 5)])
+    keep((1, 2, 3, 4, 5, 6, 7, 8))
+    assert released[1:] == [(1, 2, 3, 4, 5, 6, 7)]
+    assert prefixes.nbytes == 30
+    assert prefixes.cached_tokens((1, 2, 3, 4, 5, 6, 7, 8, 9)) == 8
+    assert prefixes.cached_tokens((1, 2, 3, 4, 5, 9, 9)) == 6
+
+
+def common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Tokens that two begin with alike."""
+    return next((n for n in range(min(len(one), len(other)), 0, -1) if one[:n] == other[:n]), 0)
+
+
+prompts = st.lists(
+    st.tuples(st.lists(st.integers(0, 1), max_size=20).map(tuple), st.booleans()), max_size=40
 )
-def test_hits_return_the_stored_prefix(prompts: list[tuple[int, ...]], capacity: int) -> None:
-    prefixes = store(capacity)
-    for ids in prompts:
+
+
+@given(prompts=prompts)
+def test_the_longest_stored_prefix_is_found(prompts: list[tuple[tuple[int, ...], bool]]) -> None:
+    prefixes, stored = store(1 << 20), list[tuple[int, ...]]()
+    for ids, has_rest in prompts:
+        longest = max((common(ids[:-1], other) for other in stored), default=0)
+        assert prefixes.cached_tokens(ids) == (longest if longest >= 4 else 0)
+        put(prefixes, ids, has_rest=has_rest)
+        if len(ids) >= 4:
+            stored.append(ids if has_rest else ids[: len(ids) // 4 * 4])
+
+
+@given(prompts=prompts, capacity=st.integers(0, 120))
+def test_hits_return_the_stored_prefix(
+    prompts: list[tuple[tuple[int, ...], bool]], capacity: int
+) -> None:
+    prefixes, made, released = store(capacity), 0, list[tuple[int, ...]]()
+    for ids, has_rest in prompts:
         found = prefixes.find(ids)
-        assert [block.ids for block in found] == [ids[: 4 * (i + 1)] for i in range(len(found))]
-        assert prefixes.cached_tokens(ids) == 4 * len(found) < max(len(ids), 1)
-        put(prefixes, ids)
+        assert prefixes.cached_tokens(ids) == found.tokens < max(len(ids), 1)
+        *whole, last = [block.ids for block in found.blocks] or [()]
+        assert whole == [ids[: 4 * (place + 1)] for place in range(len(whole))]
+        assert 4 * len(whole) < found.tokens <= 4 * len(found.blocks) or not found.tokens
+        assert last[: found.tokens] == ids[: found.tokens]
+
+        def cut(start: int, stop: int, ids: tuple[int, ...] = ids) -> Tokens:
+            nonlocal made
+            made += 1
+            return Tokens(ids[:stop], released=released)
+
+        prefixes.put(ids, cut, has_rest=has_rest)
         assert prefixes.nbytes == 10 * len(prefixes) <= capacity
-        whole = min(len(ids) // 4, capacity // 10)
-        assert prefixes.cached_tokens((*ids, 0)) >= 4 * whole
+        assert made == len(prefixes) + len(released)
+        kept = min(len(ids) // 4, capacity // 10)
+        assert prefixes.cached_tokens((*ids, 0)) >= 4 * kept
+    prefixes.clear()
+    assert (made, prefixes.nbytes) == (len(released), 0)

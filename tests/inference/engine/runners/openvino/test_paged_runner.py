@@ -35,7 +35,10 @@ from tests.inference.engine.runners.ort.test_runner import (
 from tests.inference.engine.runners.ort.test_runner import (
     request as source_request,
 )
-from tests.inference.engine.staggered import company, run_staggered
+from tests.inference.engine.runners.ort.test_runner import (
+    rules as conversation_rules,
+)
+from tests.inference.engine.staggered import Talk, company, converse, run_staggered, talk
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_logits,
@@ -242,10 +245,48 @@ def test_a_next_turn_prefills_only_what_is_new(language: PagedRunner) -> None:
     before = core.metrics.prefill_tokens
     turn = replace(first, prompt_ids=(*first.prompt_ids, *answer, 3, 4))
     (events,) = run(core, [turn])
-    known = len(first.decoder_ids) + len(answer) - 2
-    assert core.metrics.prefill_tokens - before <= len(turn.decoder_ids) - known // 32 * 32
+    known = len(first.decoder_ids) + len(answer) - 1  # the last token was no input yet
+    assert core.metrics.prefill_tokens - before == len(turn.decoder_ids) - known
     close(core)
     assert_alike([final_result(events)], decode(language, [turn], Capacity(prefix_bytes=0)))
+
+
+@given(talk=talk, blocks=st.sampled_from([20, 100]), cached=st.integers(0, 20))
+def test_turns_of_conversations_follow_the_equations(
+    language: PagedRunner, talk: Talk, blocks: int, cached: int
+) -> None:
+    assert language.blocks is not None
+    core = core_of(language, blocks, cached * language.blocks.block_bytes)
+    asked, found = converse(core, conversation_rules, talk)
+    assert_follows(found, asked, language_logits)
+    close(core)
+    assert used_blocks(language) == 0
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
+    language: PagedRunner, beams: int
+) -> None:
+    """Two that go on behind the same tokens within a block, at once."""
+    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+    first = endless(prompt_request(5, 1, 12))
+    (events,) = run(core, [first])
+    answer = final_result(events).hypotheses[0].token_ids
+    said = (*first.prompt_ids, *answer[:-3])  # the end of the answer is another's
+    memory = language._decoder.memory
+    before = {name: array.copy() for name, array in memory.tensors().items()}
+    kept = [block for _, part in core._prefixes._blocks.values() for block in part.blocks]
+    made = conversation_rules(beams, 30).model_copy(update={"eos_token_ids": ()})
+    asked = [EngineRequest(made, prompt_ids=(*said, token)) for token in (3, 4)]
+    tokens = core.metrics.prefix_tokens
+    found = [final_result(events) for events in run(core, asked)]
+    assert core.metrics.prefix_tokens - tokens == 2 * (1 + len(said))
+    assert (1 + len(said)) % 32
+    for name, array in memory.tensors().items():
+        assert np.array_equal(array[kept], before[name][kept])
+    close(core)
+    assert used_blocks(language) == 0
+    assert_alike(found, decode(language, asked, Capacity(prefix_bytes=0)))
 
 
 def test_cached_prefixes_give_way_to_sequences(language: PagedRunner) -> None:
