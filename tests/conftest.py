@@ -22,18 +22,39 @@ settings.register_profile("full", settings.get_profile("quick"), max_examples=40
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+SHARED_STACKS = {"stack", "tiny_stack"}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
     """No garbage is collected while modules are imported; they and the tests are never freed.
 
-    Later full collections skip them.
+    Later collections skip them, and are rarer: an export makes a million objects.
     """
     gc.disable()
     result = yield
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     gc.enable()
     return result
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that use one stack of the session are one group of `--dist loadgroup`.
+
+    Each worker that has such a test would start that stack. Tests of Triton, which wait longest,
+    go first.
+    """
+    if config.getoption("dist", "no") != "loadgroup":
+        return
+    stacks: dict[Path, str] = {}
+    for item in items:
+        for name in SHARED_STACKS & set(getattr(item, "fixturenames", ())):
+            stacks[item.path] = name
+    for item in items:
+        group = "page" if item.path.parent.name == "page" else stacks.get(item.path)
+        item.add_marker(pytest.mark.xdist_group(group or str(item.path)))
+    items.sort(key=lambda item: item.path.parent.name != "triton")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -18,15 +18,27 @@ from tests.docs.tutorials import ROOT, Copy, read
 PAGES = ROOT / "docs" / "tutorials"
 
 
+WITH_GRAPHS = {
+    *("test_generate_parity.py", "test_prompt_reading.py", "test_torch_runner.py"),
+    *("test_to_onnx.py", "test_quantize.py", "test_quantize_cache.py"),
+}
+"""Tests whose graphs are exported for each architecture; `triptych export` follows."""
+
+
 @pytest.mark.slow
-def test_architecture_is_one_file_and_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("marks", "less"),
+    [("not slow and not full", WITH_GRAPHS), pytest.param("not full", {}, marks=pytest.mark.full)],
+    ids=["networks", "graphs"],
+)
+def test_architecture_is_one_file_and_one_line(marks: str, less: set[str], tmp_path: Path) -> None:
     """Its tests run on every part of the exporter that is parametrised over the registry."""
     tutorial, copy = read(PAGES / "architecture.md"), Copy(tmp_path)
     assert copy.write(tutorial) == {"export/models/decoders/gptj.py"}
     assert [path.name for path, _ in tutorial.files].count("registry.py") == 1
     tests, exported, served = tutorial.commands
-    passed = re.findall(r"^PASSED (\S+?)::", copy.run(f"{tests.strip()} -rA"), re.MULTILINE)
-    assert {Path(path).name for path in passed} >= {
+    passed = re.findall(r"^PASSED (\S+?)::", copy.run(f"{tests.strip()} -rA -m '{marks}'"), re.M)
+    assert {Path(path).name for path in passed} | set(less) >= {
         "test_twins.py",
         "test_planted_faults.py",
         "test_generate_parity.py",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 from itertools import islice
 
+import httpx
 import numpy as np
 import openai
 import pytest
+from transformers import LlavaProcessor
 
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
-from examples.vqa.answers import answerer
+from examples.vqa.answers import answerer, lay_out
 from examples.vqa.questions import draw_questions
+from examples.vqa.scores import MAX_ANSWER
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from triptych import Client
 from triptych.grpc_client import GrpcClient
@@ -76,6 +79,35 @@ def test_openais_client_asks_about_a_picture_and_asks_again(stack: Stack, asked:
     with Client(stack.url, timeout=60) as client:
         expected = client.chat(native, images=[picture], model=NAME).data[0].text
     assert again.choices[0].message.content == expected
+
+
+def test_prompts_with_pictures_continue_as_in_transformers(
+    client: Client, grpc_client: GrpcClient, stack: Stack, asked: Asked
+) -> None:
+    """All protocols, several prompts in one request, as the model's template lays them out."""
+    processor = LlavaProcessor.from_pretrained(CHECKPOINTS / NAME)
+    prompts = [lay_out(question, processor) for _, question, _ in asked]
+    pictures, wanted = [one for one, _, _ in asked], [answer for _, _, answer in asked]
+    options = {"model": NAME, "max_new_tokens": MAX_ANSWER, "stop": "\n\n"}
+    for each in (client, grpc_client):
+        found = each.generate(prompts, images=pictures, **options)
+        assert [item.text for item in found.data] == wanted
+    files = [("images", ("a.png", picture, "image/png")) for picture in pictures]
+    form = {"prompts": prompts, **options}
+    posted = httpx.post(f"{stack.url}/v1/generate", data=form, files=files, timeout=60)
+    assert [item["text"] for item in posted.json()["data"]] == wanted
+
+
+def test_wrong_pictures_are_refused_in_words(stack: Stack, asked: Asked) -> None:
+    text = base64.b64encode(asked[0][0]).decode()
+    for prompts, images, message in (
+        ("<image>", None, "1 <image> places, images holds 0"),
+        (["<image>", "a"], [text] * 2, "1 + 0 <image> places, images holds 2"),
+    ):
+        body = {"prompts": prompts, "model": NAME} | ({"images": images} if images else {})
+        answer = httpx.post(f"{stack.url}/v1/generate", json=body)
+        assert answer.status_code == 422
+        assert message in answer.json()["error"]["message"]
 
 
 def test_captions_follow_the_instruction(client: Client, asked: Asked) -> None:

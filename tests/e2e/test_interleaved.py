@@ -20,7 +20,7 @@ from triptych import Client
 from triptych.cli import app
 from triptych.grpc_client import GrpcClient
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 PROMPTS = [
     "<image> w3 w4 <image> w5",
@@ -87,7 +87,6 @@ def test_wrong_images_are_refused_in_words(served: Stack) -> None:
     assert second.error is None
 
 
-@pytest.mark.full
 def test_beams_are_those_of_transformers(served: Stack, original: Original) -> None:
     with Client(served.url) as client:
         answer = client.generate(
@@ -97,7 +96,6 @@ def test_beams_are_those_of_transformers(served: Stack, original: Original) -> N
     assert given == _wanted(original, beams=3)
 
 
-@pytest.mark.full
 def test_streams_and_long_answers_are_the_whole_text(served: Stack, original: Original) -> None:
     wanted = _wanted(original)[0][0]
     with Client(served.url) as client:
@@ -107,7 +105,6 @@ def test_streams_and_long_answers_are_the_whole_text(served: Stack, original: Or
         assert "".join(chunk.text for chunk in chunks) == wanted
 
 
-@pytest.mark.full
 def test_examples_share_their_images(served: Stack, original: Original) -> None:
     prompts = ["<image>", "w3 <image>"]
     with Client(served.url) as client:
@@ -125,7 +122,6 @@ def test_examples_share_their_images(served: Stack, original: Original) -> None:
     assert [item.text for item in answer.data] == [text.lstrip(" ") for text in wanted]
 
 
-@pytest.mark.full
 def test_caption_continues_behind_the_image(served: Stack, original: Original) -> None:
     with Client(served.url) as client:
         answer = client.caption(IMAGES[:2], prompt="w3 w4", max_new_tokens=NEW_TOKENS)
@@ -133,7 +129,6 @@ def test_caption_continues_behind_the_image(served: Stack, original: Original) -
         assert item.text == f"w3 w4 {original.outputs('<image>w3 w4', [image])[0]}".strip()
 
 
-@pytest.mark.full
 def test_echo_scores_the_words_of_a_prompt(served: Stack, original: Original) -> None:
     with Client(served.url) as client:
         (item,) = client.generate(
@@ -151,7 +146,6 @@ def test_echo_scores_the_words_of_a_prompt(served: Stack, original: Original) ->
     assert item.text.startswith(PROMPTS[0])
 
 
-@pytest.mark.full
 def test_command_sends_images(served: Stack, original: Original, tmp_path: Path) -> None:
     names = [tmp_path / f"{number}.png" for number in range(2)]
     for name, image in zip(names, IMAGES, strict=False):
@@ -163,7 +157,6 @@ def test_command_sends_images(served: Stack, original: Original, tmp_path: Path)
     assert done.output.strip() == _wanted(original)[0][0].strip()
 
 
-@pytest.mark.full
 def test_requests_with_other_numbers_of_images_share_batches(
     served: Stack, original: Original
 ) -> None:

@@ -41,7 +41,7 @@ from tests.e2e.workload import (
 pytestmark = pytest.mark.integration
 
 PICTURE = Path(__file__).parents[2] / "examples" / "demo" / "pictures" / "scene-1.png"
-DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "500"))
+DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "200"))
 
 
 @pytest.mark.parametrize("part", [ENCODERS[0], pytest.param(ENCODERS[1], marks=pytest.mark.full)])

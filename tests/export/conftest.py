@@ -24,7 +24,7 @@ from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
 from export.quantization.int8_parity import lower_precision
 from export.registry import architecture
-from inference.bundle.manifest import Bundle, Manifest, Role, TokenizerSpec
+from inference.bundle.manifest import MANIFEST, Bundle, Manifest, Role, TokenizerSpec
 from tests.export.operators import operators_read_once
 from tests.export.twins import image_recipe, make_twin
 from tests.shared_folders import made_once, shared_folder
@@ -83,6 +83,7 @@ class TwinPair:
 
 Twins = Callable[[str, str], TwinPair]
 Bundles = Callable[[str, str], Bundle]
+Lowered = Callable[[str, str], Bundle]
 
 
 EXPORTS = {"bundles", "layers"}
@@ -92,16 +93,18 @@ SIBLINGS = {
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
-    *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct"),
+    *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
+    *("owlvit", "clipseg", "swin", "levit", "xlnet", "deberta-v2", "cnn-transformer"),
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
-TRACED = SIBLINGS - {
-    *("mbart", "pegasus", "m2m_100", "transformer", "rnn-seq2seq", "blip-2", "instructblip"),
-    *("idefics3", "llava_next", "gemma3", "qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct"),
+TRACED = {
+    *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "open_clip", "siglip"),
+    *("owlv2", "owlvit", "clipseg", "swin", "levit", "xlnet", "deberta-v2"),
 }
-"""Siblings whose networks are traced in `make test`, which takes a third of an export. A trace of
-a decoder with a source refuses other sizes, for example as many positions as the source has."""
+"""Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
+A trace of a decoder with a source refuses other sizes, for example as many positions as the source
+has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
     *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
@@ -190,6 +193,30 @@ def bundles(
             lambda folder: export_graphs(graphs, manifest, folder),
         )
         return Bundle(stage / manifest.name, manifest)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def int8(
+    twins: Twins,
+    bundles: Bundles,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Lowered:
+    """(architecture, configuration) → its bundle in int8, with its report; shared as `bundles`."""
+    shared = shared_folder(tmp_path_factory, request.config)
+
+    @cache
+    def build(name: str, config: str) -> Bundle:
+        original = bundles(name, config)
+
+        def lower(folder: Path) -> None:
+            bundle = lowered(original, twins(name, config), folder)
+            (bundle.folder / MANIFEST).write_text(bundle.manifest.model_dump_json())
+
+        stage = made_once(shared / f"int8-{name}-{config}", lower) / "stage" / original.folder.name
+        return Bundle(stage, Manifest.model_validate_json((stage / MANIFEST).read_text()))
 
     return build
 

@@ -24,7 +24,7 @@ from serving.load_model import load_model
 from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, wanted, write
 from tests.pictures import blocks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> str:
@@ -42,10 +42,7 @@ def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **
     return str(item.text)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind == "paligemma" else pytest.mark.full) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path) -> None:
     processor, original = write(kind, tmp_path / "picture")
     export(str(tmp_path / "picture"), repository=tmp_path / "repository")

@@ -20,7 +20,7 @@ from export.parity.verify import ParityError, bundle_path, verify
 from export.registry import families
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
-from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.conftest import SIBLINGS, TRACED, Bundles, TwinPair, Twins
 from tests.export.faults import (
     faults_axes,
     faults_captioners,
@@ -57,7 +57,10 @@ FAMILIES = (
 )  # fmt: skip
 QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
 """Whose faults the gate must find in `make test`; the others' in `make test-all`."""
-PLACES = dict.fromkeys([*((name, EXPORTED) for name in families()), *ENCODERS, *JOINT])
+PLACES = [
+    pytest.param(*place, marks=[pytest.mark.full] if place[0] in SIBLINGS - TRACED else [])
+    for place in dict.fromkeys([*((name, EXPORTED) for name in families()), *ENCODERS, *JOINT])
+]
 
 
 def flat(*groups: Faults) -> Iterator[tuple[str, str, str, Fault]]:

@@ -43,10 +43,7 @@ OWN = {
     "m2m100": ("de", "__fr__"),
 }
 """Kind → source in the tokenizer's spelling, and the target's token."""
-EVERY = [
-    pytest.param(kind, marks=() if kind in ("t5", "nllb") else pytest.mark.full)
-    for kind in REQUESTS
-]
+EVERY = [pytest.param(kind, marks=() if kind == "t5" else pytest.mark.full) for kind in REQUESTS]
 
 
 @pytest.mark.parametrize("kind", EVERY)

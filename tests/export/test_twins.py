@@ -44,7 +44,7 @@ def traced(lowering: Lowering) -> Lowering:
     with torch.no_grad():
         program = torch.export.export(
             module,
-            example_inputs(graph),
+            example_inputs(graph, lowering.traced_sizes),
             dynamic_shapes=dynamic_shapes(module, graph),
             strict=False,
         )

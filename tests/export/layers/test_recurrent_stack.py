@@ -102,7 +102,7 @@ def test_steps_equal_the_whole_sequence(cell: str) -> None:
             for cell in CELLS
         ),
         ("lstm", False),
-        ("mut3", False),
+        pytest.param("mut3", False, marks=pytest.mark.full),
     ],
 )
 def test_graphs_compute_what_the_layers_compute(

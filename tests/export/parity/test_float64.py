@@ -13,7 +13,7 @@ from export.pipeline.manifest import Request, build_manifest
 from export.registry import families
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
-from tests.export.conftest import TwinPair, Twins
+from tests.export.conftest import SIBLINGS, TwinPair, Twins
 
 
 def unexported(twin: TwinPair) -> Bundle:
@@ -23,7 +23,10 @@ def unexported(twin: TwinPair) -> Bundle:
     return Bundle(Path("none"), manifest)
 
 
-@pytest.mark.parametrize("name", families())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.full if n in SIBLINGS else ()) for n in families()],
+)
 def test_float64_is_near_float32(name: str, twins: Twins) -> None:
     graphs, bundle = twins(name, EXPORTED).graphs(), unexported(twins(name, EXPORTED))
     worst = 0.0

@@ -101,7 +101,7 @@ def test_weights_are_freed_before_int8(
     assert (code, "stop here" in output) == (1, True), output
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("exported")
 def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     source: Path, tmp_path: Path
 ) -> None:

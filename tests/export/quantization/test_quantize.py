@@ -28,7 +28,7 @@ from inference.bundle.manifest import Bundle, Graph, Role, Tensor
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
-from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.conftest import Bundles, Lowered, Twins, lowered
 
 Floats = NDArray[np.float32]
 Run = Callable[[Floats], Floats]
@@ -140,9 +140,12 @@ def test_weights_keep_one_scale_a_channel() -> None:
 @pytest.mark.parametrize("precision", ["int8", "int8-fast"])
 @pytest.mark.parametrize("name", families())
 def test_lowered_bundle_passes_its_gate(
-    name: str, precision: str, twins: Twins, bundles: Bundles, tmp_path: Path
+    name: str, precision: str, twins: Twins, bundles: Bundles, int8: Lowered, tmp_path: Path
 ) -> None:
-    bundle = _bundle(name, twins, bundles, tmp_path, precision)
+    if precision == "int8":
+        bundle = int8(name, EXPORTED)
+    else:
+        bundle = _bundle(name, twins, bundles, tmp_path, precision)
     report = json.loads((bundle.folder / "report.json").read_text())
     if name == "rnn-encoder":  # operators over whole sequences stay float32
         assert report["int8"]["tables"] == 1
@@ -154,10 +157,8 @@ def test_lowered_bundle_passes_its_gate(
 
 
 @pytest.mark.parametrize("new", [1, 3, 5])
-def test_decoder_row_does_not_depend_on_extreme_neighbours(
-    new: int, twins: Twins, bundles: Bundles, tmp_path: Path
-) -> None:
-    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+def test_decoder_row_does_not_depend_on_extreme_neighbours(new: int, int8: Lowered) -> None:
+    bundle = int8("marian", EXPORTED)
     graph = bundle.manifest.graphs["step"]
     run = open_sessions({"step": bundle_path(bundle, "step")})
     feeds = _step_feeds(graph, rows=8, new=new)
@@ -200,10 +201,8 @@ def _state(port: Tensor, sizes: dict[str, int], random: np.random.Generator) -> 
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_tokens_alone_are_those_of_the_batch(
-    beams: int, twins: Twins, bundles: Bundles, tmp_path: Path
-) -> None:
-    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+def test_tokens_alone_are_those_of_the_batch(beams: int, int8: Lowered) -> None:
+    bundle = int8("marian", EXPORTED)
     assert bundle.manifest.generation is not None
     rules = bundle.manifest.generation.model_copy(
         update={"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": 12}
@@ -221,8 +220,8 @@ def test_tokens_alone_are_those_of_the_batch(
     runner.close()
 
 
-def test_tied_table_is_stored_once(twins: Twins, bundles: Bundles, tmp_path: Path) -> None:
-    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+def test_tied_table_is_stored_once(int8: Lowered) -> None:
+    bundle = int8("marian", EXPORTED)
     model = onnx.load(str(bundle_path(bundle, "step")))
     width = 30
     large = [t for t in model.graph.initializer if sorted(t.dims) == [width, 64]]

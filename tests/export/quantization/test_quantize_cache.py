@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.engine.state.memory_model import MemoryModel
-from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.conftest import Bundles, Lowered, Twins, lowered
 from tests.export.parity.test_prompt_reading import (
     PIECES,
     WHOLE,
@@ -50,19 +49,6 @@ LANGUAGE_MODELS = [
     *((name, EXPORTED) for name in CACHED if name in generators(has_source=False)),
 ]
 WITH_SOURCE = [name for name in CACHED if name in generators(has_source=True)]
-Lowered = Callable[[str, str], Bundle]
-
-
-@pytest.fixture(scope="module")
-def int8(twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    """(architecture, configuration) → its bundle in int8."""
-
-    @cache
-    def build(name: str, config: str) -> Bundle:
-        folder = tmp_path_factory.mktemp("int8")
-        return lowered(bundles(name, config), twins(name, config), folder)
-
-    return build
 
 
 def caches(bundle: Bundle) -> list[State]:

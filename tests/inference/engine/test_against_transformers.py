@@ -44,7 +44,9 @@ class Twin:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=pytest.mark.full if n == "plain" else ()) for n in VARIED],
+    params=[
+        pytest.param(n, marks=() if n == "separate-tables" else pytest.mark.full) for n in VARIED
+    ],
 )
 def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -31,6 +31,7 @@ def _request(bundle: Any, instruction: tuple[int, ...] | None) -> EngineRequest:
     )
 
 
+@pytest.mark.full
 def test_an_image_and_its_prefix_are_kept_for_one_instruction(bundles: Bundles) -> None:
     bundle = bundles("instructblip", "odd")
     runner, validator = OrtRunner(bundle, threads=1), RequestValidator(bundle.manifest)
