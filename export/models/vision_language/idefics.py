@@ -275,6 +275,8 @@ TWIN = tiny_twin(
             "use_resampler": True,
             "alpha_type": "vector",
             "qk_layer_norms": True,
+            "num_hidden_layers": 2,
+            "perceiver_config": _TINY_PERCEIVER | {"resampler_depth": 1},
         },
         "resampled, tied": {
             "use_resampler": True,

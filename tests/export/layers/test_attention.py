@@ -213,7 +213,13 @@ STANDARD = (
     "Cohere: interleaved",
     T5,
 )
-"""Cases that are exported in standard operators too: each feature once; that takes seconds each."""
+"""Cases that are exported in standard operators too: each feature once."""
+ALIKE = {
+    *(("one key head", "fused"), ("biased", "fused"), ("llama3 scaling", "fused")),
+    *(("linear scaling", "fused"), ("Qwen2: biased queries, keys and values", "fused")),
+    ("head width is not a multiple of eight", "standard"),
+}
+"""Exported with the operators of another case, a second each: `make test` has their eager form."""
 
 
 def forms_of(name: str) -> tuple[str, ...]:
@@ -259,8 +265,15 @@ def _calls(
 
 
 @pytest.fixture(scope="module")
-def worst(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], float]:
-    """(case, form, plan) → the largest difference from `transformers`, relative."""
+def worst(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[tuple[str, str, str], float]:
+    """(case, form, plan) → the largest difference from `transformers`, relative.
+
+    Of the cases and forms that are tested in this session.
+    """
+    calls_of = [getattr(item, "callspec", None) for item in request.session.items]
+    tested = {(c.params.get("name"), c.params.get("form")) for c in calls_of if c is not None}
     layers, wanted = [], []
     torch.manual_seed(0)
     sources = [torch.randn(3, LENGTH, case.heads.model_width) for case in CASES.values()]
@@ -282,7 +295,9 @@ def worst(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str]
     names = [*CASES, T5]
     folder = tmp_path_factory.mktemp("layers")
     for form in FORMS:
-        chosen = [index for index, name in enumerate(names) if form in forms_of(name)]
+        chosen = [index for index, name in enumerate(names) if (name, form) in tested]
+        if not chosen:
+            continue
         module = Layers([layers[index] for index in chosen])
         run: Run = lambda *inputs, module=module: list(module(*inputs))  # noqa: E731
         if form != "eager":
@@ -303,7 +318,12 @@ def worst(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str]
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize(
-    ("name", "form"), [(name, form) for name in [*CASES, T5] for form in forms_of(name)]
+    ("name", "form"),
+    [
+        pytest.param(name, form, marks=pytest.mark.full if (name, form) in ALIKE else ())
+        for name in [*CASES, T5]
+        for form in forms_of(name)
+    ],
 )
 def test_cached_attention_is_that_of_transformers(
     name: str, form: str, plan: str, worst: dict[tuple[str, str, str], float]
