@@ -30,6 +30,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "clipseg": "export.models.dual_encoders.clipseg",
     "owlvit": "export.models.dual_encoders.owlvit",
     "owlv2": "export.models.dual_encoders.owlv2",
+    "grounding-dino": "export.models.detectors.grounding_dino",
     "vit": "export.models.vision.vit_classifier",
     "deit": "export.models.vision.deit",
     "levit": "export.models.vision.levit",

@@ -333,18 +333,20 @@ class ClassScore(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class DetectRequest(_message.Message):
-    __slots__ = ("images", "labels", "threshold", "top_k", "model")
+    __slots__ = ("images", "labels", "threshold", "top_k", "model", "text_threshold")
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     images: _containers.RepeatedScalarFieldContainer[bytes]
     labels: _containers.RepeatedScalarFieldContainer[str]
     threshold: float
     top_k: int
     model: str
-    def __init__(self, images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., threshold: _Optional[float] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+    text_threshold: float
+    def __init__(self, images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., threshold: _Optional[float] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ..., text_threshold: _Optional[float] = ...) -> None: ...
 
 class DetectResponse(_message.Message):
     __slots__ = ("model", "data", "usage")

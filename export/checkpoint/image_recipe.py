@@ -14,6 +14,7 @@ from export.checkpoint.tile_recipe import (
     FILE,
     longest_edge,
     read_canvases,
+    read_edges,
     read_pan_and_scan,
     read_patches,
     read_pixel_range,
@@ -56,6 +57,8 @@ class Processor:
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         pixels: Defaults of the least and the greatest number of pixels, where images keep their
             size; `size` of the processor is then not read.
+        edges: Defaults of the shorter edge and of the most of the longer one, where images keep
+            their aspect ratio; `size` of the processor is then that of a small image.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
@@ -72,6 +75,7 @@ class Processor:
     scans: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
     pixels: tuple[int, int] | None = None
+    edges: tuple[int, int] | None = None
 
 
 PROCESSORS = {
@@ -114,6 +118,15 @@ PROCESSORS = {
         BILINEAR,
         steps=(("do_resize", True), ("do_pad", True), ("do_rescale", True)),
     ),
+    "GroundingDino": Processor(
+        "exact",
+        256,
+        None,
+        IMAGENET,
+        BILINEAR,
+        steps=(("do_resize", True),),
+        edges=(800, 1333),
+    ),
     "Donut": Processor(
         "fit",
         (2560, 1920),
@@ -150,6 +163,11 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         pixels = read_pixel_range(values, processor.pixels, checkpoint.config)
         edge = 2 * pixels.multiple
         values = {**values, "size": {"height": edge, "width": edge}}
+    edges = None
+    if processor.edges is not None:
+        edges = read_edges(values, processor.edges)
+        small = min(edges[0], int(str(processor.size)))
+        values = {**values, "size": {"height": small, "width": small}}
     resize, size = _size(values, processor)
     has_crop = values.get("do_center_crop", processor.crop is not None)
     if processor.resolutions:  # a tile is resized and cropped to its own size
@@ -177,6 +195,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
         tiles=_tiles(values, processor, size[0], checkpoint.config),
         pixels=pixels,
+        edges=edges,
     )
 
 

@@ -1,4 +1,4 @@
-"""The part of an image recipe that says how images are divided into tiles, or keep their size.
+"""How an image recipe divides images into tiles, or keeps their size or aspect ratio.
 
 Decisions D108, D111.
 """
@@ -27,6 +27,8 @@ MOST_TILES = 16
 MOST_PIXELS = 1280 * 28 * 28
 """Of pictures that keep their size, unless the export says otherwise: a tower's time grows with the
 square of their pixels, and published folders allow twelve times as many (D111)."""
+MOST_EDGE = 4096
+"""Of pictures that keep their aspect ratio."""
 Sizes = tuple[tuple[int, int], ...]
 
 
@@ -58,6 +60,33 @@ def read_tiling(values: Mapping[str, Any], default: int, side: int) -> Tiling:
             f"{side} of max_image_size"
         )
     return Tiling(longest_edge=edge, is_divided=bool(values.get("do_image_splitting", True)))
+
+
+def read_edges(values: Mapping[str, Any], default: tuple[int, int]) -> tuple[int, int]:
+    """The shorter edge of images that keep their aspect ratio, and the most of the longer one.
+
+    Raises:
+        CheckpointError: images have one size, or are padded to one.
+    """
+    size = values.get("size", {"shortest_edge": default[0], "longest_edge": default[1]})
+    if values.get("pad_size") is not None:
+        raise CheckpointError(f"{FILE}: pad_size = {values['pad_size']!r} is not supported")
+    names = {"shortest_edge", "longest_edge"}
+    if (
+        not isinstance(size, Mapping)
+        or {n for n, edge in size.items() if edge is not None} != names
+    ):
+        raise CheckpointError(
+            f"{FILE}: size = {size!r} is not supported, only a shortest_edge and a longest_edge are"
+        )
+    reader = ConfigReader(size, f"{FILE}, size")
+    edges = reader.integer("shortest_edge"), reader.integer("longest_edge")
+    if not edges[0] <= edges[1] <= MOST_EDGE:
+        raise CheckpointError(
+            f"{FILE}: size = {size!r} is not supported: a longest edge is at least the shortest "
+            f"one and at most {MOST_EDGE}"
+        )
+    return edges
 
 
 def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:

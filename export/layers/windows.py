@@ -22,9 +22,18 @@ Grid = tuple[int, int]
 
 
 def pad_grid(x: Tensor, multiple: Grid) -> Tensor:
-    """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers."""
-    below, right = -x.shape[1] % multiple[0], -x.shape[2] % multiple[1]
-    return functional.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
+    """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers.
+
+    While a graph with images of any size is traced, h and w are symbols: what is divided by M again
+    is written as M times a number, and ONNX rounds a negative quotient up.
+    """
+    height, width = (
+        (size + each - 1) // each * each for size, each in zip(x.shape[1:3], multiple, strict=True)
+    )
+    below, right = height - x.shape[1], width - x.shape[2]
+    if isinstance(below, int) and isinstance(right, int) and not (below or right):
+        return x
+    return functional.pad(x, (0, 0, 0, right, 0, below))
 
 
 def partition(x: Tensor, side: int) -> Tensor:
@@ -45,9 +54,10 @@ def seams(grid: Grid, side: int, shift: int) -> Tensor:
     axes = []
     for size in grid:
         place = torch.arange(size)
-        axes.append((place >= size - side).int() + (place >= size - shift).int())
-    region = 3 * axes[0][:, None] + axes[1][None]  # (h, w): nine regions
-    windows = partition(region[None, :, :, None], side)[..., 0]  # (W, M·M)
+        regions = (place >= size - side).int() + (place >= size - shift).int()
+        axes.append(regions.unflatten(0, (size // side, side)))
+    rows, columns = axes[0][:, None, :, None], axes[1][:, None]
+    windows = (3 * rows + columns).flatten(2).flatten(0, 1)  # (W, M·M): nine regions
     return torch.where(windows[:, None] == windows[:, :, None], 0.0, MASKED)
 
 
@@ -89,8 +99,23 @@ class WindowAttention(nn.Module):
         windows = partition(x, self.side)
         bias = self.table[self.index].permute(2, 0, 1)[None]  # (1, H, M·M, M·M)
         if self.shift:
-            masks = self.mask[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
+            masks = self._seams(whole)[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
             bias = bias + masks
         x = merge(self.attention(windows, bias=bias), self.side, whole)
         x = x.roll((self.shift, self.shift), dims=(1, 2)) if self.shift else x
         return x[:, :height, :width]
+
+    def _seams(self, grid: Grid) -> Tensor:
+        """The mask of a padded grid, (W, M·M, M·M)."""
+        return self.mask
+
+
+class AnyGridWindows(WindowAttention):
+    """The same for grids of any size; in a grid of one window it is shifted, too."""
+
+    def prepare(self, grid: Grid, shift: int) -> None:
+        """Sets the shift; the mask follows from each grid."""
+        self.shift = shift
+
+    def _seams(self, grid: Grid) -> Tensor:
+        return seams(grid, self.side, self.shift)

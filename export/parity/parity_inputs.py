@@ -24,6 +24,7 @@ from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens
 _MOST_IMAGES = 3
+_DELIMITERS = 0.3  # share of the tokens of a text whose labels end in some
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -105,6 +106,8 @@ def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
             feeds = stateless_feeds(graph, manifest, probe, count, length)
             outputs = comparable(graph, run(key, feeds), probe.source_vocabulary)
             for port in graph.outputs:
+                if port.role is Role.CHOSEN:  # near ties have no order: `Choices`
+                    continue
                 value = without_padding(graph, feeds, port, outputs[port.name])
                 yield Observation(f"{key} B={count} T={length} {port.name}", value)
 
@@ -125,14 +128,17 @@ def stateless_feeds(
     feeds: Feeds = {}
     for port in graph.inputs:
         if port.role is Role.PIXELS:
-            pixels = probe.pixels(count, [int(size) for size in port.shape[1:]])
-            feeds[port.name] = pixels.astype(port.dtype)
+            size = stateless_shape(port, manifest, count, length)
+            feeds[port.name] = probe.pixels(count, size).astype(port.dtype)
         elif port.role is Role.TOKENS:
-            size = fixed_width(graph) or length
-            tokens = probe.tokens(count, size, probe.source_vocabulary)
+            columns = fixed_width(graph) or length
+            tokens = probe.tokens(count, columns, probe.source_vocabulary)
             end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
-            if end is not None and size == length:
+            if end is not None and columns == length:
                 tokens[np.arange(count), lengths - 1] = end
+            if delimiters := manifest.tasks.get("detect", {}).get("delimiters"):
+                is_end = probe.random.random(tokens.shape) < _DELIMITERS
+                tokens[is_end] = probe.random.choice(delimiters, int(is_end.sum()))
             feeds[port.name] = tokens
         elif port.role is Role.CONDITIONS:
             shape = count, 3, int(port.shape[-1])
@@ -154,6 +160,15 @@ def stateless_feeds(
     if probe.framing is not None:
         return probe.framing.framed(graph, feeds, probe.random)
     return feeds
+
+
+def stateless_shape(port: Tensor, manifest: Manifest, count: int, length: int) -> list[int]:
+    """(height, width, 3) of images; of a graph that takes any size, others for other numbers."""
+    if all(isinstance(size, int) for size in port.shape[1:]):
+        return [int(size) for size in port.shape[1:]]
+    assert manifest.image is not None
+    height, width, channels = manifest.image.shape
+    return [height + 5 * length, width + 11 * (count - 1), channels]
 
 
 def comparable(graph: Graph, outputs: Feeds, vocabulary: int) -> Feeds:

@@ -20,6 +20,7 @@ import torch
 
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
+from export.parity.choices import Choices
 from export.parity.compiled_run import CompiledRun
 from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.float64 import in_float64
@@ -40,7 +41,7 @@ from export.parity.parity_inputs import (
 from export.parity.token_parity import TokenParity, compare_tokens
 from export.precision import Precision
 from export.tokenizer.special_token_templates import Framing
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import Bundle, Role
 from inference.errors import SetupError
 
 RESIDENT_BYTES = 512 << 20
@@ -161,11 +162,14 @@ def file_bytes(path: Path) -> int:
 
 
 def torch_run(graphs: Graphs) -> Run:
-    """The modules, called with arrays."""
+    """The modules, called with arrays; a choice of places may be one of them (`Choices`)."""
 
     def run(key: str, feeds: Feeds) -> dict[str, Array]:
         lowering = graphs.lowerings[key]
-        inputs = [torch.from_numpy(np.array(feeds[port.name])) for port in lowering.graph.inputs]
+        names = [port.name for port in lowering.graph.inputs]
+        if (chosen := lowering.graph.output(Role.CHOSEN)) and chosen.name in feeds:
+            names.append(chosen.name)
+        inputs = [torch.from_numpy(np.array(feeds[name])) for name in names]
         with torch.no_grad():
             outputs = lowering.module(*inputs)
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
@@ -281,20 +285,26 @@ def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None, seed:
     return Probe(size, vocabulary, seed, framing=framing, images=bundle.manifest.text_images)
 
 
-def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
+def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: OpenGraphs) -> None:
     """Judges every output by its distance from float64, at worst over all observations.
 
     PyTorch is done before a graph is opened: what each needs for a call is not held together.
+    Where graphs choose places, PyTorch comes second, since it is given their choices.
     """
-    exact = torch_run(in_float64(graphs))
-    sides = (observe(graphs, bundle, each) for each in (exact, torch_run(graphs)))
+    exact, choices = torch_run(in_float64(graphs)), Choices(bundle.manifest)
+    observed = observe(graphs, bundle, choices.recorded(run))
+    if choices.are_made:
+        observed = iter(list(observed))
+        run.close()
+    runs = (choices.given(each) for each in (exact, torch_run(graphs)))
+    sides = (observe(graphs, bundle, each) for each in runs)
     expected = [
         (want, relative_difference(want.value, rounded.value))
         for want, rounded in zip(*sides, strict=True)
     ]
     return_memory()
     found: dict[str, Distance] = {}
-    for (want, rounding), got in zip(expected, observe(graphs, bundle, run), strict=True):
+    for (want, rounding), got in zip(expected, observed, strict=True):
         distance = found.setdefault(output_of(want.place), Distance())
         distance.add(want.place, relative_difference(want.value, got.value), rounding)
         report.observations += 1
@@ -320,7 +330,9 @@ def _more_of_pytorch(graphs: Graphs, bundle: Bundle, exact: Run) -> Iterator[tup
     The largest of few rounding errors is an accident; of more inputs it is less of one.
     """
     for seed in SEEDS:
-        sides = (observe(graphs, bundle, each, seed=seed) for each in (exact, torch_run(graphs)))
+        choices = Choices(bundle.manifest)
+        runs = choices.recorded(exact), choices.given(torch_run(graphs))
+        sides = (observe(graphs, bundle, each, seed=seed) for each in runs)
         for want, rounded in zip(*sides, strict=True):
             yield want.place, relative_difference(want.value, rounded.value)
 
@@ -334,11 +346,15 @@ def _rows_alone(
     for key, graph in bundle.manifest.graphs.items():
         probe = _probe(graphs, bundle)
         feeds = stateless_feeds(graph, bundle.manifest, probe, 4, 6)
-        together = comparable(graph, exact(key, feeds), probe.source_vocabulary)
-        for row in range(4):
-            outputs = run(key, single_row(graph, feeds, row))
+        found = [run(key, single_row(graph, feeds, row)) for row in range(4)]
+        chosen = [Choices(bundle.manifest).of(key, outputs) for outputs in found]
+        given = {name: np.concatenate([each[name] for each in chosen]) for name in chosen[0]}
+        together = comparable(graph, exact(key, {**feeds, **given}), probe.source_vocabulary)
+        for row, outputs in enumerate(found):
             alone = comparable(graph, outputs, probe.source_vocabulary)
             for port in graph.outputs:
+                if port.role is Role.CHOSEN:
+                    continue
                 place = f"{key} row {row} alone, {port.name}"
                 want = output_row(graph, feeds, port, together[port.name], row)
                 largest = float(np.abs(together[port.name]).max())

@@ -27,7 +27,7 @@ from export.report.checksums import checksums
 from export.targets.device import Device
 from export.targets.instance_config import choose_placement
 from export.targets.runtime_choice import choose, timed
-from export.targets.runtime_rules import check_runtime, why_not_in_blocks
+from export.targets.runtime_rules import check_precision, check_runtime, why_not_in_blocks
 from export.targets.target import CpuTarget, target_of
 from export.text_encoders.segments import check_segments
 from export.text_encoders.sentence_transformers import set_pooling
@@ -95,6 +95,7 @@ def _read(model: SourceModel, request: Request, repository: Path) -> Source:
         notes.append(None if request.max_pixels else _pixel_note(model))
         check_segments(network, prepared.files)
         graphs = model.graphs(has_attention=request.has_attention)
+        check_precision(graphs, request.precision)
         is_calibrated = bool(request.calibration)
         precision = request.precision if request.device is Device.CPU else Precision.FP32
         check_runtime(graphs, request.runtime, precision, is_calibrated=is_calibrated)

@@ -1,4 +1,4 @@
-"""Which runtime takes which precision (D116), and how its graphs are lowered."""
+"""Which runtime takes which precision (D116, D120), and how its graphs are lowered."""
 
 from __future__ import annotations
 
@@ -53,6 +53,20 @@ def check_runtime(
     lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
     if precision is lacks:
         raise SetupError(f"--precision {precision} is not available with --runtime {runtime}")
+
+
+def check_precision(graphs: Graphs, precision: Precision) -> None:
+    """Refuses what the gate cannot judge.
+
+    Raises:
+        SetupError: a lower precision of a graph that chooses places of an image.
+    """
+    chooses = any(each.graph.output(Role.CHOSEN) for each in graphs.lowerings.values())
+    if chooses and precision is not Precision.FP32:
+        raise SetupError(
+            f"--precision {precision} is not available for this model: it chooses regions by their "
+            "scores, and what another precision chooses cannot be verified; use fp32"
+        )
 
 
 def why_not_in_blocks(graphs: Graphs) -> str | None:

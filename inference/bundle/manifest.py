@@ -70,6 +70,11 @@ class Role(StrEnum):
     REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
     REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
     OBJECTNESS = "objectness"  # stateless, (B, N) float32: logit of a region being any object
+    TOKEN_LOGITS = (
+        "token_logits"  # stateless, (B, N, T) float32: of each region and token of a text
+    )
+    CHOSEN = "chosen"  # stateless, (B, N) int64: the places of an image that became regions, …
+    CHOSEN_SCORES = "chosen_scores"  # … (B, N) float32: by these scores, the best first
     CONDITIONS = "conditions"  # stateless, (B, K, E) float32: texts' EMBEDDINGs to make MASKS of
     MASKS = "masks"  # stateless, (B, K, height, width) float32: logits of parts of the image
     ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
@@ -263,6 +268,9 @@ class ImageSpec(_Frozen):
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
     pixels: PixelRange | None = None
     """exact: pictures have many sizes, and `size` is a small one of them."""
+    edges: tuple[int, int] | None = None
+    """exact: what the shorter edge of a picture becomes, and the most that the longer one may
+    become; pictures keep their aspect ratio, and `size` is a small one of theirs."""
     patches: Patches | None = None
     """patches: what they are."""
 

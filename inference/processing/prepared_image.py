@@ -92,6 +92,9 @@ def read_image(
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
+    if spec.edges is not None:
+        size = size_by_edges(image.size, spec.edges)
+        return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if header is not None:
         image = with_header(image, header)
     if spec.tiles is None:
@@ -123,6 +126,23 @@ def size_within(size: tuple[int, int], pixels: PixelRange) -> tuple[int, int]:
         scale = sqrt(pixels.least / (height * width))
         sides = ceil(height * scale / multiple), ceil(width * scale / multiple)
     return sides[0] * multiple, sides[1] * multiple
+
+
+def size_by_edges(size: tuple[int, int], edges: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) that an image of (width, height) is resized to, as `DetrImageProcessor`.
+
+    Args:
+        edges: What the shorter edge becomes, and the most that the longer one may become.
+    """
+    shorter, longer = min(size), max(size)
+    exact: float = edges[0]
+    if longer / shorter * edges[0] > edges[1]:
+        exact = edges[1] * shorter / longer
+    edge = round(exact)
+    if edge == shorter:
+        return size[1], size[0]
+    other = int(exact * longer / shorter)
+    return (other, edge) if size[0] < size[1] else (edge, other)
 
 
 def _too_narrow(size: tuple[int, int]) -> UnsupportedImage:

@@ -1,8 +1,9 @@
 """`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
 
-A generator that writes boxes is asked in `detection/written.py`.
+A generator that writes boxes is asked in `detection/written.py`, a detector that reads the text of
+all labels with the image in `detection/grounded.py`.
 
-Decisions D103, D113.
+Decisions D103, D113, D120.
 """
 
 from __future__ import annotations
@@ -11,18 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.detection.written import (
-    LABELS,
-    SIDES,
-    WRITES_BOXES,
-    DetectSection,
-    plan_written,
-)
+from inference.tasks.detection.grounded import READS_LABELS, plan_grounded
+from inference.tasks.detection.regions import Floats, SizedRow, best_first, box, sigmoid
+from inference.tasks.detection.section import DetectSection
+from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
@@ -31,7 +28,7 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
-from inference.tasks.shared.rows import Row, image_rows
+from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask
 from triptych.messages import Usage
 from triptych.tasks import detect as declared
@@ -46,28 +43,6 @@ from triptych.tasks.detect import (
 
 _FOUND = (Role.BOXES, Role.REGIONS, Role.REGION_BIASES)
 _TOWERS = ((Role.PIXELS, Role.BOXES), (Role.TOKENS, Role.EMBEDDING))
-
-
-@dataclass(frozen=True)
-class SizedRow:
-    """Where an image's regions are, and its own size in pixels."""
-
-    row: Row
-    width: int
-    height: int
-
-    def corners(self, boxes: Array, is_padded: bool) -> npt.NDArray[np.float64]:
-        """Boxes as corners in pixels, cut at the image's edges.
-
-        Args:
-            boxes: (N, 4): centre (x, y), width and height, in parts of the graph's image.
-            is_padded: The graph's image is a square whose upper left is this image.
-        """
-        size = np.array([self.width, self.height], np.float64)
-        centre, half = boxes[:, :2].astype(np.float64), boxes[:, 2:] / 2
-        corners = np.stack([centre - half, centre + half], axis=1)  # (N, 2, 2)
-        corners *= size.max() if is_padded else size
-        return np.asarray(corners.clip(0, size).reshape(-1, 4))
 
 
 @dataclass(frozen=True)
@@ -97,7 +72,7 @@ class DetectPlan(Plan):
                 known.row.read(outcomes, role) for role in _outputs(self.model.manifest)
             )
             corners = known.corners(boxes, self.model.image.resize == "padded")
-            objectness = _sigmoid(objects[0]) if objects else None
+            objectness = sigmoid(objects[0]) if objects else None
             found = self._best(regions @ labels.T + biases[:, None], corners, objectness)
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
@@ -111,8 +86,8 @@ class DetectPlan(Plan):
     def _best(
         self,
         logits: Array,
-        corners: npt.NDArray[np.float64],
-        objectness: npt.NDArray[np.float64] | None,
+        corners: Floats,
+        objectness: Floats | None,
     ) -> list[Box]:
         """Of each region its best label, if it reaches the threshold; best regions first.
 
@@ -121,22 +96,17 @@ class DetectPlan(Plan):
             corners: (N, 4), in pixels.
             objectness: (N,); None of models without.
         """
-        scores = _sigmoid(logits.max(axis=1))
+        scores = sigmoid(logits.max(axis=1))
         labels = logits.argmax(axis=1)
-        order = np.argsort(-scores, kind="stable")
         return [
-            Box(
-                label=self.labels[labels[region]],
-                score=float(scores[region]),
-                objectness=None if objectness is None else float(objectness[region]),
-                **dict(zip(SIDES, map(float, corners[region]), strict=True)),
+            box(
+                self.labels[labels[region]],
+                float(scores[region]),
+                corners[region],
+                None if objectness is None else float(objectness[region]),
             )
-            for region in order[scores[order] >= self.threshold][: self.top_k]
+            for region in best_first(scores, self.threshold, self.top_k)
         ]
-
-
-def _sigmoid(logits: Array) -> npt.NDArray[np.float64]:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))))
 
 
 def _outputs(manifest: Manifest) -> tuple[Role, ...]:
@@ -151,7 +121,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
     declaration = declared.TASK
     section = DetectSection
     needs = (
-        part(takes=Role.PIXELS, returns=Role.BOXES) & TEXT_EMBEDDING | WRITES_BOXES,
+        part(takes=Role.PIXELS, returns=Role.BOXES) & TEXT_EMBEDDING | READS_LABELS | WRITES_BOXES,
         WHOLE_IMAGE,
     )
 
@@ -172,6 +142,8 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         section = self.section_of(model)
         if section.images is not None:
             return plan_written(request, images, model, limits, section)
+        if section.strides:
+            return plan_grounded(request, images, model, limits, section)
         labels = request.labels or []
         embedding = EmbeddingCalls(model, limits)
         embedding.add_labels(labels)

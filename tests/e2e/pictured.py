@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     CLIPImageProcessorPil,
     Gemma3ImageProcessorPil,
+    GroundingDinoImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
     Owlv2ImageProcessorPil,
@@ -143,6 +144,35 @@ def _write_idefics3(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": IDEFICS3_TEMPLATE}))
 
 
+GROUNDED = "grounding-dino"
+
+
+def _write_grounded(folder: Path) -> None:
+    """A detector that reads its labels with the picture, whose tokens have BERT's numbers."""
+    make_twin(GROUNDED, "odd", folder)
+    special = {0: "[PAD]", 1: "[UNK]", 101: "[CLS]", 102: "[SEP]", 1012: ".", 1029: "?"}
+    words = [special.get(number, f"w{number}") for number in range(1040)]
+    ids = {word: place for place, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    named = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    backend.add_special_tokens([AddedToken(text) for text in named])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 101), ("[SEP]", 102)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+    )
+    tokenizer.save_pretrained(folder)
+    size = {"shortest_edge": 40, "longest_edge": 72}
+    GroundingDinoImageProcessorPil(size=size).save_pretrained(folder)
+
+
 DETECTORS = {"owlvit": OwlViTImageProcessorPil, "owlv2": Owlv2ImageProcessorPil}
 
 
@@ -158,6 +188,8 @@ def export_labelled(made: Path) -> None:
         _tokenizer("$A <end>", eos_token="<end>").save_pretrained(made / name)
         kind(size={"height": side, "width": side}).save_pretrained(made / name)
         export(str(made / name), repository=made / REPOSITORY)
+    _write_grounded(made / GROUNDED)
+    export(str(made / GROUNDED), repository=made / REPOSITORY)
 
 
 def _write_gemma3(folder: Path) -> None:

@@ -22,13 +22,16 @@ from PIL import Image
 from transformers import (
     AutoModelForZeroShotObjectDetection,
     CLIPSegForImageSegmentation,
+    GroundingDinoImageProcessorPil,
+    GroundingDinoProcessor,
     PreTrainedTokenizerFast,
     ViTImageProcessorPil,
 )
 
 from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.interleaved import random_pictures
-from tests.e2e.pictured import DETECTORS, REPOSITORY, export_labelled
+from tests.e2e.pictured import DETECTORS, GROUNDED, REPOSITORY, export_labelled
+from tests.pictures import encoded, noise
 from triptych import Client, GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -86,7 +89,50 @@ def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) 
         assert (box.objectness is not None) == (name == "owlv2")
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("size", [(90, 60), (40, 200)])
+def test_labels_that_are_read_with_a_picture_find_what_transformers_finds(
+    size: tuple[int, int], folder: Path, stack: Stack
+) -> None:
+    labels, picture = ["W5 w9", "w7?", "w11 w12 w13"], encoded(noise(*size))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / GROUNDED)
+    recipe = GroundingDinoImageProcessorPil.from_pretrained(folder / GROUNDED)
+    processor = GroundingDinoProcessor(recipe, tokenizer)
+    model = AutoModelForZeroShotObjectDetection.from_pretrained(folder / GROUNDED).eval()
+    opened = Image.open(io.BytesIO(picture))
+    inputs = processor(images=opened, text=[labels], return_tensors="pt")
+    with torch.no_grad():
+        output = model(**inputs)
+    scores = output.logits.sigmoid()
+    best = scores.amax(dim=-1).sort(descending=True).values[0]
+    threshold = float(best[len(best) // 2 - 1 :][:2].mean())  # half of the regions reach it
+    words = scores[0, :, : inputs["input_ids"].shape[1]].flatten().sort().values
+    text_threshold = float(words[2 * len(words) // 3 :][:2].mean())
+    (wanted,) = processor.post_process_grounded_object_detection(
+        output,
+        threshold=threshold,
+        text_threshold=text_threshold,
+        target_sizes=[(opened.height, opened.width)],
+    )
+    given: Any = {"labels": labels, "threshold": threshold, "text_threshold": text_threshold}
+    with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
+        (item,) = client.detect(picture, **given, model=GROUNDED).data
+        (over_grpc,) = grpc.detect(picture, **given, model=GROUNDED).data
+        (first, second) = client.detect([picture, picture], **given, model=GROUNDED).data
+    assert over_grpc.model_dump() == item.model_dump() == first.model_dump()
+    assert second.boxes == item.boxes
+    assert item.boxes
+    assert len(item.boxes) == len(wanted["scores"])
+    order = wanted["scores"].argsort(descending=True, stable=True).tolist()
+    limits = torch.tensor([opened.width, opened.height] * 2)
+    for box, place in zip(item.boxes, order, strict=True):
+        assert box.label == wanted["text_labels"][place]
+        assert box.score == pytest.approx(float(wanted["scores"][place]), abs=1e-5)
+        corners = torch.minimum(wanted["boxes"][place].clamp(min=0), limits).tolist()
+        assert [box.x_min, box.y_min, box.x_max, box.y_max] == pytest.approx(corners, abs=1e-2)
+    assert len({box.label for box in item.boxes}) > 1
+
+
+@pytest.mark.parametrize("name", [*DETECTORS, GROUNDED])
 def test_the_client_of_hugging_face_is_told_where_labels_go(name: str, stack: Stack) -> None:
     (picture,) = random_pictures(1)
     path = f"{stack.url}/hf/detect/{name}"

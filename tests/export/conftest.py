@@ -95,6 +95,7 @@ SIBLINGS = {
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "clipseg", "swin", "levit", "xlnet", "deberta-v2", "cnn-transformer"),
+    "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.scores import within
+from export.models.detectors.grounding_dino import DELIMITERS
 from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.tasks.shared.length_buckets import fixed_width
@@ -105,6 +106,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         end = pair.prepared.tokenizer.eos_token_id
         assert end is not None
         tokens[torch.arange(len(lengths)), lengths.long() - 1] = end
+    if any(each.graph.output(Role.TOKEN_LOGITS) for each in graphs.lowerings.values()):
+        ends = torch.tensor(DELIMITERS)  # of the labels that a text holds
+        drawn = ends[torch.randint(0, len(ends), shape, generator=optional)]
+        tokens = torch.where(torch.rand(shape, generator=optional) < 0.4, drawn, tokens)
     by_role = {
         Role.SOURCE_TOKENS: tokens,
         Role.TOKENS: tokens,
@@ -356,6 +361,12 @@ def wanted_outputs(
         outputs = _masked_tokens(graph, inputs, reference)
     elif graph.output(Role.MASKS):
         outputs = {Role.MASKS: _masks(pair, inputs)}
+    elif graph.output(Role.TOKEN_LOGITS):
+        logits = reference.logits[..., : inputs[Role.TOKENS].shape[1]]
+        found = reference.enc_outputs_class.amax(dim=-1)
+        best = found.topk(reference.pred_boxes.shape[1])
+        outputs = {Role.BOXES: reference.pred_boxes, Role.TOKEN_LOGITS: logits}
+        outputs |= {Role.CHOSEN: best.indices, Role.CHOSEN_SCORES: best.values}
     elif graph.output(Role.BOXES):
         outputs = _regions(pair.reference, reference)
     else:

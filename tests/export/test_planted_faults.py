@@ -26,6 +26,7 @@ from tests.export.faults import (
     faults_captioners,
     faults_encoders,
     faults_florence2,
+    faults_grounding_dino,
     faults_interleaved,
     faults_joint,
     faults_open_clip,
@@ -53,7 +54,8 @@ JOINT |= faults_axes.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (
     exported(OWN_FAULTS), exported(DECODER_FAULTS), exported(faults_captioners.FAULTS), ENCODERS,
-    exported(faults_florence2.FAULTS), JOINT, faults_seq2seq.FAULTS, VISION,
+    exported(faults_florence2.FAULTS), exported(faults_grounding_dino.FAULTS), JOINT,
+    faults_seq2seq.FAULTS, VISION,
 )  # fmt: skip
 QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
 """Whose faults the gate must find in `make test`; the others' in `make test-all`."""

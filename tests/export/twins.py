@@ -168,6 +168,15 @@ def generators(
     ]
 
 
+def lowerable() -> list[str]:
+    """The architectures that are exported in lower precisions, too."""
+    return [
+        name
+        for name in families()
+        if not any(each.graph.output(Role.CHOSEN) for each in interface(name).lowerings.values())
+    ]
+
+
 def has_alignment(name: str) -> bool:
     """Whether a generator has the graph `align`, or emits its attention as it steps."""
     lowerings = interface(name).lowerings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from export.graphs.to_onnx import to_onnx
-from export.registry import architecture, families
+from export.registry import architecture
 from export.targets.cuda.half_precision import halve
 from export.targets.tensorrt.checks import check_constants
 from export.targets.tensorrt.lowering import for_tensorrt
@@ -20,12 +20,12 @@ from export.twin import EXPORTED
 from inference.bundle.manifest import Graph, Limits
 from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
-from tests.export.twins import image_recipe
+from tests.export.twins import image_recipe, lowerable
 
 pytestmark = pytest.mark.full
 
 GENERATIVE = {"translate", "caption", "generate", "chat"}
-STATELESS = [name for name in families() if GENERATIVE.isdisjoint(architecture(name).tasks)]
+STATELESS = [name for name in lowerable() if GENERATIVE.isdisjoint(architecture(name).tasks)]
 RECURRENT = {"rnn-encoder"}
 WIDER = {
     "mpnet": {"hidden_size": 48},

@@ -328,6 +328,7 @@ class BlockingMethods(BlockingClient):
         labels: str | Iterable[str] | None = None,
         *,
         threshold: float | None = None,
+        text_threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,
     ) -> DetectResponse:
@@ -337,8 +338,10 @@ class BlockingMethods(BlockingClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: What to look for, e.g. `a red circle`. Without it a model that names things
                 itself returns all that it finds.
-            threshold: Least score of a box that is returned. Default: 0.1; 0 of a model that writes
-                boxes into an answer.
+            threshold: Least score of a box that is returned. Default: 0.1; 0.25 of a model that
+                reads all labels as one text; 0 of a model that writes boxes into an answer.
+            text_threshold: Least score of a word that is part of a box's label, of a model that
+                reads all labels as one text; others ignore it. Default: 0.25.
             top_k: Return at most this many boxes of an image.
             model: Model name; optional where exactly one model fits.
 
@@ -1079,6 +1082,7 @@ class AwaitableMethods(AwaitableClient):
         labels: str | Iterable[str] | None = None,
         *,
         threshold: float | None = None,
+        text_threshold: float | None = None,
         top_k: int | None = None,
         model: str | None = None,
     ) -> DetectResponse:
@@ -1088,8 +1092,10 @@ class AwaitableMethods(AwaitableClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: What to look for, e.g. `a red circle`. Without it a model that names things
                 itself returns all that it finds.
-            threshold: Least score of a box that is returned. Default: 0.1; 0 of a model that writes
-                boxes into an answer.
+            threshold: Least score of a box that is returned. Default: 0.1; 0.25 of a model that
+                reads all labels as one text; 0 of a model that writes boxes into an answer.
+            text_threshold: Least score of a word that is part of a box's label, of a model that
+                reads all labels as one text; others ignore it. Default: 0.25.
             top_k: Return at most this many boxes of an image.
             model: Model name; optional where exactly one model fits.
 

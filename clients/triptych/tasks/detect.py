@@ -15,6 +15,7 @@ from triptych.task import Command, Task
 
 MAX_LABELS = 1000
 DEFAULT_THRESHOLD = 0.1
+DEFAULT_TEXT_THRESHOLD = 0.25
 _COLOURS = ("#e6194b", "#4363d8", "#3cb44b", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 
 
@@ -29,8 +30,15 @@ class DetectRequest(Request):
         max_length=MAX_LABELS,
     )
     threshold: float | None = optional(
-        f"Least score of a box that is returned. Default: {DEFAULT_THRESHOLD}; 0 of a model that "
+        f"Least score of a box that is returned. Default: {DEFAULT_THRESHOLD}; "
+        f"{DEFAULT_TEXT_THRESHOLD} of a model that reads all labels as one text; 0 of a model that "
         "writes boxes into an answer.",
+        ge=0,
+        le=1,
+    )
+    text_threshold: float | None = optional(
+        "Least score of a word that is part of a box's label, of a model that reads all labels as "
+        f"one text; others ignore it. Default: {DEFAULT_TEXT_THRESHOLD}.",
         ge=0,
         le=1,
     )

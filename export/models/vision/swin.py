@@ -24,7 +24,7 @@ from export.config.weight_names import Entry, Rename
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
-from export.layers.windows import Grid, WindowAttention, pad_grid
+from export.layers.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 
@@ -49,6 +49,8 @@ class NetworkConfig:
     has_positions: bool
     """Whether patches have learned absolute positions too."""
     has_final_norm: bool = True
+    has_any_size: bool = False
+    """Whether images have any size, which no window has to fit into."""
 
     @property
     def width(self) -> int:
@@ -125,7 +127,8 @@ class Block(nn.Module):
         heads = Heads(width, config.heads[stage], bias=config.has_bias)
         make_norm = partial(nn.LayerNorm, width, eps=config.norm_epsilon)
         self.attention_norm = make_norm()
-        self.windows = WindowAttention(heads, config.window)
+        windows = AnyGridWindows if config.has_any_size else WindowAttention
+        self.windows = windows(heads, config.window)
         self.mlp_norm = make_norm()
         self.mlp = MLP(width, int(config.mlp_ratio * width), config.activation)
 

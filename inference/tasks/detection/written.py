@@ -18,7 +18,8 @@ from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import Tokenizer
 from inference.sequences import Hypothesis
 from inference.tasks.detection.locations import LOCATION, Phrase, Place, written_boxes
-from inference.tasks.generation.image_places import WithImages
+from inference.tasks.detection.regions import box
+from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
@@ -26,21 +27,9 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
 from inference.tasks.shared.served_task import Plan
-from triptych.tasks.detect import Box, Detection, DetectRequest, DetectResponse
+from triptych.tasks.detect import Detection, DetectRequest, DetectResponse
 
 LABELS = "labels"
-SIDES = ("x_min", "y_min", "x_max", "y_max")
-
-
-class DetectSection(WithImages):
-    """How a generator is asked; without `images`, the model is no generator."""
-
-    prompt: str = ""
-    """For all things that it finds."""
-    labelled: str = ""
-    """For things by their labels, which follow."""
-    ignored: tuple[str, ...] = ()
-    """Phrases of an answer to labels that stand for nothing in the image."""
 
 
 def _writes(manifest: Manifest) -> bool:
@@ -79,11 +68,7 @@ class WrittenPlan(Plan):
             best = finished_of(outcomes[known.number]).by_score().best
             found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)
             boxes = [
-                Box(
-                    label=each.label,
-                    score=each.score,
-                    **dict(zip(SIDES, each.corners, strict=True)),
-                )
+                box(each.label, each.score, each.corners)
                 for each in sorted(found, key=lambda one: one.score, reverse=True)
                 if each.score >= self.threshold
             ]

@@ -48,24 +48,23 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
     part = model.manifest.part(takes=takes, returns=returns)
     if part is None:
         return None
-    inputs: dict[Role, Array]
-    if takes is Role.PIXELS:
-        inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), model.image.dtype)}
-        if (conditions := part.graph.input(Role.CONDITIONS)) is not None:
-            width = int(conditions.shape[-1])
-            inputs[Role.CONDITIONS] = np.zeros((1, 1, width), np.float32)
-    else:
+    given: dict[Role, Array] = {}
+    if part.graph.input(Role.PIXELS) is not None:
+        given[Role.PIXELS] = np.zeros((1, *model.image.shape), model.image.dtype)
+    if (conditions := part.graph.input(Role.CONDITIONS)) is not None:
+        given[Role.CONDITIONS] = np.zeros((1, 1, int(conditions.shape[-1])), np.float32)
+    if part.graph.input(Role.TOKENS) is not None:
         encoded = model.tokenizer.encode(_TEXT)
         width = fixed_width(part.graph) or len(encoded)
         ids = np.full((1, width), model.pad_token_id, dtype=np.int64)
         ids[0, : len(encoded)] = encoded
         one = np.zeros((1, 1), dtype=np.int64)
-        text: dict[Role, Array] = {
+        given |= {
             Role.TOKENS: ids,
             Role.LENGTHS: np.array([len(encoded)], dtype=np.int32),
             Role.SEGMENTS: np.zeros_like(ids),
             Role.POSITIONS: one,
             Role.CHOICES: one,
         }
-        inputs = {role: array for role, array in text.items() if part.graph.input(role)}
+    inputs = {role: array for role, array in given.items() if part.graph.input(role)}
     return InferCall.of(part, inputs, returns=(returns,))

@@ -156,6 +156,7 @@ def test_enormous_number_of_layers_is_refused_before_they_are_built(
 
 WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}
 UNREAD = {("swin", "num_layers"), ("qwen2", "max_window_layers"), ("qwen3", "max_window_layers")}
+UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
 UNREAD |= {(name, "text_config.max_window_layers") for name in ("qwen2_vl", "qwen2_5_vl")}
 """Fields that nothing is built from: `depths` counts Swin's layers."""
 

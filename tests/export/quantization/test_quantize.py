@@ -22,13 +22,13 @@ from export.graphs.to_onnx import to_onnx
 from export.parity.verify import ParityError, bundle_path, open_sessions
 from export.precision import Precision
 from export.quantization.quantize import per_channel, quantize
-from export.registry import families
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Graph, Role, Tensor
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
+from tests.export.twins import lowerable
 
 Floats = NDArray[np.float32]
 Run = Callable[[Floats], Floats]
@@ -138,7 +138,7 @@ def test_weights_keep_one_scale_a_channel() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-fast"])
-@pytest.mark.parametrize("name", families())
+@pytest.mark.parametrize("name", lowerable())
 def test_lowered_bundle_passes_its_gate(
     name: str, precision: str, twins: Twins, bundles: Bundles, int8: Lowered, tmp_path: Path
 ) -> None:

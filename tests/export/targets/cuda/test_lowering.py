@@ -27,13 +27,14 @@ from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.targets.cuda.bundles import on_cuda
 from tests.export.targets.cuda.conftest import CudaBundles
+from tests.export.twins import lowerable
 
 QUICK = {"marian", "gpt2", "clip"}
 """In `make test`; the other architectures in `make test-all`."""
 
 
 def _families() -> list[object]:
-    slow = [pytest.param(name, marks=pytest.mark.full) for name in families() if name not in QUICK]
+    slow = [pytest.param(name, marks=pytest.mark.full) for name in lowerable() if name not in QUICK]
     return [*sorted(QUICK), *slow]
 
 
@@ -56,7 +57,7 @@ def test_architecture_is_exported_in_float16(name: str, cuda_bundles: CudaBundle
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", families())
+@pytest.mark.parametrize("name", lowerable())
 def test_architecture_is_exported_in_bfloat16_or_refused(
     name: str, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from export.parity.token_parity import mixed_requests
 from export.precision import Precision
-from export.registry import families
 from export.twin import EXPORTED
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
@@ -14,6 +13,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from tests.export.conftest import Twins
 from tests.export.targets.cuda.conftest import CudaBundles
+from tests.export.twins import lowerable
 from tests.inference.engine.host_device import HostDevice
 
 QUICK = {"marian"}
@@ -21,7 +21,7 @@ QUICK = {"marian"}
 
 
 def _families() -> list[object]:
-    slow = [pytest.param(name, marks=pytest.mark.full) for name in families() if name not in QUICK]
+    slow = [pytest.param(name, marks=pytest.mark.full) for name in lowerable() if name not in QUICK]
     return [*sorted(QUICK), *slow]
 
 

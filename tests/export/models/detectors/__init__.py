@@ -1,0 +1,1 @@
+"""Detectors beside those of `transformers`."""

@@ -1,0 +1,1 @@
+"""Detectors that need more than vectors of labels."""
