@@ -29,17 +29,17 @@ class Choices:
         """Whether any graph chooses."""
         return any(self._names.values())
 
-    def recorded(self, run: Run) -> Run:
+    def record(self, run: Run) -> Run:
         """Calls whose choices are kept."""
 
-        def record(key: str, feeds: Feeds) -> dict[str, Array]:
+        def call(key: str, feeds: Feeds) -> dict[str, Array]:
             outputs = run(key, feeds)
             self._made.extend(self.of(key, outputs).values())
             return outputs
 
-        return record
+        return call
 
-    def given(self, run: Run) -> Run:
+    def replay(self, run: Run) -> Run:
         """The same calls of modules, with the choices that were kept."""
         kept: Iterator[Array] = iter(self._made)
 

@@ -292,11 +292,11 @@ def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: OpenGr
     Where graphs choose places, PyTorch comes second, since it is given their choices.
     """
     exact, choices = torch_run(in_float64(graphs)), Choices(bundle.manifest)
-    observed = observe(graphs, bundle, choices.recorded(run))
+    observed = observe(graphs, bundle, choices.record(run))
     if choices.are_made:
         observed = iter(list(observed))
         run.close()
-    runs = (choices.given(each) for each in (exact, torch_run(graphs)))
+    runs = (choices.replay(each) for each in (exact, torch_run(graphs)))
     sides = (observe(graphs, bundle, each) for each in runs)
     expected = [
         (want, relative_difference(want.value, rounded.value))
@@ -331,7 +331,7 @@ def _more_of_pytorch(graphs: Graphs, bundle: Bundle, exact: Run) -> Iterator[tup
     """
     for seed in SEEDS:
         choices = Choices(bundle.manifest)
-        runs = choices.recorded(exact), choices.given(torch_run(graphs))
+        runs = choices.record(exact), choices.replay(torch_run(graphs))
         sides = (observe(graphs, bundle, each, seed=seed) for each in runs)
         for want, rounded in zip(*sides, strict=True):
             yield want.place, relative_difference(want.value, rounded.value)

@@ -47,7 +47,7 @@ from export.twin import TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
-from inference.tasks.detection.grounded import places
+from inference.tasks.detection.grounded import count_places
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -664,7 +664,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
     """
     assert image is not None
     model.image.tower.prepare(image)
-    found = places(*image.shape[:2], model.config.strides)
+    found = count_places(*image.shape[:2], model.config.strides)
     if found < model.config.queries:
         raise CheckpointError(
             f"an image of {image.shape[0]} x {image.shape[1]} has {found} places, "

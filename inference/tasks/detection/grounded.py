@@ -104,7 +104,9 @@ def plan_grounded(
         TooLong: the labels together are more than the model takes.
         ServingError: no image can be read; the first one's error.
     """
-    ids = model.encode_text(joined(request.labels or ()), LABELS, limits, what=" (as one text)").ids
+    ids = model.encode_text(
+        join_labels(request.labels or ()), LABELS, limits, what=" (as one text)"
+    ).ids
     prepared = prepare_sized_images(images, model, limits)
     detector = model.part(takes=Role.PIXELS, returns=Role.TOKEN_LOGITS)
     boxes = detector.graph.output(Role.BOXES)
@@ -114,7 +116,7 @@ def plan_grounded(
     def checked(index: int, image: PreparedImage | ServingError) -> PreparedImage:
         known = unwrap(image)
         height, width = known.layout.size
-        if places(height, width, section.strides) < int(boxes.shape[1]):
+        if count_places(height, width, section.strides) < int(boxes.shape[1]):
             sides = f"{known.size[0]}x{known.size[1]}"
             raise UnsupportedImage(
                 f"{sides} has too extreme an aspect ratio for this model: crop it",
@@ -144,7 +146,7 @@ def plan_grounded(
     )
 
 
-def joined(labels: Sequence[str]) -> str:
+def join_labels(labels: Sequence[str]) -> str:
     """The text of labels, as `GroundingDinoProcessor` makes it.
 
     Raises:
@@ -161,6 +163,6 @@ def joined(labels: Sequence[str]) -> str:
     return ". ".join(label.strip().lower() for label in labels) + _END
 
 
-def places(height: int, width: int, strides: Sequence[tuple[int, int]]) -> int:
+def count_places(height: int, width: int, strides: Sequence[tuple[int, int]]) -> int:
     """Places of all grids of an image."""
     return sum(-(-height // rows) * -(-width // columns) for rows, columns in strides)

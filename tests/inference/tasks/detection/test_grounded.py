@@ -10,7 +10,7 @@ import pytest
 from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from inference.errors import InvalidRequest, TooLong, UnsupportedImage
 from inference.tasks.detect import TASK
-from inference.tasks.detection.grounded import GroundedPlan, joined, places
+from inference.tasks.detection.grounded import GroundedPlan, count_places, join_labels
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
@@ -125,9 +125,9 @@ def test_more_labels_than_the_text_holds_are_refused() -> None:
 
 
 def test_an_image_with_fewer_places_than_regions_is_refused() -> None:
-    assert places(4, 5, ((2, 2), (4, 4))) == 2 * 3 + 1 * 2
+    assert count_places(4, 5, ((2, 2), (4, 4))) == 2 * 3 + 1 * 2
     section = TASK.section_of(_model())
-    assert places(1, 1, section.strides) == 2
+    assert count_places(1, 1, section.strides) == 2
     model = _model()
     scarce = model.manifest.model_copy(update={"tasks": {"detect": {"strides": ((8, 8),)}}})
     request = DetectRequest(images=["beside"], labels=["a"])
@@ -137,7 +137,7 @@ def test_an_image_with_fewer_places_than_regions_is_refused() -> None:
 
 
 def test_labels_are_joined_as_the_processor_joins_them() -> None:
-    assert joined(["A cat ", "remote control?"]) == "a cat. remote control?."
+    assert join_labels(["A cat ", "remote control?"]) == "a cat. remote control?."
 
 
 def test_the_canary_is_a_small_image_with_a_text() -> None:
