@@ -89,8 +89,8 @@ def test_prompts_that_begin_with_the_same_images_share_their_prefix(bundles: Bun
     asked = [
         (request([3, *image, 5, 6, 7], one), 6),
         (request([3, *image, 5, 6, 7], other), 0),
-        (request([3, *image, 5, 6, *image, 8], one, other), 6),
-        (request([3, *image, 5, 6, *image, 8, 9], one, one), 6),  # the second image is another
+        (request([3, *image, 5, 6, *image, 8], one, other), 7),
+        (request([3, *image, 5, 6, *image, 8, 9], one, one), 7),  # the second image is another
         (request([3, *image, 5, 6, *image, 8, 9], one, other), 12),
     ]
     runner = OrtRunner(bundle, threads=1)

@@ -37,7 +37,7 @@ def test_an_image_and_its_prefix_are_kept_for_one_instruction(bundles: Bundles) 
     runner, validator = OrtRunner(bundle, threads=1), RequestValidator(bundle.manifest)
     core = EngineCore(runner, Capacity(prefix_block_tokens=2, prefix_min_tokens=2))
     found = []
-    for instruction, cached in (((9, 4, 5), 0), ((30, 2), 0), ((9, 4, 5), 4)):
+    for instruction, cached in (((9, 4, 5), 0), ((30, 2), 0), ((9, 4, 5), 5)):
         request = validator.validate(_request(bundle, instruction))
         before = core.metrics.prefix_tokens
         (events,) = run_staggered(core, [request], [0])
