@@ -205,7 +205,8 @@ class EngineCore:
         self.metrics.prefix_hits += bool(cached.tokens)
         self.metrics.prefix_tokens += cached.tokens
         self.metrics.prefill_tokens += request.encoder_tokens
-        if running.takes_along(started[0], self._capacity.chunk_tokens):
+        is_long = started[0].prefill.remaining_tokens > self._capacity.chunk_tokens
+        if is_long and running.takes_along(started[0]):
             return request.encoder_tokens  # streams would wait for two chunks between two tokens
         return request.encoder_tokens + self._prefill_chunk(running, started[0])
 

@@ -169,42 +169,56 @@ class RunningBatch:
 
         Args:
             is_alone: Whether nothing waits for the end of the step.
-            chunk_tokens: So many of a prompt in prefill are taken along, unless they end it.
+            chunk_tokens: So many of a prompt in prefill are taken along (D101).
         """
-        prefilled = self._take_along(chunk_tokens)
-        return self._step(is_alone=is_alone)._replace(prefilled=prefilled)
+        prefilled, joining = self._take_along(chunk_tokens)
+        counts, candidates = self._step(is_alone=is_alone)
+        if joining is not None:
+            assert isinstance(self.group, RaggedGroup)
+            assert candidates is not None
+            self.group.join(joining.prefill)
+            self.prefilling.remove(joining)
+            self._begin([joining.sequence], candidates, row=len(candidates.token_ids) - 1)
+        return counts._replace(prefilled=prefilled)
 
-    def _step(self, *, is_alone: bool) -> StepCounts:
-        """See `step`."""
+    def _step(self, *, is_alone: bool) -> tuple[StepCounts, Candidates | None]:
+        """What was done, and the candidates of a call of one step."""
         rows = len(self.sequences) * self.group.width
         rule = self._rule_of_steps() if is_alone and not self.prefilling else None
         if rule is not None:
             self._step_greedily(rule)
-            return StepCounts(rows * self._greedy_steps)
+            return StepCounts(rows * self._greedy_steps), None
         if self._speculation is not None:
             drafts = self._speculation.find(self.sequences)
             if any(drafts):
                 return self._step_with_drafts(self._speculation, drafts)
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
-        self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
-        return StepCounts(rows)
+        candidates = self.group.step(token_ids, requests)
+        self._advance(candidates, 0, rows_each=self.group.width)
+        return StepCounts(rows), candidates
 
-    def takes_along(self, prefilling: PrefillingSequence, tokens: int) -> bool:
-        """Whether the next step can prefill so many tokens of a prompt in its call (D101)."""
+    def takes_along(self, prefilling: PrefillingSequence) -> bool:
+        """Whether the next step can prefill tokens of a prompt in its call (D101)."""
         is_one_call = isinstance(self.group, RaggedGroup) and not self.group.pads_rows
-        is_plain = tokens > 0 and not prefilling.sequence.reads_given
-        is_part = prefilling.prefill.remaining_tokens > tokens
-        return is_one_call and is_plain and is_part and bool(self.sequences)
+        return is_one_call and not prefilling.sequence.reads_given and bool(self.sequences)
 
-    def _take_along(self, tokens: int) -> int:
-        """Lets the next call prefill so many tokens of a prompt; returns how many it will."""
-        for each in self.prefilling[:1]:
-            if self.takes_along(each, tokens):
+    def _take_along(self, tokens: int) -> tuple[int, PrefillingSequence | None]:
+        """Lets the next call prefill at most so many tokens of a prompt.
+
+        Returns:
+            How many it will, and the sequence whose prompt they end.
+        """
+        for each in self.prefilling[:1] if tokens else ():
+            if self.takes_along(each):
                 assert isinstance(self.group, RaggedGroup)
-                self.group.take_along(each.prefill, tokens)
-                return tokens
-        return 0
+                remaining = each.prefill.remaining_tokens
+                if remaining > tokens:
+                    self.group.take_along(each.prefill, tokens)
+                    return tokens, None
+                self.group.take_along(each.prefill, remaining, each.sequence.row_requests[0])
+                return remaining, each
+        return 0, None
 
     def restart(self, group: Group) -> list[SequenceState]:
         """Replaces the group by an empty one; returns the sequences of the old one."""
@@ -234,7 +248,9 @@ class RunningBatch:
         for slot in reversed(ended):
             self._retire(slot)
 
-    def _step_with_drafts(self, speculation: Speculation, drafts: Drafts) -> StepCounts:
+    def _step_with_drafts(
+        self, speculation: Speculation, drafts: Drafts
+    ) -> tuple[StepCounts, Candidates]:
         """Takes every sequence as many tokens further as its draft is right, and one more."""
         candidates, firsts = speculation.step(self.sequences, drafts)
         counts: list[int] = []
@@ -248,7 +264,7 @@ class RunningBatch:
         for slot in reversed(ended):
             self._retire(slot)
         tokens = sum(counts)
-        return StepCounts(tokens, sum(map(len, drafts)), tokens - len(counts))
+        return StepCounts(tokens, sum(map(len, drafts)), tokens - len(counts)), candidates
 
     def _accept(
         self, sequence: SequenceState, draft: Sequence[int], candidates: Candidates, first: int
@@ -280,14 +296,18 @@ class RunningBatch:
             sequence.emit(Failed(decoding_error(error)))
             return False
 
-    def _begin(self, batch: list[SequenceState], candidates: Candidates) -> None:
-        """Adds sequences that were just prefilled as the last slots."""
+    def _begin(self, batch: list[SequenceState], candidates: Candidates, row: int = 0) -> None:
+        """Adds sequences that were just prefilled as the last slots.
+
+        Args:
+            row: The first one's in the candidates.
+        """
         first = len(self.sequences)
         self.sequences += batch
         if self._prefixes is not None:
             for slot, sequence in enumerate(batch, start=first):
                 self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
-        self._advance(candidates, first, rows_each=1)
+        self._advance(candidates, first, rows_each=1, row=row)
 
     def _store_prefix(
         self,
@@ -303,13 +323,14 @@ class RunningBatch:
             has_rest=has_rest,
         )
 
-    def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
+    def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
         """Lets searches choose tokens, then moves state: beams first, then retired slots."""
         sources: list[int] = []
         targets: list[int] = []
         ended: list[int] = []
         stepped = self.sequences[first:]
-        inputs = search_inputs(candidates, [sequence.beams for sequence in stepped], rows_each)
+        beams = [sequence.beams for sequence in stepped]
+        inputs = search_inputs(candidates, beams, rows_each, row)
         for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
             result = self._search(sequence, each)
             if result is None:

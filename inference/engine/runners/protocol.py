@@ -225,14 +225,21 @@ class RaggedGroup(Group, Protocol):
         """Whether all sequences take as many rows as the one with the longest draft."""
         ...
 
-    def take_along(self, prefill: Prefill, count: int) -> None:
+    def take_along(
+        self, prefill: Prefill, count: int, row_request: CandidateRequest | None = None
+    ) -> None:
         """Prefills the next `count` tokens of a prompt in the call of the next step (D101).
 
         Requires that `pads_rows` is false.
 
         Args:
-            count: Less than the prefill's `remaining_tokens`.
+            row_request: Where these are the prompt's last tokens: the step's candidates have one
+                more row, those after the prompt, and `join` adds its sequence.
         """
+        ...
+
+    def join(self, prefill: Prefill) -> None:
+        """Adds the sequence of a prompt that was read to its end, in slot B."""
         ...
 
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:

@@ -60,15 +60,16 @@ class SearchInput(NamedTuple):
 
 
 def search_inputs(
-    candidates: Candidates, beams: Sequence[Beams | None], rows_each: int
+    candidates: Candidates, beams: Sequence[Beams | None], rows_each: int, start: int = 0
 ) -> list[SearchInput]:
     """One input per sequence.
 
     Args:
         beams: One per sequence; None without beams.
         rows_each: Rows of each sequence in the candidates.
+        start: The first sequence's first row.
     """
-    firsts = [index * rows_each for index in range(len(beams))]
+    firsts = [start + index * rows_each for index in range(len(beams))]
     ranking = [(one, first) for one, first in zip(beams, firsts, strict=True) if one is not None]
     ranked = iter(rank(candidates, ranking) if ranking else ())
     return [

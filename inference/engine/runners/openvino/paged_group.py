@@ -39,7 +39,7 @@ class PagedGroup:
         self._shifts: list[int] = []  # of each slot, from places to positions
         self._call: DecoderCall | None = None
         self._bound: object = None
-        self._beside: tuple[PagedPrefill, int] | None = None  # prefilled by the next step
+        self._beside: tuple[PagedPrefill, int, CandidateRequest | None] | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -75,6 +75,13 @@ class PagedGroup:
         """Prefills the rest, takes the blocks over; see `Group.admit_prefilled`."""
         assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
         candidates = prefill.finish(row_request)
+        self.join(prefill)
+        return candidates
+
+    def join(self, prefill: Prefill) -> None:
+        """Takes the blocks over; see `RaggedGroup.join`."""
+        assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
+        assert not prefill.remaining_tokens
         slots = len(self._sources) + 1
         self._sources.ensure_capacity(slots, 1, prefill.sources.source_lengths[0])
         self._sources.adopt(prefill.sources)
@@ -82,7 +89,6 @@ class PagedGroup:
         self._shifts.append(prefill.shift)
         self._bound = None
         prefill.release()
-        return candidates
 
     def copy_block(self, slot: int, start: int, stop: int) -> SharedBlocks:
         """Holds the blocks of these positions too; see `Group.copy_block`."""
@@ -112,11 +118,13 @@ class PagedGroup:
         """See `RaggedGroup.pads_rows`: rows that attend to sources, in equal numbers."""
         return bool(self._sources.of(Growth.HOLD))
 
-    def take_along(self, prefill: Prefill, count: int) -> None:
+    def take_along(
+        self, prefill: Prefill, count: int, row_request: CandidateRequest | None = None
+    ) -> None:
         """See `RaggedGroup.take_along`."""
         assert not self.pads_rows
         assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
-        self._beside = prefill, count
+        self._beside = prefill, count, row_request
 
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
         """Whether the blocks of such a step are free; see `RaggedGroup.has_room`."""
@@ -214,9 +222,13 @@ class PagedGroup:
         if beside is None:
             call.run(token_ids, spans, scored, sequences)
         else:
-            prefill, count = beside
+            prefill, count, last = beside
             tokens, span = prefill.next_tokens(count)
-            call.run(np.concatenate([token_ids, tokens]), [*spans, span], scored, sequences)
+            token_ids = np.concatenate([token_ids, tokens])
+            if last is not None:
+                scored = np.append(scored, len(token_ids) - 1)
+                row_requests = [*row_requests, last]
+            call.run(token_ids, [*spans, span], scored, sequences)
             prefill.advance(count)
         return candidates_of(self._decoder, call, row_requests)
 

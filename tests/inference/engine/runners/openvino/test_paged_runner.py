@@ -559,9 +559,24 @@ def test_running_sequences_take_a_prompts_chunks_along(
     company = [endless(prompt_request(seed, 1, 40)) for seed in (0, 3, 6)]
     long = EngineRequest(company[0].rules, prompt_ids=(2, 3, 5) * 26)  # 79 tokens
     events = run(core, [*company, long], [0, 0, 0, 5])
-    assert calls.count(3 + 12) == 6  # but for the last chunk, which is scored
+    assert (calls.count(3 + 12), calls.count(3 + 7)) == (6, 1)  # the last one is scored
     assert core.metrics.prefill_tokens == 79 + sum(len(one.decoder_ids) for one in company)
     assert_follows([final_result(each) for each in events], [*company, long], language_logits)
+
+
+@pytest.mark.parametrize("length", [24, 25, 36, 79])  # the last chunk has 1 to 12 tokens
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("draft_tokens", [0, 8])
+def test_a_prompt_whose_end_was_taken_along_has_the_bits_of_one_alone(
+    language: PagedRunner, length: int, width: int, draft_tokens: int
+) -> None:
+    capacity = replace(small_capacity(language, 100), draft_tokens=draft_tokens)
+    company = [endless(prompt_request(seed, width, 40)) for seed in (0, 3)]
+    rules = company[0].rules.model_copy(update={"max_new_tokens": 9})
+    long = EngineRequest(rules, prompt_ids=tuple(2 + place % 7 for place in range(length)))
+    [alone] = run(EngineCore(language, capacity), [long])
+    *_, found = run(EngineCore(language, capacity), [*company, long], [0, 0, 5])
+    assert final_result(found) == final_result(alone)
 
 
 def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
