@@ -16,6 +16,7 @@ from inference.engine.runners.openvino.block_memory import BlockMemory
 from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.paged_graph import paged_graph
 from inference.engine.runners.openvino.prompt_images import ImageEncoder
+from inference.engine.runners.openvino.rotary_fusion import fuse_rotations
 from inference.engine.runners.openvino.token_choice import add_token_choice
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
@@ -175,6 +176,7 @@ class CompiledDecoder:
             raise BundleError(f"OpenVINO cannot read {path.name}: {error}") from error
 
     def _compile(self, model: openvino.Model) -> Any:
+        fuse_rotations(model)
         options = _options(self._threads) | _number_formats(self._precision, model)
         try:
             return openvino_core().compile_model(model, "CPU", options)
