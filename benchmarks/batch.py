@@ -8,7 +8,6 @@ memory, and their answers are dropped. Starting and loading are left out on both
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import multiprocessing
 import os
@@ -28,14 +27,19 @@ from benchmarks.harness.machine import described, load
 from benchmarks.harness.report import markdown, write_json
 from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
+from inference.engine.scheduler import Capacity
 from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
+from serving.batch.job import Job
+from serving.batch.row_requests import RowRequests
+from serving.batch.rows import Row
+from serving.batch.worker import WorkerSettings, open_model, template
 from serving.local_model import open_local_model
 from triptych.operation import operation
 
 RESULTS = Path(__file__).parent / "results" / "batch.json"
 REQUEST_ROWS = 32
-_POLL_S, _SAMPLE_S = 0.005, 0.05
+_POLL_S = 0.005
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -58,12 +62,14 @@ class Span(NamedTuple):
 
 
 WORKS = (
-    Work("example-es-en", "translate", "texts", 24_000, {}),
+    Work("example-es-en", "translate", "texts", 24_000, {"num_beams": 1}),
     Work("example-es-en", "translate", "texts", 12_000, {"num_beams": 4}),
     Work("example-bert-embed", "embed", "texts", 60_000, {}),
     Work("example-captioner", "caption", "images", 6_000, {}),
 )
-SYSTEMS = ("one process", "a process a core", "batch")
+IN_PROCESS = ("one process", "a process a core", "grouped")
+BATCH = "batch"
+HEADER = ("", "rows/s", "core-seconds per 1000 rows", "batch ÷ it", "core-seconds, batch ÷ it")
 
 
 def main() -> None:
@@ -73,6 +79,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--works", type=int, nargs="*", default=range(len(WORKS)))
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of rows")
+    parser.add_argument("--systems", nargs="+", choices=IN_PROCESS, default=IN_PROCESS)
     given = parser.parse_args()
     entries: list[dict[str, Any]] = []
     for work in (WORKS[number] for number in given.works):
@@ -80,34 +87,37 @@ def main() -> None:
             entries.append(measure(work, given, Path(folder)))
         print(json.dumps(entries[-1]), flush=True)
     write_json({"machine": described(), "load": load(), "works": entries}, RESULTS)
-    header = ("task", *SYSTEMS, "batch ÷ best", "core-seconds, ÷ least")
-    print(markdown(header, [_line(entry) for entry in entries]))
+    for entry in entries:
+        print(_title(entry))
+        print(markdown(HEADER, _lines(entry)))
 
 
 def measure(work: Work, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Rows a second of each system, and the median of the rounds' ratios."""
+    """Rows a second of each system, and the median of the rounds' ratios of `batch` to each."""
     rows = _rows(work, int(work.rows * given.scale))
     source = _written(rows, folder)
-    found: dict[str, list[float]] = {system: [] for system in SYSTEMS}
-    used: dict[str, list[float]] = {system: [] for system in SYSTEMS}
-    for number, system in interleave(SYSTEMS, given.rounds):
-        if system == "batch":
+    systems = (*given.systems, BATCH)
+    found: dict[str, list[float]] = {system: [] for system in systems}
+    used: dict[str, list[float]] = {system: [] for system in systems}
+    for number, system in interleave(systems, given.rounds):
+        if system == BATCH:
             span = _batch(work, source, folder / f"out-{number}", given.repository)
         else:
-            processes = CORES if system == "a process a core" else 1
-            span = _in_process(work, rows, given.repository, processes)
+            span = _in_process(work, rows, given.repository, system)
         found[system].append(len(rows) / span.seconds)
         used[system].append(1000 * span.core_s / len(rows))
-        shown = f"{found[system][-1]:.0f} rows/s, {used[system][-1]:.2f} core-seconds per 1000 rows"
+        shown = f"{found[system][-1]:.0f} rows/s, {used[system][-1]:.3f} core-seconds per 1000 rows"
         print(f"{work.task} {system}: {shown}", file=sys.stderr, flush=True)
-    best = [max(pair) for pair in zip(found["one process"], found["a process a core"], strict=True)]
-    least = [min(pair) for pair in zip(used["one process"], used["a process a core"], strict=True)]
     return {
         "bundle": work.bundle, "task": work.task, "request": dict(work.request), "rows": len(rows),
         "rows_per_s": found, "core_s_per_1000_rows": used,
-        "ratio": median(own / other for own, other in zip(found["batch"], best, strict=True)),
-        "cost_ratio": median(own / other for own, other in zip(used["batch"], least, strict=True)),
+        "ratio": {one: _ratio(found[BATCH], found[one]) for one in systems},
+        "cost_ratio": {one: _ratio(used[BATCH], used[one]) for one in systems},
     }  # fmt: skip
+
+
+def _ratio(own: Sequence[float], others: Sequence[float]) -> float:
+    return median(one / other for one, other in zip(own, others, strict=True))
 
 
 def _rows(work: Work, count: int) -> list[Any]:
@@ -145,35 +155,32 @@ def _batch(work: Work, source: Path, output: Path, repository: Path) -> Span:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not list(output.glob("_unfinished/*.begun-0")) and process.poll() is None:
             time.sleep(_POLL_S)
-        began_s, before = time.time(), _cpu_seconds(process.pid)
-        used = dict(before)
-        while process.poll() is None:
-            used |= _cpu_seconds(process.pid)
-            time.sleep(_SAMPLE_S)
+        began_s, before_s = time.time(), _cpu_seconds(process.pid)
+        # Nothing is sampled meanwhile: looking at processes takes the cores that are measured.
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     summary = json.loads((output / "summary.json").read_text())
     assert (summary["rows"], summary["errors"]) == (summary["total_rows"], 0)
     seconds = max(part.stat().st_mtime for part in output.glob("part-*")) - began_s
-    return Span(seconds, sum(used.values()) - sum(before.values()))
+    return Span(seconds, used.ru_utime + used.ru_stime - before_s)
 
 
-def _cpu_seconds(pid: int) -> dict[int, float]:
-    """Processor time of a process and its descendants so far, Ray's own among them."""
-    found = {}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                found[one.pid] = times.user + times.system
-    return found
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process and its descendants so far."""
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
-def _in_process(work: Work, rows: Sequence[Any], repository: Path, processes: int) -> Span:
+def _in_process(work: Work, rows: Sequence[Any], repository: Path, system: str) -> Span:
     """From the first process that has loaded the model to the last answer."""
+    processes = 1 if system == "one process" else CORES
+    answer = _answer_grouped if system == "grouped" else _answer
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(processes) as pool:
         parts = [rows[first::processes] for first in range(processes)]
         given = [(work, part, repository, CORES // processes) for part in parts]
-        spans = pool.starmap(_answer, given, chunksize=1)
+        spans = pool.starmap(answer, given, chunksize=1)
     began_s, end_s, core_s = zip(*spans, strict=True)
     return Span(max(end_s) - min(began_s), sum(core_s))
 
@@ -204,14 +211,38 @@ def _answer(
     return began_s, time.time(), time.process_time() - before_s
 
 
-def _line(entry: Mapping[str, Any]) -> list[str]:
-    rates = [f"{median(entry['rows_per_s'][system]):.0f}" for system in SYSTEMS]
+def _answer_grouped(
+    work: Work, rows: Sequence[Any], repository: Path, threads: int
+) -> tuple[float, float, float]:
+    """The same in the requests of a worker of `triptych batch`, as if all rows were one shard."""
+    job = Job(
+        task=work.task, request=dict(work.request), field=work.field, model=work.bundle,
+        version=newest_bundle(repository, work.bundle).version, column=None,
+        output_format="jsonl", shard_rows=len(rows), seed=0,
+    )  # fmt: skip
+    local = open_model(job, WorkerSettings(repository, "", threads, Capacity()))
+    requests = RowRequests(local, TASKS[work.task], template(job), work.field, job.seed)
+    began_s, before_s = time.time(), time.process_time()
+    items, _ = requests.answers([Row("", number, value) for number, value in enumerate(rows)])
+    assert all(item.error is None for item in items)
+    return began_s, time.time(), time.process_time() - before_s
+
+
+def _title(entry: Mapping[str, Any]) -> str:
     named = ", ".join(f"{name} {value}" for name, value in entry["request"].items())
+    return f"{entry['rows']} rows of {entry['task']}{f' ({named})' if named else ''}"
+
+
+def _lines(entry: Mapping[str, Any]) -> list[list[str]]:
     return [
-        f"{entry['task']}{f' ({named})' if named else ''}",
-        *rates,
-        f"{entry['ratio']:.2f}",
-        f"{entry['cost_ratio']:.2f}",
+        [
+            system,
+            f"{median(rates):.0f}",
+            f"{median(entry['core_s_per_1000_rows'][system]):.3f}",
+            f"{entry['ratio'][system]:.3f}",
+            f"{entry['cost_ratio'][system]:.3f}",
+        ]
+        for system, rates in entry["rows_per_s"].items()
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from serving.batch.job import OutputFormat
 from serving.batch.places import Place
@@ -18,11 +19,12 @@ from serving.batch.rows import Row
 from triptych.errors import InvalidArgument
 from triptych.fields import MessageField, fields_of
 from triptych.messages import Item
-from triptych.rendering import item_json
 from triptych.task import Task
 
 ROW_FIELDS = {"file": pa.string(), "row": pa.int64(), "hash": pa.string()}
 """What identifies a row, before the columns that are kept and the fields of the answer."""
+_POSITION = {"index"}
+"""Of an item in its request, which its row has nothing of."""
 _SCALARS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
@@ -55,8 +57,7 @@ class Parts:
         pairs = zip(rows, items, strict=True)
         with self.folder.replacing(self.name(shard)) as file:
             if self.format == "jsonl":
-                lines = [_line(row, item) for row, item in pairs]
-                file.write("".join(lines).encode("utf-8", "replace"))
+                file.write(b"".join([_line(row, item) for row, item in pairs]))
             else:
                 table = pa.Table.from_pylist([self._entry(*pair) for pair in pairs], self.schema)
                 pq.write_table(table, file, compression="zstd")
@@ -79,7 +80,7 @@ class Parts:
     def _entry(self, row: Row, item: Item) -> dict[str, Any]:
         """A row of Parquet."""
         kept = {name: _typed(row.kept.get(name), kind) for name, kind in self.kept.items()}
-        return {**_identity(row), **kept, **item.model_dump(exclude={"index"})}
+        return {**_identity(row), **kept, **item.model_dump(exclude=_POSITION)}
 
     def _errors(self, place: Place) -> Iterator[bool]:
         """Of each row, whether it has an error."""
@@ -138,15 +139,16 @@ def _identity(row: Row) -> dict[str, Any]:
     return dict(zip(ROW_FIELDS, (row.file, row.number, row.content_hash), strict=True))
 
 
-def _line(row: Row, item: Item) -> str:
+def _line(row: Row, item: Item) -> bytes:
     """A row of JSON lines: the item's JSON is the service's, behind what identifies the row."""
     content_hash = row.content_hash
-    own = f'"file":{_json(row.file)},"row":{row.number},"hash":'
+    own = f'{{"file":{_json(row.file)},"row":{row.number},"hash":'
     own += "null" if content_hash is None else f'"{content_hash}"'
     if row.kept:
         own += f",{_ENCODER.encode(row.kept)[1:-1]}"
-    answer = item_json(item)
-    return f"{{{own}{',' if len(answer) > 2 else ''}{answer[1:]}\n"
+    answer = to_json(item, exclude_none=True, exclude=_POSITION)
+    separator = b"," if len(answer) > 2 else b""
+    return b"%b%b%b\n" % (own.encode("utf-8", "replace"), separator, answer[1:])
 
 
 @functools.lru_cache(maxsize=1)

@@ -6,11 +6,13 @@ so that its error is the one that the gateway would return, whatever the other r
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from inference.errors import InternalError, ServingError
 from inference.tasks.shared.items import item_error
@@ -55,6 +57,11 @@ class RowRequests:
     template: Request
     field: str
     seed: int
+    _submitting: threading.Lock = dataclasses.field(
+        default_factory=threading.Lock, repr=False, compare=False
+    )
+    """Held by one shard at a time, so that shards end one after the other and the engine runs on;
+    if their rows mixed in its queue, they would end together and leave it without any."""
 
     def answers(self, rows: Sequence[Row]) -> tuple[list[Item], Usage]:
         """One item for each row of a shard, in order, and the tokens of all."""
@@ -66,9 +73,12 @@ class RowRequests:
                 items[position] = self._failed(row.value)
             else:
                 valid.append(position)
+        if self.field != IMAGES:  # similar lengths need less padding; the longest begin first
+            valid.sort(key=lambda position: -len(cast(str, rows[position].value)))
         size = self._request_rows
         chunks = [tuple(valid[start : start + size]) for start in range(0, len(valid), size)]
-        submitted = [self._submit(rows, chunk) for chunk in chunks]
+        with self._submitting:
+            submitted = [self._submit(rows, chunk) for chunk in chunks]
         for one in submitted:
             for position, item in zip(one.rows, self._finish(one, usages), strict=True):
                 if item.error is not None and len(one.rows) > 1:

@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,9 +25,8 @@ _SHORTEST_BASE64 = 36
 """Shorter text is a path, as is text with a dot, which base64 never has."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the input.
+class Row(NamedTuple):
+    """One row of the input. A tuple, which is made in a third of a frozen dataclass's time.
 
     Attributes:
         file: Below the input's folder.
@@ -38,7 +38,7 @@ class Row:
     file: str
     number: int
     value: str | bytes | ServingError
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def content_hash(self) -> str | None:

@@ -22,6 +22,7 @@ from inference.bundle.repository import Repository
 from inference.engine.scheduler import Capacity
 from inference.errors import Quarantined
 from inference.tasks import TASKS
+from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.length_buckets import LARGE
 from serving.batch.job import Job
 from serving.batch.parts import Parts
@@ -100,9 +101,9 @@ class Worker:
         Raises:
             OSError: the input cannot be read, or the output cannot be written.
         """
-        if counts := self._parts.counts(shard.number):
-            return self._report(shard, counts[1], Usage())  # made before its worker died
         deaths = self._deaths(f"{self._parts.name(shard.number)}.begun")
+        if deaths and (counts := self._parts.counts(shard.number)):
+            return self._report(shard, counts[1], Usage())  # made before its worker died
         with self._turn(is_alone=deaths >= DEATHS):
             self._mark(f"{self._parts.name(shard.number)}.begun-{deaths}")
             rows = self._reader.rows(shard)
@@ -120,7 +121,7 @@ class Worker:
             name = f"{self._parts.name(shard.number)}.row-{row.file.replace('/', '-')}-{row.number}"
             deaths = self._deaths(name)
             if deaths >= DEATHS:
-                row = replace(row, value=Quarantined(_QUARANTINED))
+                row = row._replace(value=Quarantined(_QUARANTINED))
                 (item,), usage = self._requests.answers([row])
             else:
                 mark = self._mark(f"{name}-{deaths}")
@@ -177,6 +178,8 @@ def open_model(job: Job, settings: WorkerSettings) -> LocalModel:
     )
     if bundle.manifest.runtime != "openvino":  # which compiles for each new shape
         local.model = replace(local.model, sizes=LARGE)
+    if job.field != IMAGES:  # beside images texts are labels, alike in all requests
+        local.model = replace(local.model, embeddings=EmbeddingCache(0))
     return local
 
 

@@ -26,7 +26,7 @@ class EmbeddingCache:
     Methods may be called from any thread.
 
     Args:
-        capacity: Entries; at 512 floats each, 10 000 take 20 MB.
+        capacity: Entries; at 512 floats each, 10 000 take 20 MB. 0: nothing is kept.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -40,8 +40,9 @@ class EmbeddingCache:
 
     def put(self, text: str, entry: Embedded) -> None:
         """Store an embedding."""
-        with self._lock:
-            self._entries[text] = entry
+        if self._entries.maxsize:
+            with self._lock:
+                self._entries[text] = entry
 
     def __len__(self) -> int:
         return len(self._entries)

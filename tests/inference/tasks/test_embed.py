@@ -63,6 +63,15 @@ def test_cached_text_needs_no_call(classifier: LoadedModel) -> None:
     assert second.finish([]) == before
 
 
+def test_a_cache_without_room_keeps_nothing(classifier: LoadedModel) -> None:
+    cache = EmbeddingCache(0)
+    for _ in range(2):
+        made = plan(classifier, cache, texts=["a b"])
+        made.finish([embed(call) for call in made.calls])
+        assert made.calls
+    assert len(cache) == 0
+
+
 def test_a_bad_text_leaves_the_others_alone(classifier: LoadedModel) -> None:
     made = plan(classifier, texts=["a", " ", " ".join("abcdefghijklmnop")])
     data = made.finish([embed(call) for call in made.calls]).data

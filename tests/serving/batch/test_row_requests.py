@@ -10,21 +10,23 @@ import numpy as np
 from PIL import Image
 
 from inference.bundle.manifest import Role
-from inference.tasks import segment
+from inference.tasks import classify, segment
+from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
-from serving.batch.row_requests import RowRequests
+from serving.batch.row_requests import BATCHED, RowRequests
 from serving.batch.rows import Row
 from serving.local_model import LocalModel
 from tests.inference import text_models
 from tests.inference.tiny_models import segmenter, served
+from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.segment import Segmentation, SegmentRequest
 
 
 class _Local:
     """Answers calls at once."""
 
-    def __init__(self) -> None:
-        self.model = served(segmenter())
+    def __init__(self, model: LoadedModel | None = None) -> None:
+        self.model = model or served(segmenter())
         self.calls: list[InferCall] = []
 
     def submit(self, call: Call) -> Future[Outcome]:
@@ -58,3 +60,34 @@ def test_masks_of_rows_are_made_of_labels_that_are_embedded_before() -> None:
     assert sum(images) == 90
     assert len(local.calls) - len(images) == 2  # requests of 85 rows and 5, planned before
     assert usage.prompt_tokens > 0
+
+
+class _Locked(_Local):
+    """Expects requests of one shard alone while it takes them."""
+
+    requests: RowRequests
+
+    def submit(self, call: Call) -> Future[Outcome]:
+        assert self.requests._submitting.locked()
+        return super().submit(call)
+
+
+def _classified(count: int) -> tuple[_Local, list[Any]]:
+    """Different texts of 1 to 10 words in a fixed disorder, and their items."""
+    local = _Locked(served(text_models.text_classifier(activation="none")))
+    template = ClassifyRequest(texts=["row"])
+    local.requests = RowRequests(cast(LocalModel, local), classify.TASK, template, "texts", 0)
+    texts = [f"{number:04}" + " word" * (7 * number % 10) for number in range(count)]
+    rows: list[Any] = [Row("f", number, text, {}) for number, text in enumerate(texts)]
+    items, _ = local.requests.answers(rows)
+    return local, [(text, item) for text, item in zip(texts, items, strict=True)]
+
+
+def test_rows_of_similar_length_share_requests_and_answers_keep_their_order() -> None:
+    local, found = _classified(2 * BATCHED)
+    for text, item in found:
+        scores = {one.label: one.score for one in item.labels}
+        assert scores["y"] == len(text.split()) + 1  # and the end token
+    first = [int(call.inputs["lengths"].min()) for call in local.calls]
+    rows = np.cumsum([call.rows for call in local.calls])
+    assert min(first[: int(np.searchsorted(rows, BATCHED)) + 1]) == 6 + 1  # of the longer half
