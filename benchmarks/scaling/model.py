@@ -4,11 +4,14 @@ A request passes a gateway (one event loop: one request at a time), waits for a 
 there, and passes the gateway again. A Triton works in iterations, as the engine does: it advances
 all of its rows by one step, whose time is `base_s + row_s * rows`. An encoder's request has one
 step, a generator's as many as it has tokens. Times are constants that were measured; arrivals are
-random.
+random. On one machine the client, the gateway, a Triton and other programs take turns on its cores,
+a slice each.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,6 +19,8 @@ from typing import Any, TypeAlias
 import simpy
 
 Process: TypeAlias = Generator[simpy.Event, Any, Any]
+SLICE_S = 0.003
+"""That a program of the machine keeps a core while others wait: Linux's base slice on two cores."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,12 @@ class Costs:
 
     Attributes:
         gateway_s: Of a gateway's event loop, before and after inference together.
+        wake_s: The same, more where the loop had nothing to do before.
         base_s: Of a step, whatever its rows.
         row_s: Of each row of a step.
         steps: Of a request: tokens generated, or 1.
         rows: Most rows of a step.
-        client_s: Of the client, where it shares the cores.
+        client_s: Of the client and whatever else passes a request on, one request at a time.
         cores: That a step occupies.
     """
 
@@ -39,6 +45,7 @@ class Costs:
     rows: int = 64
     client_s: float = 0.0
     cores: int = 1
+    wake_s: float = 0.0
 
     @property
     def capacity(self) -> float:
@@ -105,11 +112,7 @@ class Triton:
                 free = costs.rows - len(self.rows)
                 self.rows += self.waiting[:free]
                 del self.waiting[:free]
-                if self._cores is not None:
-                    yield self._cores.get(costs.cores)
-                yield self._env.timeout(costs.base_s + costs.row_s * len(self.rows))
-                if self._cores is not None:
-                    yield self._cores.put(costs.cores)
+                yield from self._compute(costs.base_s + costs.row_s * len(self.rows))
                 for request in self.rows:
                     request.steps -= 1
                     if not request.steps:
@@ -118,28 +121,63 @@ class Triton:
         except simpy.Interrupt:
             return
 
+    def _compute(self, left_s: float) -> Process:
+        """A step, in slices where others compete for the cores."""
+        if self._cores is None:
+            yield self._env.timeout(left_s)
+            return
+        slices, rest_s = divmod(left_s, SLICE_S)
+        for slice_s in (*[SLICE_S] * int(slices), rest_s):
+            yield self._cores.get(self._costs.cores)
+            yield self._env.timeout(slice_s)
+            yield self._cores.put(self._costs.cores)
 
-class Gateway:
-    """One event loop."""
 
-    def __init__(self, env: simpy.Environment, costs: Costs, cores: simpy.Container | None) -> None:
-        self._env, self._costs, self._cores = env, costs, cores
-        self._loop = simpy.Resource(env)
+class Loop:
+    """An event loop: one turn at a time, and while turns wait it keeps its core for a slice.
 
-    def work(self, seconds: float) -> Process:
-        """A turn of the loop."""
-        with self._loop.request() as turn:
-            yield turn
-            if self._cores is not None:
-                yield self._cores.get(1)
-            yield self._env.timeout(seconds)
-            if self._cores is not None:
-                yield self._cores.put(1)
+    Args:
+        turn_s: Of a turn.
+        wake_s: More of a turn for which the loop slept before.
+        cores: Of its machine, where others compete for them; None: its own.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, turn_s: float, wake_s: float, cores: simpy.Container | None
+    ) -> None:
+        self._env, self._turn_s, self._wake_s, self._cores = env, turn_s, wake_s, cores
+        self._turns: deque[simpy.Event] = deque()
+        self._work = env.event()
+        env.process(self._run())
 
     @property
     def waiting(self) -> int:
         """Turns that wait."""
-        return len(self._loop.queue)
+        return len(self._turns)
+
+    def turn(self) -> simpy.Event:
+        """The end of a turn that is requested now."""
+        self._turns.append(self._env.event())
+        if not self._work.triggered:
+            self._work.succeed()
+        return self._turns[-1]
+
+    def _run(self) -> Process:
+        while True:
+            wake_s = 0.0
+            if not self._turns:
+                self._work = self._env.event()
+                yield self._work
+                wake_s = self._wake_s
+            if self._cores is not None:
+                yield self._cores.get(1)
+            until_s = self._env.now + SLICE_S
+            while self._turns and self._env.now < until_s:
+                yield self._env.timeout(self._turn_s + wake_s)
+                self._turns.popleft().succeed()
+                wake_s = 0.0
+            if self._cores is not None:
+                yield self._cores.put(1)
 
 
 @dataclass
@@ -156,6 +194,7 @@ class Cluster:
 
     Args:
         cores: Of one machine that all share; None: everything has its own.
+        others: Cores that other programs of that machine use.
     """
 
     def __init__(
@@ -165,13 +204,19 @@ class Cluster:
         gateways: int,
         tritons: int,
         cores: int | None = None,
+        others: float = 0.0,
     ) -> None:
         self.env, self.costs = env, costs
         self.answers = Answers()
         self._cores = simpy.Container(env, cores, init=cores) if cores else None
-        self.gateways = [Gateway(env, costs, self._cores) for _ in range(gateways)]
+        self.gateways = [
+            Loop(env, costs.gateway_s / 2, costs.wake_s / 2, self._cores) for _ in range(gateways)
+        ]
+        self._client = Loop(env, costs.client_s, 0.0, self._cores) if costs.client_s else None
         self.tritons = [self._made() for _ in range(tritons)]
         self._lost: list[Request] = []
+        for _ in range(math.ceil(others)):
+            env.process(self._other(others / math.ceil(others)))
 
     @property
     def up(self) -> list[Triton]:
@@ -205,6 +250,15 @@ class Cluster:
                 self.answers.moved += 1
                 self._place(request)
 
+    def _other(self, part: float) -> Process:
+        """A program that wants this part of a core, for ever."""
+        assert self._cores is not None
+        while True:
+            yield self._cores.get(1)
+            yield self.env.timeout(SLICE_S)
+            yield self._cores.put(1)
+            yield self.env.timeout(SLICE_S * (1 / part - 1))
+
     def _made(self) -> Triton:
         return Triton(self.env, self.costs, self._cores)
 
@@ -217,15 +271,13 @@ class Cluster:
     def request(self) -> Process:
         """One request, from its client and back."""
         arrived_s, costs = self.env.now, self.costs
-        if costs.client_s and self._cores is not None:
-            yield self._cores.get(1)
-            yield self.env.timeout(costs.client_s)
-            yield self._cores.put(1)
+        if self._client is not None:
+            yield self._client.turn()
         gateway = min(self.gateways, key=lambda each: each.waiting)
-        yield from gateway.work(costs.gateway_s / 2)
+        yield gateway.turn()
         request = Request(arrived_s, costs.steps, self.env.event())
         self._place(request)
         yield request.done
-        yield from gateway.work(costs.gateway_s / 2)
+        yield gateway.turn()
         self.answers.arrived_s.append(arrived_s)
         self.answers.latency_s.append(self.env.now - arrived_s)

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +26,62 @@ _HALVINGS = 10
 def fitted(closed: Mapping[str, Any], steps: int, cores: int) -> Costs:
     """The costs with which one and the most requests in flight are as fast as measured.
 
-    Client and gateway take the CPU time that they took, with eight in flight. What one request
-    alone takes beyond these is its steps; how it divides into `base_s` and `row_s` is found by
-    halving, so that the most in flight have the throughput that was measured.
+    A gateway takes the CPU time that it took with the most in flight, and so much more where it was
+    idle before as it took more with one in flight. The client and the processes that pass a request
+    on take theirs with eight. What remains is the step: its time with one row is found by halving,
+    so that one request alone takes as long as measured, and then how it divides into `base_s` and
+    `row_s`, so that the most in flight have the throughput that was measured.
 
     Args:
         closed: Requests in flight → what the closed loop measured.
         steps: Of a request.
         cores: Of the machine.
     """
-    middle = closed["8"]["cpu_ms"]
-    gateway_s, client_s = middle["gateway"] / 1000, middle["client"] / 1000
-    step_s = max(closed["1"]["p50_ms"] / 1000 - gateway_s - client_s, 1e-5) / steps
-    most = max(closed, key=int)
-    low, high = 0.0, 1.0
+    most, others = max(closed, key=int), others_of(closed)
+    cpu_s = {
+        count: {name: each / 1000 for name, each in closed[count]["cpu_ms"].items()}
+        for count in ("1", "8", most)
+    }
+    own = Costs(
+        gateway_s=cpu_s[most]["gateway"],
+        wake_s=max(0.0, cpu_s["1"]["gateway"] - cpu_s[most]["gateway"]),
+        base_s=0.0,
+        row_s=0.0,
+        steps=steps,
+        client_s=sum(cpu_s["8"].get(name, 0.0) for name in ("client", "triton", "supervisor")),
+    )
+
+    def is_fast(costs: Costs, count: str) -> bool:
+        found = closed_throughput(costs, int(count), cores, others)
+        return found > closed[count]["requests_per_second"]
+
+    longest_s = closed["1"]["p50_ms"] / 1000 / steps
+    step_s = _halved(longest_s, lambda time_s: is_fast(replace(own, base_s=time_s), "1"))
+
+    def divided(part: float) -> Costs:
+        return replace(own, base_s=step_s * (1 - part), row_s=step_s * part)
+
+    return divided(_halved(1.0, lambda part: is_fast(divided(part), most)))
+
+
+def _halved(high: float, is_more: Callable[[float], bool]) -> float:
+    """Where a claim ends that is true of smaller numbers, from 0 on."""
+    low = 0.0
     for _ in range(_HALVINGS):
-        part = (low + high) / 2
-        costs = Costs(gateway_s, step_s * (1 - part), step_s * part, steps=steps, client_s=client_s)
-        found = closed_throughput(costs, int(most), cores)
-        is_fast = found > closed[most]["requests_per_second"]
-        low, high = (part, high) if is_fast else (low, part)
-    return costs
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_more(middle) else (low, middle)
+    return (low + high) / 2
 
 
-def closed_throughput(costs: Costs, in_flight: int, cores: int) -> float:
+def others_of(closed: Mapping[str, Any]) -> float:
+    """Cores that other programs used during the closed loops."""
+    return float(np.mean([each.get("others", 0.0) for each in closed.values()]))
+
+
+def closed_throughput(costs: Costs, in_flight: int, cores: int, others: float = 0.0) -> float:
     """Requests a second with so many in flight, on one machine."""
     env = simpy.Environment()
-    cluster = Cluster(env, costs, gateways=1, tritons=1, cores=cores)
+    cluster = Cluster(env, costs, gateways=1, tritons=1, cores=cores, others=others)
 
     def client() -> Process:
         while True:
@@ -145,10 +174,10 @@ def study(folder: Path) -> None:
 
 def here(measured: Mapping[str, Any], steps: int, cores: int = 2) -> dict[str, Any]:
     """Latencies of open loops on this machine, predicted and measured."""
-    costs = fitted(measured["closed"], steps, cores)
+    costs, others = fitted(measured["closed"], steps, cores), others_of(measured["closed"])
     rows = []
     for each in measured["open"]:
-        predicted = simulated(costs, each["rate"], 60, cores=cores)
+        predicted = simulated(costs, each["rate"], 60, cores=cores, others=others)
         rows.append({"measured": each, "predicted": _percentiles(predicted.answers.latency_s)})
     return {"costs": asdict(costs), "open": rows}
 
@@ -203,6 +232,7 @@ def simulated(
     *,
     tritons: int = 0,
     cores: int | None = None,
+    others: float = 0.0,
     prepare: Callable[[Cluster], None] = lambda cluster: None,
 ) -> Cluster:
     """A cluster that served Poisson arrivals until all were answered.
@@ -211,6 +241,7 @@ def simulated(
         rate: Requests a second, perhaps by time.
         tritons: 0: one on a machine whose cores are shared, else as many as the rate needs.
         cores: Of the one machine; None: a cluster.
+        others: Cores that other programs of that machine use.
         prepare: Starts further processes.
     """
     env = simpy.Environment()
@@ -220,7 +251,7 @@ def simulated(
         gateways = max(1, math.ceil(at(seconds) * costs.gateway_s / TARGET))
         cluster = Cluster(env, costs, gateways, tritons)
     else:
-        cluster = Cluster(env, costs, 1, 1, cores)
+        cluster = Cluster(env, costs, 1, 1, cores, others)
     chance = random.Random(11)
     env.process(cluster.arrive(lambda: chance.expovariate(at(env.now)), seconds))
     prepare(cluster)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from serving.batch.cluster_address import check_address
+from serving.batch.cluster_address import HINT, check_address
 from serving.batch.shards import Shard
 from serving.batch.worker import IN_PROGRESS, Report, Worker, WorkerSettings, error_line
 from serving.batch.worker_pool import Pool
@@ -45,8 +45,8 @@ def cluster(address: str) -> Iterator[None]:
     try:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise TriptychError(f"--address: cannot use Ray at {address}: {reason}") from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise TriptychError(f"--address: no Ray at {address}: {reason}: {HINT}") from None
     try:
         yield
     finally:

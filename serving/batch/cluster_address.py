@@ -18,7 +18,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _SETTINGS, 0, 
 preface and an empty frame of settings. A server answers with a frame of settings."""
 _HEADER_BYTES = 9
 """Of a frame: length (3), type (1), flags (1), stream (4)."""
-_HINT = "give HOST:PORT of a running cluster's head (its --port, 6379 by default)"
+HINT = "give HOST:PORT of a running cluster's head (its --port, 6379 by default)"
 
 
 def check_address(address: str) -> None:
@@ -34,10 +34,10 @@ def check_address(address: str) -> None:
         return
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found["port"]) <= _MAX_PORT:
-        raise InvalidArgument(f"--address: {address} is not HOST:PORT or auto: {_HINT}")
+        raise InvalidArgument(f"--address: {address} is not HOST:PORT or auto: {HINT}")
     host, port = found["host"], int(found["port"])
     if (reason := _reason(host, port)) is not None:
-        raise InvalidArgument(f"--address: no Ray at {address}: {reason}: {_HINT}")
+        raise InvalidArgument(f"--address: no Ray at {address}: {reason}: {HINT}")
 
 
 def _reason(host: str, port: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,24 @@ def test_shared_cores_are_never_used_twice() -> None:
     alone = simulated(costs, 50, 100)
     shared = simulated(costs, 50, 100, cores=1)
     assert np.mean(shared.answers.latency_s) > 1.3 * np.mean(alone.answers.latency_s)
+
+
+def test_an_idle_loop_takes_longer_for_its_next_turn() -> None:
+    """Two turns that find it idle, and in a burst only the first of all."""
+    costs = Costs(gateway_s=0.004, wake_s=0.002, base_s=NOTHING_S, row_s=0.0)
+    assert np.min(simulated(costs, 0.1, 300).answers.latency_s) == pytest.approx(0.006)
+    busy = replace(costs, wake_s=0.0)
+    full = {each: closed_throughput(each, 16, cores=2) for each in (costs, busy)}
+    assert full[costs] == pytest.approx(full[busy], rel=0.01)
+
+
+@pytest.mark.parametrize(("others", "share"), [(1.0, 1.0), (2.0, 2 / 3), (4.0, 2 / 5)])
+def test_other_programs_take_their_part_of_the_cores(others: float, share: float) -> None:
+    """A step beside one of them has a core; beside several, its part of two."""
+    costs = Costs(gateway_s=NOTHING_S, base_s=0.09, row_s=0.0)
+    alone = closed_throughput(costs, 1, cores=2)
+    found = closed_throughput(costs, 1, cores=2, others=others)
+    assert found / alone == pytest.approx(share, rel=0.1)
 
 
 def test_no_request_is_lost_by_a_failure_and_none_starts_again() -> None:

@@ -151,6 +151,6 @@ def test_what_ray_refuses_is_one_line(
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
     assert run_cli([*arguments, "--address", "auto"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    expected = "--address: cannot use Ray at auto: Could not find any running Ray instance."
-    assert line == f"triptych: {expected}"
+    expected = "--address: no Ray at auto: Could not find any running Ray instance: give HOST:PORT"
+    assert line.startswith(f"triptych: {expected}")
     assert not (tmp_path / "out").exists()
