@@ -39,13 +39,14 @@ def pytest_collection() -> Iterator[Any]:
     return result
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that use one stack of the session are one group of `--dist loadgroup`.
 
     Each worker that has such a test would start that stack. Tests of Triton, which wait longest,
     go first.
     """
-    if config.getoption("dist", "no") != "loadgroup":
+    if not getattr(config.option, "loadgroup", False):  # set in xdist's workers
         return
     stacks: dict[Path, str] = {}
     for item in items:
