@@ -52,7 +52,7 @@ TEST = env -u PYTHONDONTWRITEBYTECODE SKIPPED_TESTS=$(SKIPPED) OMP_NUM_THREADS=1
 test: .venv/installed ## the suite that every change must pass, a real Triton included
 	@rm -f $(SKIPPED)
 	@$(TEST) -q -n auto --dist worksteal -m "not integration and not full"
-	@$(TEST) -q -n 3 --dist loadgroup --no-loadscope-reorder -m "integration and not full"
+	@$(TEST) -q -n 3 --dist loadfile -m "integration and not full"
 	@$(BIN)/python -m tests.skipped $(SKIPPED)
 
 test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone

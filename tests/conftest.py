@@ -6,12 +6,15 @@ each property is tested on.
 
 import gc
 import os
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.skipped import VARIABLE, record_skips
 
@@ -20,9 +23,6 @@ settings.register_profile(
 )
 settings.register_profile("full", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
-
-
-SHARED_STACKS = {"stack", "tiny_stack"}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -39,23 +39,31 @@ def pytest_collection() -> Iterator[Any]:
     return result
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that use one stack of the session are one group of `--dist loadgroup`.
+class ByStack(LoadFileScheduling):
+    """`--dist loadfile`, but files that use one stack of the session go to one worker.
 
-    Each worker that has such a test would start that stack. Tests of Triton, which wait longest,
-    go first.
+    Each worker that has such a file would start that stack.
     """
-    if not getattr(config.option, "loadgroup", False):  # set in xdist's workers
-        return
-    stacks: dict[Path, str] = {}
-    for item in items:
-        for name in SHARED_STACKS & set(getattr(item, "fixturenames", ())):
-            stacks[item.path] = name
-    for item in items:
-        group = "page" if item.path.parent.name == "page" else stacks.get(item.path)
-        item.add_marker(pytest.mark.xdist_group(group or str(item.path)))
-    items.sort(key=lambda item: item.path.parent.name != "triton")
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return _stack_of(self.config.rootpath / file) or file
+
+
+@cache
+def _stack_of(path: Path) -> str | None:
+    """The stack of the session that a file's tests use."""
+    if path.parent.name == "page":
+        return "page"
+    text = path.read_text(encoding="utf-8") if path.parent.name == "e2e" else ""
+    if "tiny_stack" in text or "tiny_client" in text:
+        return "tiny_stack"
+    has_own = "running(" in text
+    return "stack" if re.search("stack: Stack|client: Client", text) and not has_own else None
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByStack | None:
+    return ByStack(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
