@@ -10,12 +10,13 @@ import pytest
 
 from export.registry import architecture
 from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest, TooLong
-from tests.export.conftest import Bundles
+from tests.export.conftest import Bundles, Twins
 from tests.export.models.captions import unexported
 from tests.inference.engine.staggered import run_staggered
 
@@ -29,6 +30,22 @@ def _request(bundle: Any, instruction: tuple[int, ...] | None) -> EngineRequest:
     return EngineRequest(
         rules, None if instruction is None else np.array(instruction), pixels, prompt_ids=PROMPT
     )
+
+
+def test_an_image_has_another_name_for_another_instruction(twins: Twins) -> None:
+    """By which the states of images are kept, and the prefixes of prompts."""
+    bundle = unexported(twins("instructblip", "odd"))
+    validator = RequestValidator(bundle.manifest)
+    requests = [validator.validate(_request(bundle, ids)) for ids in ((9, 4), (30, 2), (9, 4))]
+    for names in (
+        [one.prefix_ids for one in requests],
+        [
+            ImageStates.key(one.pixels[0], one.source_ids)
+            for one in requests
+            if one.pixels is not None
+        ],
+    ):
+        assert names[0] == names[2] != names[1]
 
 
 @pytest.mark.full
