@@ -94,14 +94,14 @@ SIBLINGS = {
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
-    *("owlvit", "clipseg", "swin", "levit", "xlnet", "deberta-v2", "cnn-transformer"),
+    *("owlvit", "swin", "xlnet"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "open_clip", "siglip"),
-    *("owlv2", "owlvit", "clipseg", "swin", "levit", "xlnet", "deberta-v2"),
+    *("owlv2", "owlvit", "swin", "xlnet"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source

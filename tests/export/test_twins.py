@@ -38,6 +38,13 @@ def test_trace_computes_what_the_reference_computes(name: str, twins: Twins) -> 
         assert difference(want, got) < TOLERANCE, place
 
 
+@pytest.mark.parametrize("name", ["bart", "blip", "git"])
+def test_graphs_with_a_source_are_traced_with_dynamic_sizes(name: str, twins: Twins) -> None:
+    """`torch.export` refuses a size that the network freezes."""
+    for lowering in twins(name, EXPORTED).graphs().lowerings.values():
+        traced(lowering)
+
+
 def traced(lowering: Lowering) -> Lowering:
     """The same graph, computed by what `torch.export` recorded of its module."""
     module, graph = lowering.module.eval(), lowering.graph
