@@ -41,8 +41,9 @@ def test_trace_computes_what_the_reference_computes(name: str, twins: Twins) -> 
 @pytest.mark.parametrize("name", ["bart", "blip", "git"])
 def test_graphs_with_a_source_are_traced_with_dynamic_sizes(name: str, twins: Twins) -> None:
     """`torch.export` refuses a size that the network freezes."""
-    for lowering in twins(name, EXPORTED).graphs().lowerings.values():
-        traced(lowering)
+    lowerings = twins(name, EXPORTED).graphs().lowerings
+    for key in lowerings.keys() - {"align"}:  # the same decoder
+        traced(lowerings[key])
 
 
 def traced(lowering: Lowering) -> Lowering:
