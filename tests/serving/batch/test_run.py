@@ -207,6 +207,18 @@ def test_an_output_has_one_run_at_a_time(tmp_path: Path) -> None:
             pass
 
 
+def test_a_shard_that_was_written_but_not_reported_is_not_made_again(
+    repository: Path, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = begin(job(), source, str(tmp_path / "out"), loaded(repository))
+    shard, given = manifest.shards[1], settings(repository, tmp_path / "out")
+    first = Worker(manifest.job, manifest.source, given).make(shard)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(EMBED), "prepare", None)
+        again = Worker(manifest.job, manifest.source, given).make(shard)
+    assert (again.rows, again.errors) == (first.rows, first.errors) == (shard.rows, 1)
+
+
 def test_a_row_that_ends_its_worker_gets_an_error(
     repository: Path, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
