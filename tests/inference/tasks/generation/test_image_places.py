@@ -18,7 +18,12 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 from inference.bundle.manifest import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.generation.image_places import ImagePlaces, PromptPixels, held_images
+from inference.tasks.generation.image_places import (
+    ImagePlaces,
+    PromptPixels,
+    TileTexts,
+    held_images,
+)
 from inference.tasks.shared.limits import TaskLimits
 from tests.inference.tiny_models import IMAGE, manifest, served
 
@@ -193,3 +198,9 @@ def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
         pictures = [[picture] * text.count("<image>")]
         wanted = processor(pictures, [text])["input_ids"]
         assert [places.encode(text, "prompt", model, LIMITS)] == wanted, text
+
+
+def test_tiles_are_named_by_row_and_column() -> None:
+    texts = TileTexts(tile="r{row}c{column}", between=" ", row_end="|", whole="w", single="s")
+    assert texts.written((2, 3)) == "r1c1 r1c2 r1c3|r2c1 r2c2 r2c3|w"
+    assert texts.written((0, 0)) == "s"

@@ -5,6 +5,7 @@ import pytest
 from inference.errors import InvalidRequest
 from inference.tasks.translation.languages import (
     LanguageEncoding,
+    LanguagePairs,
     LanguageTokens,
     prefix_direction,
     token_direction,
@@ -72,3 +73,10 @@ def test_several_pairs_that_fit_are_listed(asked: tuple[str | None, None]) -> No
 def test_pair_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"other languages: .* one pair of en-de, en-fr"):
         prefix_direction(WORDS, "de", "fr", "it")
+
+
+def test_a_language_is_not_translated_into_itself() -> None:
+    pairs = LanguagePairs(frozenset({"en", "de"}), frozenset({"en", "fr"}))
+    assert ("de", "en") in pairs
+    assert ("en", "en") not in pairs
+    assert ("fr", "en") not in pairs
