@@ -136,9 +136,10 @@ def stateless_feeds(
             end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
             if end is not None and columns == length:
                 tokens[np.arange(count), lengths - 1] = end
-            if delimiters := manifest.tasks.get("detect", {}).get("delimiters"):
-                is_end = probe.random.random(tokens.shape) < _DELIMITERS
-                tokens[is_end] = probe.random.choice(delimiters, int(is_end.sum()))
+            for section in manifest.tasks.values():
+                if delimiters := section.get("delimiters"):
+                    is_end = probe.random.random(tokens.shape) < _DELIMITERS
+                    tokens[is_end] = probe.random.choice(delimiters, int(is_end.sum()))
             feeds[port.name] = tokens
         elif port.role is Role.CONDITIONS:
             shape = count, 3, int(port.shape[-1])

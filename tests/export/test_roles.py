@@ -20,6 +20,7 @@ from export.registry import ARCHITECTURES, architecture
 from inference.bundle.manifest import Graph, Manifest, Role, SourceInfo, Tensor, TokenizerSpec
 
 MODULES = (
+    "export.parity.decoder_inputs",
     "export.parity.parity_inputs",
     "export.parity.verify",
     "export.pipeline.publish",

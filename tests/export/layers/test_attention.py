@@ -272,7 +272,8 @@ def worst(
 
     Of the cases and forms that are tested in this session.
     """
-    calls_of = [getattr(item, "callspec", None) for item in request.session.items]
+    items = [item for item in request.session.items if item.path == request.path]
+    calls_of = [getattr(item, "callspec", None) for item in items]
     tested = {(c.params.get("name"), c.params.get("form")) for c in calls_of if c is not None}
     layers, wanted = [], []
     torch.manual_seed(0)
