@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.figures import style
 from benchmarks.figures.example_gpt import read_prompt
 from benchmarks.figures.figure import Facts, Figure
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 KEYS = 32  # that a query chooses among

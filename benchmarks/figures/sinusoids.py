@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
-from export.layers.positions import interleaved_sinusoids
+from export.layers.attention.positions import interleaved_sinusoids
 
 POSITIONS, WIDTH = 128, 128
 FROM = (20, 64, 100)

@@ -21,7 +21,7 @@ from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint, l
 from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
 from export.config.weight_names import Rename
-from export.layers.attention import Attention
+from export.layers.attention.attention import Attention
 from inference.errors import CheckpointError
 
 Network = TypeVar("Network", bound=nn.Module)

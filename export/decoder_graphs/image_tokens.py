@@ -24,8 +24,8 @@ from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_axes import AXES, axis_positions, image_places
 from export.decoder_graphs.source import held_state
 from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.layers.attention.heads import Rows
 from export.layers.decoder import TransformerDecoder
-from export.layers.heads import Rows
 from inference.bundle.manifest import (
     Graph,
     Growth,

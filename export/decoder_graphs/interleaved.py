@@ -21,9 +21,9 @@ from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import encode_each
 from export.decoder_graphs.source import held_state
 from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.layers.attention.gated_cross import ImageMask
+from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
-from export.layers.gated_cross import ImageMask
-from export.layers.heads import KeyValue, Rows
 from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
 from inference.bundle.manifest import Tensor as Port
 

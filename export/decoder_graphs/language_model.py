@@ -15,8 +15,8 @@ from export.architecture import Architecture
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.chat_section import LANGUAGE_TASKS
 from export.decoder_graphs.transformer import language_model_graphs
+from export.layers.attention.heads import Heads
 from export.layers.decoder import TransformerDecoder, output_name
-from export.layers.heads import Heads
 from export.twin import Twin
 from inference.bundle.manifest import Limits
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.source import Source, held_state
-from export.layers.additive_attention import AdditiveAttention
+from export.layers.attention.additive_attention import AdditiveAttention
 from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 

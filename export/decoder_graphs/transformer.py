@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.source import Source, held_state, text_source
+from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
-from export.layers.heads import KeyValue, Rows
 from inference.bundle.manifest import AlignmentSpec, Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 

@@ -19,9 +19,9 @@ from torch.onnx.errors import OnnxExporterError
 from export.architecture import Lowering
 from export.checkpoint.mapped_tensors import tensors_in
 from export.graphs.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
-from export.layers.attention import Attention
-from export.layers.recurrent import BidirectionalGRU
-from export.layers.recurrent_stack import RecurrentLayer
+from export.layers.attention.attention import Attention
+from export.layers.recurrence.recurrent import BidirectionalGRU
+from export.layers.recurrence.recurrent_stack import RecurrentLayer
 from inference.bundle.manifest import Graph
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import SetupError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 
 
 @dataclass(frozen=True, kw_only=True)

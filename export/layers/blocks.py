@@ -14,9 +14,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.heads import KeyValue, Rows
 from export.layers.block_config import BlockConfig
-from export.layers.heads import KeyValue, Rows
 from export.layers.mlp import MLP
 
 MakeNorm = Callable[[], nn.Module]

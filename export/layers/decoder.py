@@ -11,8 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock
-from export.layers.heads import Heads, KeyValue, Rows
 
 
 class TransformerDecoder(nn.Module):

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import Attention
-from export.layers.fused import multi_head_attention
-from export.layers.heads import Heads
+from export.layers.attention.attention import Attention
+from export.layers.attention.fused import multi_head_attention
+from export.layers.attention.heads import Heads
+from export.layers.attention.scores import attend, within
 from export.layers.mlp import MLP
-from export.layers.scores import attend, within
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
-from export.layers.attention import CrossAttention, SelfAttention
+from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock
 from export.layers.mlp import MLP

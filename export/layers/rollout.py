@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.blocks import EncoderBlock
-from export.layers.vision import GridPositions
+from export.layers.images.vision import GridPositions
 
 RESIDUAL = 0.5
 """Share of a layer's output that is its own input: the residual connection."""

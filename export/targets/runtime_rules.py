@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import ImageTokenStep
-from export.layers.attention import Attention
+from export.layers.attention.attention import Attention
 from export.layers.decoder import TransformerDecoder
 from export.precision import Precision, Runtime
 from inference.bundle.manifest import Role

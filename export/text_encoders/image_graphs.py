@@ -14,7 +14,7 @@ from torch import nn
 from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.labels import classify_section, labels
 from export.config.weight_names import Rename
-from export.layers.image_heads import ImageModel
+from export.layers.images.image_heads import ImageModel
 from export.layers.rollout import AttentionRollout, Tower
 from export.twin import Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role, Tensor

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
-from export.layers.scores import within
+from export.layers.attention.scores import within
 from export.models.detectors.grounding_dino import DELIMITERS
 from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from torch import nn
 
 from export.architecture import Graphs
-from export.layers.attention import Attention
+from export.layers.attention.attention import Attention
 from export.parity.judge import TOLERANCE
 from export.parity.token_parity import TokenParity
 from export.parity.verify import ParityError, bundle_path, verify

@@ -29,8 +29,8 @@ from examples.show_attend_tell import soft_captioner
 from export.architecture import Architecture
 from export.checkpoint.checkpoint import WEIGHTS, open_checkpoint
 from export.graphs.source_model import SourceModel
+from export.layers.attention.heads import Rows
 from export.layers.decoder import tied_logits
-from export.layers.heads import Rows
 from export.models.captioners import cnn_transformer, show_and_tell, show_attend_tell
 
 SHARED_FROM = checkpoint("example-show-attend-tell")

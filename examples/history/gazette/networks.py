@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.layers.positions import interleaved_sinusoids
+from export.layers.attention.positions import interleaved_sinusoids
 from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import PADDING, START, Batch, initialise, teacher_forced
 

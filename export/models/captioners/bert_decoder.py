@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.activation import activation
-from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 
 # ---------------------------------------------------------------------------------------- config

@@ -27,7 +27,7 @@ from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.block_config import read_blocks
-from export.layers.vision import check_recipe
+from export.layers.images.vision import check_recipe
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin

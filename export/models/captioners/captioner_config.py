@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.source import Source, image_source
-from export.layers.convolutions import Convolutions, read_convolutions
+from export.layers.images.convolutions import Convolutions, read_convolutions
 from inference.bundle.manifest import ImageSpec, Limits
 
 

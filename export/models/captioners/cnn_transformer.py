@@ -25,7 +25,7 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
+from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models.captioners.captioner_config import prepare_source
 from export.models.encoder_decoders import transformer
 from export.twin import tiny_twin

@@ -27,8 +27,8 @@ from export.architecture import Architecture, Graphs, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_source import image_source_graphs
-from export.layers.image_heads import mean_vector
-from export.layers.windows import Grid
+from export.layers.attention.windows import Grid
+from export.layers.images.image_heads import mean_vector
 from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
 from export.models.encoder_decoders import bart
 from export.models.vision import davit

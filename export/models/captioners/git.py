@@ -26,12 +26,12 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
-from export.layers.attention import CachedAttention
+from export.layers.attention.attention import CachedAttention
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table, tied_logits
+from export.layers.images.vision import patch_count
 from export.layers.mlp import MLP
-from export.layers.vision import patch_count
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits

@@ -37,10 +37,10 @@ from export.decoder_graphs.transformer import (
     cache_states,
     layer_ports,
 )
-from export.layers.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.encoder_decoders import t5

@@ -25,8 +25,8 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import StateDecoder, context_graphs
-from export.layers.cells import LSTM, States
-from export.layers.convolutions import ConvolutionalEncoder
+from export.layers.images.convolutions import ConvolutionalEncoder
+from export.layers.recurrence.cells import LSTM, States
 from export.models.captioners.captioner_config import TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec

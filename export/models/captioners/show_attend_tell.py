@@ -25,8 +25,8 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
-from export.layers.additive_attention import AdditiveAttention
-from export.layers.convolutions import ConvolutionalEncoder
+from export.layers.attention.additive_attention import AdditiveAttention
+from export.layers.images.convolutions import ConvolutionalEncoder
 from export.models.captioners.captioner_config import TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
 from inference.bundle.manifest import AlignmentSpec, ImageSpec

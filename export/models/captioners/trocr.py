@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
-from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention.heads import Heads
+from export.layers.attention.positions import spread_sinusoids
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.positions import spread_sinusoids
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

@@ -26,7 +26,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
-from export.layers.vision import check_recipe
+from export.layers.images.vision import check_recipe
 from export.models.captioners import bert_decoder, mbart_decoder, trocr
 from export.models.decoders import gpt2
 from export.models.vision import deit, swin, vit

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
-from export.layers.attention import CachedAttention
+from export.layers.attention.attention import CachedAttention
+from export.layers.attention.heads import Heads
 from export.layers.blocks import DecoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.decoders import llama

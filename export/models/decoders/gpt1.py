@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, WeightLayout, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
-from export.layers.attention import CachedAttention
+from export.layers.attention.attention import CachedAttention
+from export.layers.attention.heads import Heads
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.twin import tiny_twin
 from inference.errors import CheckpointError

@@ -17,7 +17,7 @@ from typing import Any
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, projections, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 from export.models.decoders.gpt2 import GPT2
 from export.twin import tiny_twin
 from inference.errors import CheckpointError

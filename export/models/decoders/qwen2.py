@@ -15,7 +15,7 @@ from typing import Any
 
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 from export.models.decoders import llama
 from export.twin import tiny_twin
 

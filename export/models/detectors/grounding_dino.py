@@ -34,13 +34,13 @@ from export.architecture import Architecture, Graphs, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
-from export.layers.attention import Attention
-from export.layers.deformable import DeformableAttention
-from export.layers.fused import MASKED_SCORE, multi_head_attention
-from export.layers.heads import Heads
+from export.layers.attention.attention import Attention
+from export.layers.attention.deformable import DeformableAttention
+from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
+from export.layers.attention.heads import Heads
+from export.layers.attention.scores import attend, within
+from export.layers.attention.windows import Grid
 from export.layers.mlp import MLP
-from export.layers.scores import attend, within
-from export.layers.windows import Grid
 from export.models.encoders import bert
 from export.models.vision import swin_pyramid
 from export.twin import TINY_TEXT, Twin

@@ -25,10 +25,10 @@ from export.architecture import Architecture, Graphs, LimitedByText, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
+from export.layers.attention.scores import within
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
-from export.layers.scores import within
-from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
+from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
 from inference.bundle.manifest import Tensor as Port

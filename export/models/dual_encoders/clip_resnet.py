@@ -23,10 +23,10 @@ from torch.nn import functional
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
-from export.layers.attention import CrossAttention
-from export.layers.batch_norm import NormedConvolution
-from export.layers.heads import Heads
-from export.layers.vision import FixedSizeTower
+from export.layers.attention.attention import CrossAttention
+from export.layers.attention.heads import Heads
+from export.layers.images.batch_norm import NormedConvolution
+from export.layers.images.vision import FixedSizeTower
 from inference.errors import CheckpointError
 
 STAGES = 4

@@ -30,10 +30,10 @@ from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import make_encoder_blocks
-from export.layers.heads import Heads
-from export.layers.vision import PixelNorm, interpolate_grid, patch_grid
+from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role

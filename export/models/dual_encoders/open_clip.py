@@ -23,8 +23,8 @@ from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, packed_projections
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
-from export.layers.heads import Heads
 from export.models.dual_encoders import clip, clip_resnet
 from export.models.dual_encoders.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower
 from export.twin import Twin

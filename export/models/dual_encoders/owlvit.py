@@ -29,7 +29,7 @@ from torch.nn import functional
 from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.vision import patch_grid
+from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Role

@@ -30,13 +30,13 @@ from export.architecture import Architecture, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
-from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.heads import Heads
+from export.layers.attention.relative import RelativePositions
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
-from export.layers.heads import Heads
 from export.layers.mlp import MLP, GatedMLP
 from export.layers.norm import RMSNorm
-from export.layers.relative import RelativePositions
 from export.tokenizer.languages import prefix_section, translation_prefixes
 from export.twin import tiny_twin
 from inference.bundle.manifest import Limits

@@ -26,12 +26,12 @@ from export.architecture import Architecture, language_pairs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
-from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.heads import Heads
+from export.layers.attention.positions import interleaved_sinusoids
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.positions import interleaved_sinusoids
 from export.twin import tiny_twin
 from inference.bundle.manifest import Limits
 

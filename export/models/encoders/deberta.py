@@ -6,8 +6,8 @@ trained otherwise.
 Checkpoints: `model_type: deberta-v2`.
 
 Legend: B batch, T positions, D width, E width of the embeddings, S buckets of distances to one
-side. The attention is `export/layers/disentangled.py`, which also says how it differs from that of
-`transformers`.
+side. The attention is `export/layers/attention/disentangled.py`, which also says how it differs
+from that of `transformers`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, with_and_without
 from export.layers.activation import activation
-from export.layers.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.disentangled import DisentangledAttention, Distances, DistanceTable
+from export.layers.attention.heads import Heads
+from export.layers.attention.scores import within
 from export.layers.blocks import EncoderBlock
-from export.layers.disentangled import DisentangledAttention, Distances, DistanceTable
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.scores import within
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head

@@ -13,7 +13,7 @@ from typing import Any
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 from export.models.encoders.bert import Config, Encoder
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head

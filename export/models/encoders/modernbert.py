@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.activation import activation
-from export.layers.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.heads import Heads
+from export.layers.attention.rotary import Rotary
+from export.layers.attention.rotary_config import rotary_of
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
-from export.layers.rotary import Rotary
-from export.layers.rotary_config import rotary_of
 from export.models.decoders import llama
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head

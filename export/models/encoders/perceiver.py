@@ -25,9 +25,9 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.labels import classify_section
 from export.config.weight_names import Entry, Rename
-from export.layers.image_heads import ImageModel
+from export.layers.images.image_heads import ImageModel
+from export.layers.images.pixel_arrays import LearnedPixels, PixelArray
 from export.layers.latents import LatentArray, LatentLayer, LatentShape, OneQuery
-from export.layers.pixel_arrays import LearnedPixels, PixelArray
 from export.models.encoders.perceiver_config import (
     CONVOLVED,
     FOURIER,

@@ -8,8 +8,13 @@ from typing import Any
 
 from export.checkpoint.labels import labels
 from export.config.config_reader import ConfigReader
+from export.layers.images.pixel_arrays import (
+    ConvolvedPixels,
+    FourierPixels,
+    LearnedPixels,
+    PixelArray,
+)
 from export.layers.latents import LatentShape
-from export.layers.pixel_arrays import ConvolvedPixels, FourierPixels, LearnedPixels, PixelArray
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError

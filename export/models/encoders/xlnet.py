@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
-from export.layers.attention import Attention
-from export.layers.fused import multi_head_attention
-from export.layers.heads import Heads
+from export.layers.attention.attention import Attention
+from export.layers.attention.fused import multi_head_attention
+from export.layers.attention.heads import Heads
+from export.layers.attention.relative import by_distance
+from export.layers.attention.scores import attend, within
 from export.layers.mlp import MLP
-from export.layers.relative import by_distance
-from export.layers.scores import attend, within
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel

@@ -27,8 +27,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
-from export.layers.additive_attention import AdditiveAttention
-from export.layers.recurrent import BidirectionalGRU, GatedUnit
+from export.layers.attention.additive_attention import AdditiveAttention
+from export.layers.recurrence.recurrent import BidirectionalGRU, GatedUnit
 from export.twin import tiny_twin
 from inference.bundle.manifest import AlignmentSpec, ImageSpec, Limits
 

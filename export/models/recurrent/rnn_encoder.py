@@ -1,7 +1,7 @@
 """Recurrent encoders of texts, for classes, tags and vectors.
 
-Papers: those of `export/layers/cells.py`; both directions: Schuster & Paliwal 1997; many to one and
-one to one as in Graves 2012, "Supervised Sequence Labelling", §3.
+Papers: those of `export/layers/recurrence/cells.py`; both directions: Schuster & Paliwal 1997; many
+to one and one to one as in Graves 2012, "Supervised Sequence Labelling", §3.
 Checkpoints: `model_type: rnn-encoder`, our own format; `transformers` has no such model. Tensors
 have the names of `torch.nn.Embedding`, `RNN`, `LSTM` or `GRU` and `Linear` in a module with the
 attributes `embedding`, `rnn` and `classifier`; cells that torch lacks are named alike.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.recurrent_config import RecurrentConfig
+from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel

@@ -24,8 +24,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.language_model import LanguageModel
 from export.decoder_graphs.recurrent import StateDecoder, recurrent_lm_graphs
-from export.layers.cells import States
-from export.layers.recurrent_config import RecurrentConfig
+from export.layers.recurrence.cells import States
+from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.twin import Twin
 from inference.bundle.manifest import Limits
 

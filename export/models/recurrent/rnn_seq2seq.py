@@ -30,8 +30,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.recurrent import StateDecoder, context_graphs
 from export.decoder_graphs.source import text_source
-from export.layers.cells import States
-from export.layers.recurrent_config import RecurrentConfig
+from export.layers.recurrence.cells import States
+from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.text_encoders.pooling import final_states, mean
 from export.twin import Twin
 from inference.bundle.manifest import ImageSpec, Limits

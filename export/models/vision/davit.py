@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
-from export.layers.attention import Attention, SelfAttention
-from export.layers.heads import Heads
+from export.layers.attention.attention import Attention, SelfAttention
+from export.layers.attention.heads import Heads
+from export.layers.attention.windows import Grid, merge, pad_grid, partition
+from export.layers.images.vision import PixelNorm
 from export.layers.mlp import MLP
-from export.layers.vision import PixelNorm
-from export.layers.windows import Grid, merge, pad_grid, partition
 from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 

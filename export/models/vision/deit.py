@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from export.architecture import Lowering
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.image_heads import ImageModel, Pooler
+from export.layers.images.image_heads import ImageModel, Pooler
 from export.models.vision import vit
 from export.text_encoders.image_graphs import (
     Head,

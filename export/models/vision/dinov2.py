@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from export.architecture import Lowering
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
-from export.layers.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.heads import Heads
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
-from export.layers.image_heads import ClassToken, ClassTokenAndMean, ImageModel
+from export.layers.images.image_heads import ClassToken, ClassTokenAndMean, ImageModel
 from export.layers.mlp import MLP, GatedMLP
 from export.models.vision import vit
 from export.text_encoders.image_graphs import (

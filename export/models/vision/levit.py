@@ -23,10 +23,10 @@ from torch.nn import functional
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.batch_norm import BatchNorm, NormedConvolution, NormedLinear
-from export.layers.distance_attention import DistanceAttention
-from export.layers.image_heads import ImageModel, Mean
-from export.layers.vision import PixelNorm, check_recipe
+from export.layers.attention.distance_attention import DistanceAttention
+from export.layers.images.batch_norm import BatchNorm, NormedConvolution, NormedLinear
+from export.layers.images.image_heads import ImageModel, Mean
+from export.layers.images.vision import PixelNorm, check_recipe
 from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.twin import LABELS, twin_with_heads
 from inference.bundle.manifest import ImageSpec

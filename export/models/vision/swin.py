@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
+from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
+from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
 from export.layers.mlp import MLP
-from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
-from export.layers.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 

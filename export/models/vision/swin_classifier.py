@@ -17,7 +17,7 @@ from torch import nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
-from export.layers.image_heads import ImageModel, Mean
+from export.layers.images.image_heads import ImageModel, Mean
 from export.models.vision.swin import NetworkConfig, Swin, read_network_config, rename_network
 from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.twin import LABELS, twin_with_heads

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
-from export.layers.vision import PixelNorm
-from export.layers.windows import pad_grid
+from export.layers.attention.windows import pad_grid
+from export.layers.images.vision import PixelNorm
 from export.models.vision import swin
 from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError

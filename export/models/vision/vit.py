@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
-from export.layers.heads import Heads
-from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
+from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
 from inference.bundle.manifest import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config

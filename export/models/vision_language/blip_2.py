@@ -33,8 +33,8 @@ from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import read_blocks
 from export.layers.decoder import TransformerDecoder
+from export.layers.images.vision import check_recipe
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
-from export.layers.vision import check_recipe
 from export.models.captioners import blip
 from export.models.decoders import opt
 from export.models.encoder_decoders import t5

@@ -38,8 +38,8 @@ from export.decoder_graphs.image_language_model import (
     language_names,
 )
 from export.layers.block_config import BlockConfig
+from export.layers.images.vision import patch_grid
 from export.layers.norm import RMSNorm
-from export.layers.vision import patch_grid
 from export.models.decoders import gemma2, gemma3
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import text_of_token

@@ -28,11 +28,11 @@ from torch.onnx import is_in_onnx_export
 from export.architecture import Architecture, Graphs
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
-from export.layers.attention import CachedAttention
+from export.layers.attention.attention import CachedAttention
+from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
+from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import output_table, tied_logits
-from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
-from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.dual_encoders import clip

@@ -34,7 +34,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_language_model import ImageLanguageModel, image_language_model
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.vision import patch_grid
+from export.layers.images.vision import patch_grid
 from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language.llava_config import read_language

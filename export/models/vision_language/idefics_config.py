@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from export.config.config_reader import ConfigReader
+from export.layers.attention.heads import Heads
+from export.layers.attention.rotary_config import read_rotary
 from export.layers.block_config import BlockConfig
-from export.layers.heads import Heads
-from export.layers.rotary_config import read_rotary
-from export.layers.vision import patch_count
+from export.layers.images.vision import patch_count
 from export.models.vision_language import perceiver_resampler
 from export.tokenizer.prompt_images import IMAGE_TOKEN
 from inference.bundle.manifest import Limits

@@ -30,9 +30,9 @@ from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
+from export.layers.images.vision import check_recipe
 from export.layers.mlp import MLP
 from export.layers.qformer import QFormerConfig, QueryBlock
-from export.layers.vision import check_recipe
 from export.models.decoders import llama, opt
 from export.models.vision import vit
 from export.models.vision_language import blip_2

@@ -14,7 +14,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig
-from export.layers.vision import patch_count
+from export.layers.images.vision import patch_count
 from export.models.decoders import llama, qwen2
 from export.models.dual_encoders import clip, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN

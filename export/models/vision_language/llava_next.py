@@ -29,7 +29,7 @@ from export.architecture import Graphs
 from export.checkpoint.tile_recipe import read_resolutions
 from export.config.weight_names import Rename
 from export.decoder_graphs.image_language_model import image_language_graphs
-from export.layers.vision import check_recipe, patch_grid
+from export.layers.images.vision import check_recipe, patch_grid
 from export.models.vision_language import llava, llava_config
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, PromptImages, Resolutions, TileGrid

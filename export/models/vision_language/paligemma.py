@@ -34,7 +34,7 @@ from export.decoder_graphs.image_language_model import (
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig
 from export.layers.decoder import TransformerDecoder
-from export.layers.vision import patch_count
+from export.layers.images.vision import patch_count
 from export.models.decoders import gemma, gemma2
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import prefix_images

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
-from export.layers.attention import Attention
-from export.layers.fused import multi_head_attention
-from export.layers.heads import Heads
+from export.layers.attention.attention import Attention
+from export.layers.attention.fused import multi_head_attention
+from export.layers.attention.heads import Heads
+from export.layers.attention.scores import attend
 from export.layers.mlp import MLP
-from export.layers.scores import attend
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
-from export.layers.axial_attention import Angles, PatchAttention, PatchBlock, axial_angles
-from export.layers.fused import MASKED_SCORE
+from export.layers.attention.axial_attention import Angles, PatchAttention, PatchBlock, axial_angles
+from export.layers.attention.fused import MASKED_SCORE
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.vision_language import qwen2_vl, qwen2_vl_config

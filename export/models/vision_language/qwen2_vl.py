@@ -30,9 +30,9 @@ from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.image_language_model import ImageLanguageModel, image_language_model
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.activation import activation
-from export.layers.axial_attention import PatchAttention, PatchBlock, axial_angles
+from export.layers.attention.axial_attention import PatchAttention, PatchBlock, axial_angles
+from export.layers.images.vision import PixelNorm, check_recipe
 from export.layers.mlp import MLP
-from export.layers.vision import PixelNorm, check_recipe
 from export.models.decoders import llama, qwen2
 from export.models.vision_language.qwen2_vl_config import EPSILON, Config, TowerConfig, read_config
 from export.twin import tiny_twin

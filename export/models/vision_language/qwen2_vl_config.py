@@ -11,8 +11,8 @@ from typing import Any
 
 from export.architecture import LimitedByText
 from export.config.config_reader import ConfigReader
+from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
-from export.layers.heads import Heads
 from export.models.decoders import llama, qwen2
 from inference.bundle.manifest import PatchGrid
 from inference.errors import CheckpointError

@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks.figures import NAMES, learned, masks, memory, pictures, relative, rotary, words
 from benchmarks.figures.__main__ import FACTS, main, record
 from benchmarks.figures.figure import figure, picture
-from export.layers.rotary import Rotary
+from export.layers.attention.rotary import Rotary
 
 LOCAL = [name for name in NAMES if not figure(name).is_served and not figure(name).is_timed]
 RECORDED = json.loads(FACTS.read_text(encoding="utf-8"))

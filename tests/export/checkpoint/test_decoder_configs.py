@@ -11,7 +11,7 @@ import transformers
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from export.layers.rotary import Rotary
+from export.layers.attention.rotary import Rotary
 from export.registry import architecture
 from export.twin import EXPORTED
 from inference.errors import CheckpointError

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
-from export.layers.vision import PixelNorm
+from export.layers.images.vision import PixelNorm
 from inference.errors import CheckpointError, UnsupportedImage
 from inference.processing.image import decode_image, prepare_image
 from tests.pictures import encoded, noise

@@ -13,12 +13,13 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from export.layers import additive_attention, attention, recurrent
-from export.layers.additive_attention import AdditiveAttention
-from export.layers.heads import Heads, Rows
+from export.layers.attention import additive_attention, attention
+from export.layers.attention.additive_attention import AdditiveAttention
+from export.layers.attention.heads import Heads, Rows
+from export.layers.attention.scores import attend, within
 from export.layers.mlp import MLP
-from export.layers.recurrent import GatedUnit
-from export.layers.scores import attend, within
+from export.layers.recurrence import recurrent
+from export.layers.recurrence.recurrent import GatedUnit
 from export.models.captioners import show_attend_tell
 from export.models.recurrent.bahdanau import Decoder
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from export.layers.cells import LSTM
-from export.layers.convolutions import ConvolutionalEncoder
+from export.layers.images.convolutions import ConvolutionalEncoder
+from export.layers.recurrence.cells import LSTM
 from export.models.captioners import show_and_tell
 from tests.export.faults.faults import (
     MARIAN,

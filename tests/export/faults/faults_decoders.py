@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.layers import scores
-from export.layers.heads import Heads
+from export.layers.attention import scores
+from export.layers.attention.heads import Heads
+from export.layers.attention.rotary import unscaled
 from export.layers.norm import RMSNorm
-from export.layers.rotary import unscaled
 from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.layers import attention, disentangled, scores
-from export.layers.relative import RelativePositions
+from export.layers.attention import attention, disentangled, scores
+from export.layers.attention.relative import RelativePositions
 from export.models.encoders import albert, deberta, roberta, xlnet
 from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last

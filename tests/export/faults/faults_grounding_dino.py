@@ -8,7 +8,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from export.layers import windows
+from export.layers.attention import windows
 from export.models.detectors import grounding_dino as model
 from tests.export.faults.faults import Fault, change
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from export.decoder_graphs.interleaved import ImageCounter
-from export.layers.fused import MASKED_SCORE
-from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
+from export.layers.attention.fused import MASKED_SCORE
+from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
 

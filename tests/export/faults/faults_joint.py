@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers import attention
-from export.layers.attention import CachedAttention, CrossAttention
-from export.layers.heads import KeyValue
-from export.layers.scores import attend
+from export.layers.attention import attention
+from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention.heads import KeyValue
+from export.layers.attention.scores import attend
 from export.models.captioners import git
 from export.models.captioners.bert_decoder import BertDecoder
 from export.models.captioners.trocr import LearnedPositions, SinusoidalPositions

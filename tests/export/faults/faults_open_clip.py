@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 from export.models.dual_encoders import clip, clip_resnet
 from tests.export.faults.faults import Fault, change, replaced, swapped
 

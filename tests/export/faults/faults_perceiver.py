@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers import latents, scores
+from export.layers import latents
+from export.layers.attention import scores
+from export.layers.images.pixel_arrays import ConvolvedPixels, FourierPositions
 from export.layers.latents import LatentArray, LatentLayer
-from export.layers.pixel_arrays import ConvolvedPixels, FourierPositions
 from export.models.encoders.perceiver import TextReader
 from tests.export.faults.faults import Fault, change, replaced, swapped
 

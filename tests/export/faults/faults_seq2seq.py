@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from export.layers.heads import Heads, Rows
-from export.layers.relative import RelativePositions
+from export.layers.attention.heads import Heads, Rows
+from export.layers.attention.relative import RelativePositions
 from export.models.encoder_decoders import bart
 from export.twin import EXPORTED
 from tests.export.faults.faults import (

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from export.layers.batch_norm import BatchNorm
-from export.layers.distance_attention import DistanceAttention
-from export.layers.vision import GridPositions
-from export.layers.windows import WindowAttention, pad_grid
+from export.layers.attention.distance_attention import DistanceAttention
+from export.layers.attention.windows import WindowAttention, pad_grid
+from export.layers.images.batch_norm import BatchNorm
+from export.layers.images.vision import GridPositions
 from export.models.vision.deit import LeadingTokens
 from export.models.vision.dinov2 import Scaled
 from export.models.vision.swin import PatchMerging

@@ -1,7 +1,7 @@
 """The recurrent cells' equations in plain numpy, float64, one row at a time.
 
-The oracle of `export/layers/cells.py` for cells that `torch.nn` lacks: names are the papers', no
-batch, no padding. It shares nothing with the module but the names of parameters.
+The oracle of `export/layers/recurrence/cells.py` for cells that `torch.nn` lacks: names are the
+papers', no batch, no padding. It shares nothing with the module but the names of parameters.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.layers.recurrent import GatedUnit
+from export.layers.recurrence.recurrent import GatedUnit
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Growth, Role

@@ -13,9 +13,9 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.layers.cells import GRU, LSTM, ResetAfterGRU
-from export.layers.recurrent import BidirectionalGRU
-from export.layers.recurrent_stack import RecurrentLayer
+from export.layers.recurrence.cells import GRU, LSTM, ResetAfterGRU
+from export.layers.recurrence.recurrent import BidirectionalGRU
+from export.layers.recurrence.recurrent_stack import RecurrentLayer
 from export.targets.cuda.assignment import assign
 from export.targets.cuda.half_precision import halve
 from inference.bundle.manifest import Graph, Tensor

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from export.config.config_reader import ConfigReader
-from export.layers.cells import CELLS, Cell
-from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.layers.recurrence.cells import CELLS, Cell
+from export.layers.recurrence.recurrent_stack import RecurrentStack, tensor_names
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.onnx import is_in_onnx_export, ops
 
-from export.layers.cells import Cell, PeepholeLSTM, States
-from export.layers.scores import within
+from export.layers.attention.scores import within
+from export.layers.recurrence.cells import Cell, PeepholeLSTM, States
 
 
 class RecurrentLayer(nn.Module):

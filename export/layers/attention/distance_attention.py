@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.batch_norm import NormedLinear
+from export.layers.images.batch_norm import NormedLinear
 
 
 def bias_index(grid: int, stride: int) -> list[list[int]]:

@@ -13,8 +13,8 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.layers.cells import CELLS
-from export.layers.recurrent_stack import RecurrentLayer, RecurrentStack
+from export.layers.recurrence.cells import CELLS
+from export.layers.recurrence.recurrent_stack import RecurrentLayer, RecurrentStack
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from tests.export.models.recurrent import recurrent_paper

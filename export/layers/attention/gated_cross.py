@@ -18,10 +18,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import CrossAttention
-from export.layers.fused import MASKED_SCORE, multi_head_attention
-from export.layers.heads import Heads, KeyValue
-from export.layers.scores import attend
+from export.layers.attention.attention import CrossAttention
+from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
+from export.layers.attention.heads import Heads, KeyValue
+from export.layers.attention.scores import attend
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.onnx import is_in_onnx_export, ops
 
-from export.layers.scores import within
+from export.layers.attention.scores import within
 
 
 class GatedUnit(nn.Module):

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.onnx import is_in_onnx_export
 
-from export.layers.attention import SelfAttention
-from export.layers.fused import multi_head_attention
-from export.layers.heads import Heads
-from export.layers.relative import by_distance
-from export.layers.scores import attend, within
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.fused import multi_head_attention
+from export.layers.attention.heads import Heads
+from export.layers.attention.relative import by_distance
+from export.layers.attention.scores import attend, within
 
 
 @dataclass(frozen=True)

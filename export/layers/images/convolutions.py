@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.layers.vision import PixelNorm, check_recipe
+from export.layers.images.vision import PixelNorm, check_recipe
 from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 

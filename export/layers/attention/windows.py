@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention import SelfAttention
-from export.layers.heads import Heads
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.heads import Heads
 
 MASKED = -100.0
 """Added to scores across a shifted window's seams, as in the published code."""

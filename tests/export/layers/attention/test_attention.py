@@ -24,10 +24,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
-from export.layers.heads import Heads, Rows
-from export.layers.relative import RelativePositions
-from export.layers.rotary import Rotary, linear_scaling, llama3_scaling
+from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.heads import Heads, Rows
+from export.layers.attention.relative import RelativePositions
+from export.layers.attention.rotary import Rotary, linear_scaling, llama3_scaling
 from inference.bundle.manifest import Graph
 from inference.bundle.manifest import Tensor as Port
 from tests.export.oracle import difference

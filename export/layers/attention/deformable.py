@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.windows import Grid
+from export.layers.attention.windows import Grid
 
 
 class DeformableAttention(nn.Module):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.onnx import ops
 
-from export.layers.heads import Heads, KeyValue, Rows
+from export.layers.attention.heads import Heads, KeyValue, Rows
 
 Attributes = dict[
     str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]

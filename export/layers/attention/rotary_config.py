@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from export.config.config_reader import ConfigReader
-from export.layers.rotary import (
+from export.layers.attention.rotary import (
     Rotary,
     Scaling,
     linear_scaling,

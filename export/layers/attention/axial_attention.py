@@ -14,11 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import Attention
+from export.layers.attention.attention import Attention
+from export.layers.attention.fused import multi_head_attention
+from export.layers.attention.rotary import turn_halves
+from export.layers.attention.scores import attend
 from export.layers.blocks import MakeNorm
-from export.layers.fused import multi_head_attention
-from export.layers.rotary import turn_halves
-from export.layers.scores import attend
 
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines, (1 or B, 1, N, K / 2) each."""

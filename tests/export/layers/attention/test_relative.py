@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.layers.relative import by_distance
+from export.layers.attention.relative import by_distance
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

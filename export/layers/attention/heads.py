@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from export.layers.rotary import Rotary
+from export.layers.attention.rotary import Rotary
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values, each (B, G, S, K)."""

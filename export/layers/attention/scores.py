@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from export.layers.heads import Heads
+from export.layers.attention.heads import Heads
 
 
 def attend(

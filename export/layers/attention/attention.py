@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.layers.fused import (
+from export.layers.attention.fused import (
     MASKED_SCORE,
     group_query_attention,
     multi_head_attention,
     rotates_fused,
 )
-from export.layers.heads import Heads, KeyValue, Rows
-from export.layers.scores import (
+from export.layers.attention.heads import Heads, KeyValue, Rows
+from export.layers.attention.scores import (
     attend,
     attention_weights,
     causal,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.layers.batch_norm import NormedConvolution
-from export.layers.vision import PixelNorm, check_recipe
+from export.layers.images.batch_norm import NormedConvolution
+from export.layers.images.vision import PixelNorm, check_recipe
 from inference.bundle.manifest import ImageSpec
 
 FREQUENCIES = 64

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention
+from export.layers.attention.heads import Heads
 from export.layers.blocks import EncoderBlock
-from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.models.encoders import bert, mpnet
 from export.text_encoders.pooling import Pooling, PoolingMode

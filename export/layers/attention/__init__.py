@@ -1,0 +1,1 @@
+"""Forms of attention: heads, scores, positions, rotations, windows and masks."""

@@ -1,0 +1,1 @@
+"""Layers of image towers: convolutions, norms of batches, patches, heads over grids."""
