@@ -34,7 +34,8 @@ def missing(model: str, precision: str, cache: Path) -> str | None:
 
 
 class OpenVinoGenai:
-    """Requests are added one by one, each followed by a step; then steps until all have ended.
+    """Requests are added, questions about pictures each followed by a step; then steps until all
+    have ended.
 
     Precisions are set as ours are (`compiled_decoder`): left to themselves, OpenVINO's properties
     would round float32 to bf16 where the processor has it.
@@ -88,7 +89,8 @@ class OpenVinoGenai:
             self._requests += 1
             handles.append(handle)
             timing.answers.append([])
-            step()
+            if work.items[0].is_question:  # its picture was encoded, while others may go on
+                step()
         while self._pipeline.has_non_finished_requests():
             step()
         timing.seconds = time.perf_counter() - started_s
