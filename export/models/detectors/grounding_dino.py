@@ -675,6 +675,11 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
         Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
         Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
     )
+    # no grid is one row or column: tracing takes a size of one for a constant
+    height, width = (
+        max(side, stride) + more
+        for side, stride, more in zip(image.shape, model.config.strides[-1], (37, 11), strict=False)
+    )
     queries = model.config.queries
     outputs = (
         Port(name="boxes", dtype="float32", shape=("B", queries, 4), role=Role.BOXES),
@@ -685,7 +690,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
     lowering = Lowering(
         model,
         Graph(file="model.onnx", inputs=inputs, outputs=outputs),
-        traced_sizes={"T": 9, "height": image.shape[0] + 37, "width": image.shape[1] + 11},
+        traced_sizes={"T": 9, "height": height, "width": width},
     )
     return Graphs(
         lowerings={"detect": lowering},

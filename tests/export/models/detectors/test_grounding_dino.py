@@ -70,6 +70,18 @@ def test_a_token_sees_its_own_phrase_and_counts_in_it() -> None:
     assert [sum(row) for row in visible] == [1, 3, 3, 3, 2, 2, 1, 1, 1]
 
 
+def test_no_grid_of_a_traced_image_is_one_row_or_column(twins: Twins) -> None:
+    """Tracing takes a size of one for a constant, and other images would be refused."""
+    twin = twins("grounding-dino", "odd")
+    image = twin.prepared.image
+    assert image is not None
+    small = image.model_copy(update={"size": (40, 40)})
+    assert small.shape[:2] == (40, 40)
+    sizes = twin.architecture.graphs(twin.network, small).lowerings["detect"].traced_sizes
+    for side, stride in zip(("height", "width"), twin.network.config.strides[-1], strict=True):
+        assert sizes[side] > stride
+
+
 def test_places_that_are_given_take_the_place_of_the_best(twins: Twins) -> None:
     module = twins("grounding-dino", "odd").graphs().lowerings["detect"].module
     pixels = torch.randint(0, 256, (1, 60, 84, 3), dtype=torch.uint8)
