@@ -89,7 +89,7 @@ def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) 
         assert (box.objectness is not None) == (name == "owlv2")
 
 
-@pytest.mark.parametrize("size", [(90, 60), (40, 200)])
+@pytest.mark.parametrize("size", [(90, 60), (60, 200)])
 def test_labels_that_are_read_with_a_picture_find_what_transformers_finds(
     size: tuple[int, int], folder: Path, stack: Stack
 ) -> None:
