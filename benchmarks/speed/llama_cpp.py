@@ -23,9 +23,7 @@ SEQUENCES = 32
 """At once, at most."""
 POSITIONS = 128
 """Of each."""
-_KINDS = {"fp32": "LLAMA_FTYPE_ALL_F32", "q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0"} | {
-    "q4_k_m": "LLAMA_FTYPE_MOSTLY_Q4_K_M"
-}
+_KINDS = {"q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "q4_k_m": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}
 _BATCH_TOKENS = 2048
 
 
@@ -123,8 +121,7 @@ class LlamaCpp:
         )
         options = llama_cpp.llama_context_default_params()
         options.n_ctx, options.n_seq_max = SEQUENCES * POSITIONS, SEQUENCES
-        options.n_batch = options.n_ubatch = _BATCH_TOKENS
-        options.n_ubatch = 512
+        options.n_batch = _BATCH_TOKENS
         options.n_threads = options.n_threads_batch = threads
         if not self._model:
             raise RuntimeError(f"llama.cpp did not load {file}")

@@ -47,7 +47,7 @@ def _reason(host: str, port: int) -> str | None:
             if _uses_tls():
                 return None
             connection.sendall(_GREETING)
-            if _is_settings(_received(connection)):
+            if _is_settings(_receive_header(connection)):
                 return None
     except TimeoutError:
         return f"nothing came in {_TIMEOUT_S:.0f} s"
@@ -62,7 +62,7 @@ def _reason(host: str, port: int) -> str | None:
     return "what listens on that port is not Ray"
 
 
-def _received(connection: socket.socket) -> bytes:
+def _receive_header(connection: socket.socket) -> bytes:
     """The header of the first frame; less, if the connection is closed before."""
     header = b""
     while len(header) < _HEADER_BYTES and (more := connection.recv(_HEADER_BYTES - len(header))):
