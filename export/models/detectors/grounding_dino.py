@@ -20,7 +20,7 @@ Decision D120.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -32,7 +32,6 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Graphs, Lowering
 from export.checkpoint.checkpoint import Checkpoint
-from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.attention import Attention
 from export.layers.attention.deformable import DeformableAttention
@@ -41,137 +40,20 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.scores import attend, within
 from export.layers.attention.windows import Grid
 from export.layers.mlp import MLP
+from export.models.detectors.grounding_dino_config import GROUPS, Config, Stack, read_config
 from export.models.encoders import bert
 from export.models.vision import swin_pyramid
 from export.twin import TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.manifest import Graph, ImageSpec, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 from inference.tasks.detection.grounded import count_places
 
-# ---------------------------------------------------------------------------------------- config
-
 DELIMITERS = (101, 102, 1012, 1029)
 """[CLS], [SEP], "." and "?" of BERT's vocabulary: what ends a phrase, in every checkpoint."""
-_GROUPS = 32  # of the norms of grids
-_MOST_GRIDS = 5  # boxes of a further one would be larger than the image
 _TEXT_BASE = 10_000
 _OUTSIDE = 1e4  # logit of a side that is left out: its sigmoid is 1 in every precision
 _EPSILON = 1e-5
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Layers of the encoder, or of the decoder."""
-
-    layers: int
-    heads: int
-    mlp_width: int
-    points: int
-    """In each grid, of deformable attention."""
-
-
-@dataclass(frozen=True)
-class Config:
-    """Both towers, and what reads them."""
-
-    image: swin_pyramid.Config
-    text: bert.Config
-    width: int
-    grids: int
-    queries: int
-    encoder: Stack
-    decoder: Stack
-    activation: str
-    norm_epsilon: float
-    base: float
-    """Of the wavelengths of an image's positions."""
-    shares_boxes: bool
-    """Whether all layers of the decoder have one box head."""
-    tokens: int
-    """Of a text, at most."""
-
-    @property
-    def limits(self) -> Limits:
-        """Of a text."""
-        return Limits(max_input_tokens=min(self.tokens, self.text.positions))
-
-    @property
-    def strides(self) -> tuple[Grid, ...]:
-        """Height and width in pixels of what a vector of each grid stands for."""
-        strides = list(self.image.strides)
-        while len(strides) < self.grids:
-            strides.append((2 * strides[-1][0], 2 * strides[-1][1]))
-        return tuple(strides)
-
-
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; defaults are `transformers`' own.
-
-    Raises:
-        CheckpointError: another class or tower, or what no published checkpoint has.
-    """
-    reader = ConfigReader(values)
-    reader.refuse_heads("ForObjectDetection")
-    reader.refuse_unless(
-        position_embedding_type="sine",
-        two_stage=True,
-        embedding_init_target=True,
-        query_dim=4,
-        use_timm_backbone=False,
-        backbone=None,
-    )
-    text = ConfigReader(values.get("text_config") or {}, f"{reader.place}, text_config")
-    text.choice("model_type", ("bert",), "bert")
-    bare = {**text.values, "architectures": None}
-    config = Config(
-        swin_pyramid.read_config(
-            values.get("backbone_config") or {}, f"{reader.place}, backbone_config"
-        ),
-        bert.Config(**bert.read_fields(text), head=bert.read_config(bare).head),
-        width=reader.integer("d_model", 256),
-        grids=reader.integer("num_feature_levels", 4),
-        queries=reader.integer("num_queries", 900),
-        encoder=_read_stack(reader, "encoder"),
-        decoder=_read_stack(reader, "decoder"),
-        activation=reader.text("activation_function", "relu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
-        base=reader.number("positional_embedding_temperature", 20),
-        shares_boxes=reader.flag("decoder_bbox_embed_share", True),
-        tokens=reader.integer("max_text_len", 256),
-    )
-    if config.width % _GROUPS:
-        raise CheckpointError(f"{reader.place}: d_model must be a multiple of {_GROUPS}")
-    halves = config.encoder.heads // 2
-    for parts, heads in (
-        (config.width, config.encoder.heads),
-        (config.width, config.decoder.heads),
-        (config.width, halves),
-        (config.encoder.mlp_width // 2, halves),
-    ):
-        if not heads or parts % heads:
-            raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {parts}")
-    least = max(2, len(config.image.stages))
-    if not least <= config.grids <= _MOST_GRIDS:
-        raise CheckpointError(
-            f"{reader.place}: num_feature_levels = {config.grids} is not supported, only "
-            f"{least} to {_MOST_GRIDS}"
-        )
-    if config.base <= 0:
-        raise CheckpointError(
-            f"{reader.place}: positional_embedding_temperature = {config.base} must be positive"
-        )
-    return config
-
-
-def _read_stack(reader: ConfigReader, name: str) -> Stack:
-    return Stack(
-        layers=reader.layers(f"{name}_layers", 6),
-        heads=reader.integer(f"{name}_attention_heads", 8),
-        mlp_width=reader.integer(f"{name}_ffn_dim", 2048),
-        points=reader.integer(f"{name}_n_points", 4),
-    )
-
 
 # ----------------------------------------------------------------------------------------- texts
 
@@ -465,7 +347,7 @@ class Grids(nn.Module):
             given = read[-1] if place == len(read) else width
             made.append(nn.Conv2d(given, width, kernel_size=3, stride=2, padding=1))
         self.convolutions = nn.ModuleList(made)
-        self.norms = nn.ModuleList(nn.GroupNorm(_GROUPS, width) for _ in made)
+        self.norms = nn.ModuleList(nn.GroupNorm(GROUPS, width) for _ in made)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, list[Grid]]:
         """(B, height, width, 3) uint8 → (B, S, D), and rows and columns of each grid."""
