@@ -14,10 +14,10 @@ if [ -f "$folder/.env" ]; then
     eval "[ -n \"\${$name+set}\" ]" || export "$name=$value"
   done <"$folder/.env"
 fi
-base=${BASE:-python:3.11-slim-bookworm}
+base=${BASE:-$(sed -n 's/^ARG BASE=//p' "$folder/Dockerfile")}
 triton=triptych-triton triton_base=$base extras=${TRITON_EXTRAS:-triton-cpu,openvino-runtime} tensorrt=none
 if [ -n "${GPU:-}" ]; then
-  triton=triptych-triton-gpu triton_base=${TRITON_BASE:-nvcr.io/nvidia/tritonserver:26.06-py3}
+  triton=triptych-triton-gpu triton_base=${TRITON_BASE:-nvcr.io/nvidia/tritonserver:26.06-py3@sha256:a40838bb4587d2aceb46b1e7fd144afb24c9016c219dd3eba31716e4e28dbfc7}
   extras=${TRITON_GPU_EXTRAS:-triton-gpu} tensorrt=${TENSORRT:-auto}
 fi
 

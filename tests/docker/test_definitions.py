@@ -139,3 +139,15 @@ def test_services_and_selectors_fit_together() -> None:
     for name in SERVICES:
         labels = workload(name)["template"]["metadata"]["labels"]
         assert resource("Service", name)["spec"]["selector"] == labels == {"app": name}
+
+
+def test_every_image_of_a_registry_is_named_by_its_digest() -> None:
+    files = [DOCKER / "Dockerfile", DOCKER / "up.sh", *sorted(DOCKER.glob("*.yaml"))]
+    text = "\n".join(path.read_text() for path in files)
+    images = re.findall(r"(?m)(?:^ARG BASE=|_BASE:-|image: (?:\$\{\w+:-)?)([^\s}$]+)", text)
+    others = {image for image in images if not image.startswith("triptych-")}
+    assert {re.split("[:@]", image)[0].rpartition("/")[2] for image in others} == {
+        *("python", "tritonserver", "nginx-unprivileged", "prometheus", "grafana")
+    }
+    assert all(re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image) for image in others)
+    assert len(others) == 5, "two digests of one image"

@@ -36,7 +36,8 @@ def test_gpu_is_reserved_and_the_image_is_another() -> None:
 def test_nvidias_container_has_a_fixed_tag_that_a_variable_changes() -> None:
     arguments = TRITON["build"]["args"]
     assert re.fullmatch(
-        r"\$\{TRITON_BASE:-nvcr\.io/nvidia/tritonserver:\d\d\.\d\d-py3\}", arguments["BASE"]
+        r"\$\{TRITON_BASE:-nvcr\.io/nvidia/tritonserver:\d\d\.\d\d-py3@sha256:[0-9a-f]{64}\}",
+        arguments["BASE"],
     )
     for name in arguments:
         assert f"ARG {name}" in DOCKERFILE

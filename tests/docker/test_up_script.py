@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 DOCKER = Path(__file__).parents[2] / "docker"
+[BASE] = re.findall(r"(?m)^ARG BASE=(.+)$", (DOCKER / "Dockerfile").read_text())
 TOOLS = (
     *("sh", "dirname", "sed", "cat", "mktemp", "rm", "id", "find", "sort", "xargs", "sha256sum"),
     *("cut", "sleep"),
@@ -68,7 +70,7 @@ class Machine:
     def set(self, **changes: object) -> None:
         state = {
             **{"daemon": True, "buildx": True, "version": "28.2.2", "images": {}},
-            "registry": ["python:3.11-slim-bookworm"],
+            "registry": [BASE],
         }
         (self.path / "state.json").write_text(json.dumps({**state, **changes}))
 
@@ -109,7 +111,7 @@ def test_every_copied_file_counts_as_a_source() -> None:
     [
         ({"daemon": False}, "no Docker daemon responds"),
         ({"buildx": False}, "Docker 28.2.2 builds with buildx, which is missing: install"),
-        ({"registry": []}, "the base image python:3.11-slim-bookworm is neither here nor"),
+        ({"registry": []}, f"the base image {BASE} is neither here nor"),
     ],
 )
 def test_what_is_missing_is_found_before_anything_is_built(
@@ -163,10 +165,10 @@ def test_secrets_of_a_mirror_and_settings_of_the_machine_reach_the_build(machine
 
 
 def test_gpu_builds_nvidias_image_beside_the_other(machine: Machine) -> None:
-    machine.set(registry=["python:3.11-slim-bookworm", "nvidia:1"])
+    machine.set(registry=[BASE, "nvidia:1"])
     assert machine.run(GPU="1", TRITON_BASE="nvidia:1").returncode == 0
     triton, gateway = machine.calls("build")
     assert "-t triptych-triton-gpu " in triton
     assert "BASE=nvidia:1" in triton
     assert "TENSORRT=auto" in triton
-    assert "BASE=python:3.11-slim-bookworm" in gateway
+    assert f"BASE={BASE}" in gateway
