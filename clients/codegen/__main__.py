@@ -19,7 +19,7 @@ from triptych.task import Task
 from triptych.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = "clients/triptych/proto.lock.json"
+LOCK = "clients/codegen/proto.lock.json"
 METHODS = "clients/triptych/generated/methods.py"
 SUMMARIES = "clients/triptych/generated/summaries.py"
 

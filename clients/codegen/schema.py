@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triptych import glossaries, messages
+from triptych import messages
 from triptych.fields import MessageField, fields_of, list_name, listed, reachable
+from triptych.glossaries import messages as glossaries
 from triptych.task import IMAGES, Task
 
 _SCALARS = {str: "string", bool: "bool", float: "double"}

@@ -10,7 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from triptych.client import AsyncClient, Client
+    from triptych.client.grpc_client import AsyncGrpcClient, GrpcClient
+    from triptych.client.http_client import AsyncClient, Client
+    from triptych.client.retries import Retries
     from triptych.errors import (
         ApiError,
         ConnectionFailed,
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
         Unavailable,
         UnreadableImage,
     )
-    from triptych.grpc_client import AsyncGrpcClient, GrpcClient
     from triptych.images import Image
-    from triptych.retries import Retries
 
 __all__ = [
     "ApiError",
@@ -56,12 +56,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AsyncClient": "client",
-    "AsyncGrpcClient": "grpc_client",
-    "Client": "client",
-    "GrpcClient": "grpc_client",
+    "AsyncClient": "client.http_client",
+    "AsyncGrpcClient": "client.grpc_client",
+    "Client": "client.http_client",
+    "GrpcClient": "client.grpc_client",
     "Image": "images",
-    "Retries": "retries",
+    "Retries": "client.retries",
 }
 
 

@@ -18,7 +18,8 @@ from benchmarks.load.payloads import Payloads
 from codegen.__main__ import LOCK, ROOT, generate
 from codegen.lock import read_lock
 from tests.clients import fake_gateway
-from triptych import cli, client, tasks
+from triptych import cli, tasks
+from triptych.client import http_client
 from triptych.generated.summaries import SUMMARIES
 from triptych.tasks import TASKS
 
@@ -205,7 +206,7 @@ def test_only_generated_files_differ(generated: Path) -> None:
     assert changed == {
         "clients/triptych/generated/methods.py",
         "clients/triptych/generated/summaries.py",
-        "clients/triptych/proto.lock.json",
+        "clients/codegen/proto.lock.json",
         "clients/triptych/triptych.proto",
         "clients/triptych/triptych_pb2.py",
         "clients/triptych/triptych_pb2.pyi",
@@ -251,7 +252,7 @@ def test_clients_get_typed_methods(generated: Path) -> None:
 def test_client_with_these_methods_reaches_the_gateway(generated: Path, run: object) -> None:
     methods = loaded(generated / "clients/triptych/generated/methods.py")
 
-    class Client(client.Client, methods.BlockingMethods):  # type: ignore[misc, name-defined]
+    class Client(http_client.Client, methods.BlockingMethods):  # type: ignore[misc, name-defined]
         """Today's client with the new methods."""
 
     with fake_gateway.fake_gateway() as url, Client(url) as new:

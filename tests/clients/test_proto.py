@@ -12,9 +12,10 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from triptych import glossaries, messages
+from triptych import messages
 from triptych import triptych_pb2 as pb
-from triptych.conversion import TWINS, from_proto, to_proto
+from triptych.client.conversion import TWINS, from_proto, to_proto
+from triptych.glossaries import messages as glossaries
 from triptych.messages import Continuation, Generation
 from triptych.parameters import MAX_BEAMS
 from triptych.tasks import TASKS

@@ -24,7 +24,7 @@ from tests.e2e.text_bundles import TextBundles, export_text_bundles
 from tests.export.operators import operators_read_once
 from tests.shared_folders import made_once, shared_folder
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
 MODEL = "example-es-en"

@@ -10,7 +10,7 @@ from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
 from tests.e2e.conftest import Stack
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 LOOK = {"model": "example-captioner", "return_attention": True}

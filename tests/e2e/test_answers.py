@@ -25,7 +25,7 @@ from examples.texts.grammar import sentences
 from examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = [
     pytest.mark.integration,

@@ -25,8 +25,8 @@ from examples.scenes.scores import heldout_pictures
 from tests.e2e.conftest import Stack, client_over, running
 from tests.shared_folders import made_once
 from triptych import Client
+from triptych.client.grpc_client import GrpcClient
 from triptych.errors import TriptychError
-from triptych.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 BEAMS = 3

@@ -18,7 +18,7 @@ from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.introspection import engine_stats
 from tests.e2e.test_lifecycle import eventually
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

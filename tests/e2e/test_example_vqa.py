@@ -18,7 +18,7 @@ from examples.vqa.questions import draw_questions
 from examples.vqa.scores import MAX_ANSWER
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from transformers.modeling_utils import PreTrainedModel
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.test_streams import texts
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 from triptych.messages import Generation, TokenLogprob
 
 NAME = "example-gpt"

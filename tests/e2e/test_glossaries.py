@@ -15,8 +15,8 @@ from examples.texts.lexicon import NAMES, NOUNS
 from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.cli import run as triptych
+from triptych.client.grpc_client import GrpcClient
 from triptych.errors import InvalidArgument
-from triptych.grpc_client import GrpcClient
 from triptych.messages import Response
 
 pytestmark = pytest.mark.integration

@@ -30,7 +30,7 @@ from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.export.twins import make_twin
 from tests.pictures import blocks
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

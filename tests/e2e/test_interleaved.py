@@ -18,7 +18,7 @@ from tests.e2e.conftest import Stack, running
 from tests.e2e.interleaved import NEW_TOKENS, REPOSITORY, Original, random_pictures
 from triptych import Client
 from triptych.cli import app
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -24,7 +24,7 @@ from tests.export.models.encoders.perceiver_folders import (
 )
 from tests.pictures import encoded
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -11,7 +11,7 @@ from examples.en_fr.card import CHECKPOINT
 from examples.en_fr.gazette import FAMOUS, sentences
 from export.training.bahdanau import reader
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

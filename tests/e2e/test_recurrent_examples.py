@@ -25,7 +25,7 @@ from examples.texts.grammar import sentences
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

@@ -22,7 +22,7 @@ from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.test_answers import pixel_values
 from triptych import Client
 from triptych.cli import run as triptych
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = [
     pytest.mark.integration,

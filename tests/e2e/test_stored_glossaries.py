@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import Stack, running
 from triptych import Client, NotFound
 from triptych.cli import run as triptych
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

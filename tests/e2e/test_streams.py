@@ -19,7 +19,7 @@ from examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import Stack
 from tests.e2e.test_lifecycle import eventually
 from triptych import AsyncClient, Client
-from triptych.grpc_client import GrpcClient
+from triptych.client.grpc_client import GrpcClient
 from triptych.messages import Chunk
 
 pytestmark = pytest.mark.integration

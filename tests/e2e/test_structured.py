@@ -12,8 +12,8 @@ import pytest
 from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.cli import run as triptych
+from triptych.client.grpc_client import GrpcClient
 from triptych.errors import InvalidArgument, TriptychError
-from triptych.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 

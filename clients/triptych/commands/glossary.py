@@ -52,7 +52,7 @@ def put(
     triptych glossary put kitchen terms.csv --source es --target en
     triptych translate "El restaurante es caro." --glossary-name kitchen
     """
-    from triptych.glossary_files import read_terms
+    from triptych.glossaries.files import read_terms
 
     terms = read_terms(file)
     with connect(url, api_key, timeout) as client:

@@ -9,7 +9,7 @@
 | required list of texts | also `--labels-file`, one entry per line |
 | message, list of messages | `--example "input => output"`, repeated for a list |
 | map | a repeated flag of the same name, `--logit-bias ID=VALUE` |
-| map of texts | also `--glossary-file`, as `triptych.glossary_files` reads it |
+| map of texts | also `--glossary-file`, as `triptych.glossaries.files` reads it |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import typer
 
 from triptych.errors import InvalidArgument
 from triptych.fields import Bounds, MessageField, fields_of
-from triptych.glossary_files import ARROW, read_terms
+from triptych.glossaries.files import ARROW, read_terms
 from triptych.task import IMAGES, Task
 
 IMAGES_HELP = "Image files; - reads one from stdin."

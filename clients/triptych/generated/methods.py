@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 
-from triptych.base_client import AwaitableClient, BlockingClient
+from triptych.client.base_client import AwaitableClient, BlockingClient
 from triptych.images import Image
 from triptych.messages import Chunk
 from triptych.operation import fields_among, operation, stream_operation

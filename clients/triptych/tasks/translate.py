@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from triptych.glossaries import Name, Term
+from triptych.glossaries.messages import Name, Term
 from triptych.messages import (
     Alternative,
     Item,

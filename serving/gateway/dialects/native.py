@@ -32,7 +32,7 @@ from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest, TaskResponse
-from triptych.glossaries import (
+from triptych.glossaries.messages import (
     Glossary,
     GlossaryInfo,
     GlossaryList,

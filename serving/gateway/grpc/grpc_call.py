@@ -26,7 +26,7 @@ from serving.gateway.requests.request_errors import from_validation
 from serving.gateway.requests.service import Service
 from triptych import messages
 from triptych import triptych_pb2 as pb
-from triptych.conversion import to_proto
+from triptych.client.conversion import to_proto
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
 from serving.ports import listening
 from triptych import triptych_pb2 as pb
-from triptych.conversion import from_proto, to_proto
-from triptych.glossaries import Glossary, GlossaryName, ListGlossariesRequest
+from triptych.client.conversion import from_proto, to_proto
+from triptych.glossaries.messages import Glossary, GlossaryName, ListGlossariesRequest
 from triptych.task import IMAGES
 
 _CONNECTION_OPTIONS = (

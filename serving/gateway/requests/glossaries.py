@@ -9,7 +9,7 @@ from inference.errors import UnknownGlossary, UnknownRoute
 from inference.processing.stored_terms import StoredTerms
 from serving.gateway.admission.auth import KEY, SINGLE
 from serving.gateway.requests.glossary_store import GlossaryStore
-from triptych.glossaries import (
+from triptych.glossaries.messages import (
     Glossary,
     GlossaryInfo,
     GlossaryList,

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from inference.errors import InternalError, InvalidRequest, SetupError, UnknownGlossary
 from inference.processing.stored_terms import StoredTerms
 from inference.processing.terms import TermTable, normalised
-from triptych.glossaries import Glossary, GlossaryInfo
+from triptych.glossaries.messages import Glossary, GlossaryInfo
 
 log = logging.getLogger(__name__)
 

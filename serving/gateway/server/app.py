@@ -26,7 +26,7 @@ from serving.gateway.http.routes import DirectRoutes, system_routes
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.settings.gateway_settings import DialectName
-from triptych.glossaries import GlossaryUpload
+from triptych.glossaries.messages import GlossaryUpload
 
 TITLE = "Triptych"
 SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."

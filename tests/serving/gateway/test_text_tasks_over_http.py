@@ -7,7 +7,7 @@ import pytest
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, text_models
 from triptych import triptych_pb2 as pb
-from triptych.conversion import from_proto, to_proto
+from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import ModelList
 from triptych.tasks.classify import ClassifyRequest, ClassifyResponse, TextPair
 from triptych.tasks.fill_mask import FilledMasks, FillMaskResponse, MaskToken

@@ -11,7 +11,7 @@ from tests.serving.gateway.admission.test_keys import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
 from tests.serving.gateway.grpc.test_grpc_front import Front
 from triptych import triptych_pb2 as pb
-from triptych.glossaries import MAX_STORED_TERMS
+from triptych.glossaries.messages import MAX_STORED_TERMS
 
 TERMS = {"uno": "one", "dos": "two"}
 PATH = "/v1/glossaries/kitchen"

@@ -14,7 +14,7 @@ import pytest
 from inference.errors import InternalError, InvalidRequest, SetupError, UnknownGlossary
 from serving.gateway.requests import glossary_store
 from serving.gateway.requests.glossary_store import GlossaryStore
-from triptych.glossaries import Glossary
+from triptych.glossaries.messages import Glossary
 
 
 def glossary(name: str = "kitchen", rendering: str = "diner", **terms: str) -> Glossary:

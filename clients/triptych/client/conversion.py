@@ -12,9 +12,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from triptych import glossaries, images, messages
+from triptych import images, messages
 from triptych import triptych_pb2 as pb
 from triptych.fields import list_name, listed, reachable
+from triptych.glossaries import messages as glossaries
 from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import InvalidArgument
-from triptych.glossary_files import read_terms
+from triptych.glossaries.files import read_terms
 
 EXPECTED = {"restaurante": "diner", "buena comida": 'the "good", food'}
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from triptych.client.retries import Retries
 from triptych.errors import (
     ConnectionFailed,
     InvalidRequest,
@@ -11,7 +12,6 @@ from triptych.errors import (
     TriptychError,
     Unavailable,
 )
-from triptych.retries import Retries
 
 RULES = Retries(attempts=4, first_wait_s=1.0, longest_wait_s=3.0)
 

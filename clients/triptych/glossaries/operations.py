@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from triptych.glossaries import (
+from triptych.glossaries.messages import (
     Glossary,
     GlossaryInfo,
     GlossaryList,

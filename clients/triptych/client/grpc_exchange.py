@@ -10,8 +10,9 @@ from grpc_health.v1 import health_pb2
 from pydantic import ValidationError
 
 from triptych import triptych_pb2 as pb
-from triptych.base_client import Response
-from triptych.conversion import from_proto, to_proto
+from triptych.client.base_client import Response
+from triptych.client.conversion import from_proto, to_proto
+from triptych.client.http_exchange import seconds
 from triptych.errors import (
     BY_STATUS,
     STATUS_OF_TYPE,
@@ -21,7 +22,6 @@ from triptych.errors import (
     Timeout,
     TriptychError,
 )
-from triptych.http_exchange import seconds
 from triptych.operation import Operation
 from triptych.validation import one_line
 

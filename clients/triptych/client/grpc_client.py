@@ -10,13 +10,13 @@ import grpc.aio
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2_grpc
 
-from triptych import grpc_exchange
-from triptych.base_client import Response
-from triptych.client import DEFAULT_TIMEOUT_S
+from triptych.client import grpc_exchange
+from triptych.client.base_client import Response
+from triptych.client.http_client import DEFAULT_TIMEOUT_S
+from triptych.client.http_exchange import headers
+from triptych.client.retries import Retries
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
-from triptych.http_exchange import headers
 from triptych.operation import Operation
-from triptych.retries import Retries
 from triptych.triptych_pb2_grpc import TriptychStub
 
 DEFAULT_TARGET = "127.0.0.1:8081"

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 import triptych
-from tests.clients.test_client import QUICK, URL, Gateway, failed
-from tests.clients.test_grpc_client import Blocking, FakeGateway, abort, served
+from tests.clients.client.test_grpc_client import Blocking, FakeGateway, abort, served
+from tests.clients.client.test_http_client import QUICK, URL, Gateway, failed
 from triptych import errors
 from triptych import triptych_pb2 as pb
-from triptych.conversion import from_proto, to_proto
+from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import Chunk, Generation, Usage
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
 from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server

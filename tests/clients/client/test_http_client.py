@@ -12,7 +12,7 @@ import pytest
 
 import triptych
 from triptych import errors
-from triptych.retries import Retries
+from triptych.client.retries import Retries
 from triptych.tasks.translate import TranslateResponse
 
 URL = "http://gateway:8080"

@@ -9,8 +9,8 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
-from triptych import glossary_operations as operations
-from triptych.glossaries import Glossary, GlossaryInfo, GlossaryList
+from triptych.glossaries import operations
+from triptych.glossaries.messages import Glossary, GlossaryInfo, GlossaryList
 from triptych.messages import ModelList
 from triptych.operation import LIST_MODELS, Operation
 

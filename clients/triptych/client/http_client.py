@@ -8,12 +8,12 @@ from contextlib import aclosing, closing
 import httpx
 from httpx_sse import EventSource
 
-from triptych import http_exchange
-from triptych.base_client import Response
+from triptych.client import http_exchange
+from triptych.client.base_client import Response
+from triptych.client.retries import Retries
 from triptych.errors import InvalidArgument
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation
-from triptych.retries import Retries
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0

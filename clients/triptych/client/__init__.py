@@ -1,0 +1,1 @@
+"""Clients over HTTP and gRPC, waiting and asynchronous."""

@@ -1,0 +1,1 @@
+"""Stored glossaries: their messages, the operations on them, and files of terms."""
