@@ -78,7 +78,7 @@ def image_source_graphs(
     """
     encoder = SourceEncoder(encoder, texts, images.token_id)
     source = text_source(vocabulary)
-    ports = (*source.ports, *image_source(image.shape, images.tokens).ports)
+    ports = (*source.ports, *image_source(image, images.tokens).ports)
     made = encoder_decoder_graphs(encoder, decoder, replace(source, ports=ports))
     lowerings = {key: made.lowerings[key] for key in ("admit", "step")}
     return replace(made, lowerings=lowerings, fields={"source_image": images})

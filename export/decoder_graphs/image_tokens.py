@@ -26,6 +26,7 @@ from export.decoder_graphs.source import held_state
 from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
 from export.layers.attention.heads import Rows
 from export.layers.decoder import TransformerDecoder
+from export.layers.images.image_input import pixels_port, traced_sizes
 from inference.bundle.manifest import (
     Graph,
     Growth,
@@ -34,7 +35,6 @@ from inference.bundle.manifest import (
     PromptImages,
     Role,
     State,
-    TileGrid,
 )
 from inference.bundle.manifest import Tensor as Port
 
@@ -211,9 +211,8 @@ def image_token_graphs(
         has_blocks: See `ImageTokenStep`.
     """
     width = decoder.heads.model_width
-    size = image.shape if images.grid is None else ("height", "width", 3)
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *size), role=Role.PIXELS)
     rotary, grid = decoder.heads.rotary, images.grid
+    pixels = pixels_port(image, has_many=True, has_sizes=grid is not None)
     has_axes = rotary is not None and bool(rotary.sections)
     held = [Port(name=_VECTORS, dtype="float32", shape=("B", "S", width), role=Role.STATE)]
     if has_axes:
@@ -242,7 +241,7 @@ def image_token_graphs(
         module = AdmitPlacedImages(encoder, grid.edge)
     step_module = ImageTokenStep(decoder, images.token_id, has_blocks=has_blocks, has_axes=has_axes)
     lowerings = {
-        "admit": Lowering(module, admit, traced_sizes=_traced_sizes(grid)),
+        "admit": Lowering(module, admit, traced_sizes=traced_sizes(grid)),
         "step": Lowering(step_module, step),
     }
     seen = State(
@@ -256,13 +255,3 @@ def image_token_graphs(
     )
     states = (seen, *map(held_state, held), *cache_states(decoder))
     return Graphs(lowerings, states, source_vocabulary=instruction_vocabulary)
-
-
-def _traced_sizes(grid: TileGrid | PatchGrid | None) -> dict[str, int]:
-    """Height and width of images of any size, while a graph is traced."""
-    if grid is None:
-        return {}
-    if isinstance(grid, PatchGrid):
-        return {"height": 4 * grid.edge, "width": 6 * grid.edge}
-    # Two by three tiles, some of whose vectors are left out.
-    return {"height": 3 * grid.edge + 1, "width": 3 * grid.edge + 1}

@@ -24,6 +24,7 @@ from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_state
 from export.layers.attention.gated_cross import ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
+from export.layers.images.image_input import pixels_port
 from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
 from inference.bundle.manifest import Tensor as Port
 
@@ -182,8 +183,7 @@ def interleaved_graphs(
         for layer in range(decoder.readers)
         for kind in ("key", "value")
     )
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *image.shape), role=Role.PIXELS)
-    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=held)
+    admit = Graph(file="admit.onnx", inputs=(pixels_port(image, has_many=True),), outputs=held)
     counter = ImageCounter(images.token_id, end_token)
     step = InterleavedStep(decoder, counter, images.positions)
     lowerings = {

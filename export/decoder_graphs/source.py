@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference.bundle.manifest import Graph, Growth, Role, State
+from export.layers.images.image_input import pixels_port
+from inference.bundle.manifest import Graph, Growth, ImageSpec, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 
@@ -42,15 +43,13 @@ def text_source(vocabulary: int) -> Source:
     return Source(ports, "S", vocabulary)
 
 
-def image_source(shape: tuple[int, int, int], positions: int) -> Source:
-    """Pixels (B, height, width, 3) uint8.
+def image_source(image: ImageSpec, positions: int) -> Source:
+    """Pixels.
 
     Args:
-        shape: Of one image.
-        positions: Feature vectors that the encoder makes of it.
+        positions: Feature vectors that the encoder makes of an image.
     """
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *shape), role=Role.PIXELS)
-    return Source((pixels,), positions)
+    return Source((pixels_port(image),), positions)
 
 
 def held_state(port: Port) -> State:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from export.layers.images.image_input import checked_shape
 from export.parity.parity_inputs import Array, Feeds, Observation, Probe, Run
 from inference.bundle.manifest import (
     Graph,
     Growth,
-    ImageSpec,
     Manifest,
-    PatchGrid,
-    PromptImages,
     Role,
     State,
     Tensor,
@@ -68,17 +66,6 @@ def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
             yield Observation(f"align S={source} T={tokens} {name}", value)
 
 
-def image_shape(image: ImageSpec, images: PromptImages, number: int) -> tuple[int, int, int]:
-    """(height, width, 3) of an image that a model reads; others for other numbers, if it does."""
-    if images.grid is None:
-        return image.shape
-    grid, more = images.grid, number % 2
-    if isinstance(grid, PatchGrid):
-        return grid.edge * (4 - 3 * more), grid.edge * (2 + more), 3
-    left_out = int(grid.side > 2) * (number // 2 % 2)
-    return grid.edge * (3 - more) + left_out, grid.edge * (1 + more), 3
-
-
 @dataclass(frozen=True)
 class _Sources:
     """Random sources.
@@ -102,7 +89,7 @@ class _Sources:
         counts = probe.image_counts(count)
         lengths = probe.lengths(longest, count) if len(graph.inputs) > 1 else counts
         assert manifest.image is not None
-        shape = image_shape(manifest.image, manifest.images, longest)
+        shape = checked_shape(manifest.image, manifest.images, longest)
         feeds = {}
         for port in graph.inputs:
             if port.role is Role.PIXELS:

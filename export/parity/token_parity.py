@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
-from export.parity.decoder_inputs import image_shape
+from export.layers.images.image_input import checked_shape
 from export.parity.lockstep import LockstepRunner
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Bundle, Manifest, PromptImages, Role
@@ -57,7 +57,7 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     PyTorch is done before the graphs are opened: what each needs for a call is not held together.
     """
     reference = TorchRunner(graphs, bundle.manifest)
-    searches = [(beams, mixed_requests(graphs, bundle.manifest, beams)) for beams in BEAMS]
+    searches = [(beams, mixed_requests(bundle.manifest, beams)) for beams in BEAMS]
     expected = [[a.hypotheses for a in decode(reference, requests)] for _, requests in searches]
     return_memory()
     runner = make_runner(bundle)  # as it is served
@@ -148,7 +148,7 @@ def _compare(
         )
 
 
-def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[EngineRequest]:
+def mixed_requests(manifest: Manifest, beams: int) -> list[EngineRequest]:
     """Sources, or prompts, of mixed lengths under the bundle's own rules, with that many beams."""
     assert manifest.generation is not None
     rules = manifest.generation.model_copy(
@@ -159,18 +159,23 @@ def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Engin
             "max_new_tokens": min(manifest.generation.max_new_tokens, MAX_NEW_TOKENS),
         }
     )
-    return [_request(graphs, manifest, rules, length) for length in SOURCE_LENGTHS]
+    return [
+        random_request(manifest, rules, length, np.random.default_rng(length))
+        for length in SOURCE_LENGTHS
+    ]
 
 
-def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> EngineRequest:
-    random = np.random.default_rng(length)
-    admit = manifest.graphs.get("admit")
+def random_request(
+    manifest: Manifest, rules: Generation, length: int, random: np.random.Generator
+) -> EngineRequest:
+    """A source, or a prompt, of about that many random tokens, with images where it takes them."""
+    admit, vocabulary = manifest.graphs.get("admit"), manifest.vocabulary_size or 0
+    drawn = manifest.source_vocabulary_size or vocabulary
     if manifest.images is not None and manifest.image is not None:
-        request = interleaved_request(manifest, manifest.images, rules, length)
+        request = _interleaved_request(manifest, manifest.images, rules, length)
         if admit is None or admit.input(Role.SOURCE_TOKENS) is None:
             return request
-        instruction = random.integers(0, graphs.source_vocabulary or 1, length)
-        return replace(request, source_ids=instruction)
+        return replace(request, source_ids=random.integers(0, drawn or 1, length))
     port = admit and admit.input(Role.PIXELS)
     pixels = None
     if port:
@@ -178,8 +183,7 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
         pixels = random.integers(0, 256, shape, dtype=np.uint8).astype(port.dtype)
         if manifest.source_image is None:
             return EngineRequest(rules, pixels=pixels)
-    vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
-    ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
+    ids: NDArray[np.int64] = random.integers(0, drawn, length)
     if admit is None:
         return _prompt_request(manifest, rules, ids)
     if manifest.source_image is not None:
@@ -211,7 +215,7 @@ def _within(manifest: Manifest, rules: Generation, prompt_tokens: int) -> Genera
     return rules.model_copy(update={"max_new_tokens": new_tokens})
 
 
-def interleaved_request(
+def _interleaved_request(
     manifest: Manifest, images: PromptImages, rules: Generation, length: int
 ) -> EngineRequest:
     """A prompt of about that many random tokens, with up to three images between them."""
@@ -222,7 +226,7 @@ def interleaved_request(
     ids = random.integers(0, manifest.vocabulary_size or 0, length)
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
     places = np.sort(random.integers(0, len(ids) + 1, count))
-    shape = image_shape(manifest.image, images, length)
+    shape = checked_shape(manifest.image, images, length)
     pixels = random.integers(0, 256, (count, *shape), dtype=np.uint8)
     tokens = images.tokens_of(*shape[:2])
     prompt_ids = np.insert(ids, np.repeat(places, tokens), images.token_id)

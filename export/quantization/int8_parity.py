@@ -251,7 +251,7 @@ def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle)
     """
     runner = make_runner(bundle)  # as it is served
     for beams in BEAMS:
-        requests = mixed_requests(graphs, bundle.manifest, beams)
+        requests = mixed_requests(bundle.manifest, beams)
         for request, together in zip(requests, decode(runner, requests), strict=True):
             (alone,) = decode(runner, [request])
             pairs = zip(together.hypotheses, alone.hypotheses, strict=True)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.judge import DIFFERS, TOLERANCE
@@ -245,7 +244,7 @@ class Verification:
         runner = make_runner(self.bundle, threads=1)
         compared = 0
         for beams in BEAMS:
-            requests = mixed_requests(self._drawn_from, self.manifest, beams)
+            requests = mixed_requests(self.manifest, beams)
             for request, together in zip(requests, decode(runner, requests), strict=True):
                 (alone,) = decode(runner, [request])
                 for one, other in zip(together.hypotheses, alone.hypotheses, strict=True):
@@ -261,16 +260,11 @@ class Verification:
             raise Unrepeatable("times on the CPU say nothing about a card")
         run = self._run()
         self.findings.latency_ms = (
-            generator_latencies(self.bundle, self._drawn_from)
+            generator_latencies(self.bundle)
             if self._is_generator
             else stateless_latencies(run, self.manifest, self._probe)
         )
         return ", ".join(self.findings.latency_ms)
-
-    @property
-    def _drawn_from(self) -> Graphs:
-        """What random requests read of the graphs: the size of the source's vocabulary."""
-        return Graphs({}, source_vocabulary=self.manifest.source_vocabulary_size)
 
     @property
     def _probe(self) -> Probe:
@@ -359,7 +353,7 @@ class Verification:
         runner = make_runner(self.bundle, threads=1)
         compared, differences = 0, []
         for beams in BEAMS:
-            requests = mixed_requests(self._drawn_from, self.manifest, beams)
+            requests = mixed_requests(self.manifest, beams)
             pairs = zip(decode(reference, requests), decode(runner, requests), strict=True)
             for index, (want, got) in enumerate(pairs):
                 for one, other in zip(want.hypotheses, got.hypotheses, strict=True):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 
-from export.architecture import Graphs
 from export.parity.parity_inputs import Probe, Run, stateless_feeds
 from export.parity.token_parity import mixed_requests
 from inference.bundle.manifest import Bundle, Manifest
@@ -43,10 +42,10 @@ def stateless_latencies(run: Run, manifest: Manifest, probe: Probe) -> dict[str,
     return {key: measured(key) for key in manifest.graphs}
 
 
-def generator_latencies(bundle: Bundle, graphs: Graphs) -> dict[str, Latencies]:
+def generator_latencies(bundle: Bundle) -> dict[str, Latencies]:
     """Time to the first token, and of each further one, of greedy requests decoded together."""
     runner = make_runner(bundle, threads=_THREADS)
-    request = mixed_requests(graphs, bundle.manifest, 1)[0]
+    request = mixed_requests(bundle.manifest, 1)[0]
     positions = bundle.manifest.limits.max_total_tokens or NEW_TOKENS + len(request.decoder_ids) + 1
     further = max(1, min(NEW_TOKENS, positions - len(request.decoder_ids) - 1))
     one, many = _forced(request, 1), _forced(request, 1 + further)

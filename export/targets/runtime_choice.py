@@ -10,20 +10,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import geometric_mean, median
 
 import numpy as np
 from rich.table import Table
 
-from export.parity.token_parity import interleaved_request
+from export.parity.token_parity import random_request
 from export.targets.served_graph import open_graph, panel
 from export.triton_config import THREADS
-from inference.bundle.manifest import Bundle, Role
+from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
-from inference.engine.search.request import EngineRequest
 
 ROUNDS = 7
 REST_S = 0.05
@@ -115,24 +114,13 @@ def _decodings(bundle: Bundle) -> dict[str, Callable[[], object]]:
     update = {"num_beams": 1, "num_return_sequences": 1, "do_sample": False, "eos_token_ids": ()}
     update |= {"max_new_tokens": count, "min_new_tokens": 0, "forced_eos_token_id": None}
     rules = manifest.generation.model_copy(update=update)
-    random = np.random.default_rng(0)
-    admit, vocabulary = manifest.graphs.get("admit"), manifest.vocabulary_size or 1
-
-    def request() -> EngineRequest:
-        if admit is None:
-            ids = random.integers(0, vocabulary, min(PROMPT, longest - count))
-            return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
-        if manifest.images is not None:
-            asked = interleaved_request(manifest, manifest.images, rules, WORDS_WITH_IMAGE)
-            instruction = random.integers(0, manifest.source_vocabulary_size or 1, WORDS_WITH_IMAGE)
-            has_text = admit.input(Role.SOURCE_TOKENS) is not None
-            return replace(asked, source_ids=instruction) if has_text else asked
-        if pixels := admit.input(Role.PIXELS):
-            shape = [int(size) for size in pixels.shape[1:]]
-            return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
-        size = min(PROMPT, manifest.limits.max_input_tokens or PROMPT)
-        known = manifest.source_vocabulary_size or vocabulary
-        return EngineRequest(rules, source_ids=random.integers(0, known, size))
-
-    sizes = {f"greedy, {size} sequences": [request() for _ in range(size)] for size in (1, 8)}
+    random, has_images = np.random.default_rng(0), manifest.images is not None
+    prompt = min(PROMPT, longest - count, manifest.limits.max_input_tokens or PROMPT)
+    words = WORDS_WITH_IMAGE if has_images else prompt
+    sizes = {
+        f"greedy, {size} sequences": [
+            random_request(manifest, rules, words, random) for _ in range(size)
+        ]
+        for size in (1, 8)
+    }
     return {cell: partial(decode, runner, requests) for cell, requests in sizes.items()}

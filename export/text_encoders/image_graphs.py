@@ -15,6 +15,7 @@ from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.labels import classify_section, labels
 from export.config.weight_names import Rename
 from export.layers.images.image_heads import ImageModel
+from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout, Tower
 from export.twin import Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role, Tensor
@@ -75,12 +76,11 @@ def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[s
 
 def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
     """The one part "image" of an image model, B dynamic; the model is prepared for the recipe."""
-    assert image is not None
-    model.prepare(image)
+    image = prepare_tower(model, image)
     role = Role.EMBEDDING if model.head is None else Role.LOGITS
     width = model.output_width
     output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
-    graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
+    graph = Graph(file=FILE, inputs=(pixels_port(image),), outputs=(output,))
     return Graphs({"image": Lowering(model, graph)}, parts={"image": ""})
 
 
@@ -118,7 +118,7 @@ def rollout(tower: Tower, image: ImageSpec, leading: int = 1) -> Lowering:
     module = AttentionRollout(tower, leading)
     shape = ("B", *module.grid)
     output = Tensor(name="attention", dtype="float32", shape=shape, role=Role.ATTENTION)
-    graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
+    graph = Graph(file=FILE, inputs=(pixels_port(image),), outputs=(output,))
     return Lowering(module, graph, is_fused=False)
 
 
@@ -136,7 +136,3 @@ def with_attention(
         )
     lowerings = {**graphs.lowerings, "attention": architecture.attention(network, image)}
     return replace(graphs, lowerings=lowerings, parts={**graphs.parts, "attention": "-attention"})
-
-
-def _pixels(image: ImageSpec) -> Tensor:
-    return Tensor(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)

@@ -27,7 +27,7 @@ from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.block_config import read_blocks
-from export.layers.images.vision import check_recipe
+from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
@@ -149,10 +149,8 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Blip, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
-    assert image is not None
-    check_recipe(image, model.config.encoder.image)
-    model.encoder.prepare(image)
-    source = image_source(image.shape, model.config.encoder.positions)
+    image = prepare_tower(model.encoder, image, model.config.encoder.image)
+    source = image_source(image, model.config.encoder.positions)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.source import Source, image_source
 from export.layers.images.convolutions import Convolutions, read_convolutions
+from export.layers.images.image_input import prepare_tower
 from inference.bundle.manifest import ImageSpec, Limits
 
 
@@ -47,9 +48,8 @@ class CaptionerConfig:
 
 def prepare_source(model: Any, image: ImageSpec | None) -> Source:
     """The images of a captioner, whose encoder is prepared for them."""
-    assert image is not None
-    model.encoder.prepare(image)
-    return image_source(image.shape, model.config.convolutions.cells)
+    image = prepare_tower(model.encoder, image)
+    return image_source(image, model.config.convolutions.cells)
 
 
 TINY = {

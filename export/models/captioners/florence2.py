@@ -29,6 +29,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_source import image_source_graphs
 from export.layers.attention.windows import Grid
 from export.layers.images.image_heads import mean_vector
+from export.layers.images.image_input import prepare_tower
 from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
 from export.models.encoder_decoders import bart
 from export.models.vision import davit
@@ -181,8 +182,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Florence2, image: ImageSpec | None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    model.encoder.prepare(image)
+    image = prepare_tower(model.encoder, image)
     vocabulary = model.config.text.vocabulary_size
     texts = model.language.encoder
     return image_source_graphs(model.encoder, texts, model.decoder, image, model.images, vocabulary)

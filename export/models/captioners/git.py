@@ -30,6 +30,7 @@ from export.layers.attention.attention import CachedAttention
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table, tied_logits
+from export.layers.images.image_input import prepare_tower
 from export.layers.images.vision import patch_count
 from export.layers.mlp import MLP
 from export.models.dual_encoders import clip
@@ -180,9 +181,8 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: GIT, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, T, P dynamic; in place)."""
-    assert image is not None
-    model.encoder.vit.prepare(image)
-    source = image_source(image.shape, model.decoder.prefix)
+    image = prepare_tower(model.encoder.vit, image)
+    source = image_source(image, model.decoder.prefix)
     return prefix_graphs(model.encoder, model.decoder, source)
 
 

@@ -272,7 +272,7 @@ def graphs(model: Pix2Struct, image: ImageSpec | None) -> Graphs:
             f"patch_embed_hidden_size is {model.config.patch_values}, three values for each"
         )
     decoder, budget = model.decoder, image.shape[0]
-    source = image_source(image.shape, budget)
+    source = image_source(image, budget)
     pixels = source.ports[0].model_copy(update={"dtype": "float32"})
     count = Port(name=_COUNT, dtype="int64", shape=("B", 1), role=Role.STATE)
     heads = decoder.heads

@@ -26,7 +26,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.vision import check_recipe
+from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bert_decoder, mbart_decoder, trocr
 from export.models.decoders import gpt2
 from export.models.vision import deit, swin, vit
@@ -220,10 +220,8 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
-    assert image is not None
-    check_recipe(image, model.config.encoder.image)
-    model.encoder.network.prepare(image)
-    source = image_source(image.shape, model.config.encoder.positions)
+    image = prepare_tower(model.encoder.network, image, model.config.encoder.image)
+    source = image_source(image, model.config.encoder.positions)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 

@@ -39,6 +39,7 @@ from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
 from export.layers.attention.heads import Heads
 from export.layers.attention.scores import attend, within
 from export.layers.attention.windows import Grid
+from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.mlp import MLP
 from export.models.detectors.grounding_dino_config import GROUPS, Config, Stack, read_config
 from export.models.encoders import bert
@@ -544,8 +545,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
     Raises:
         CheckpointError: the image recipe gives images of fewer places than there are queries.
     """
-    assert image is not None
-    model.image.tower.prepare(image)
+    image = prepare_tower(model.image.tower, image)
     found = count_places(*image.shape[:2], model.config.strides)
     if found < model.config.queries:
         raise CheckpointError(
@@ -553,7 +553,7 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
             f"fewer than num_queries = {model.config.queries}"
         )
     inputs = (
-        Port(name="pixels", dtype="uint8", shape=("B", "height", "width", 3), role=Role.PIXELS),
+        pixels_port(image, has_sizes=True),
         Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
         Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
     )

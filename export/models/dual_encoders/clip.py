@@ -28,6 +28,7 @@ from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.scores import within
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
+from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
@@ -295,13 +296,12 @@ def tower_graphs(
         texts: Inputs of the text tower.
         width: E.
     """
-    assert image is not None
-    model.image.prepare(image)
+    image = prepare_tower(model.image, image)
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    pixels = Port(name="pixels", dtype=image.dtype, shape=("B", *image.shape), role=Role.PIXELS)
+    towers = ("image", model.image, (pixels_port(image),)), ("text", model.text, texts)
     lowerings = {
         part: Lowering(module, Graph(file="model.onnx", inputs=ports, outputs=(embedding,)))
-        for part, module, ports in (("image", model.image, (pixels,)), ("text", model.text, texts))
+        for part, module, ports in towers
     }
     vocabulary = model.text.tokens.num_embeddings
     return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)

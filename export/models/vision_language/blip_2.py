@@ -33,7 +33,7 @@ from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import read_blocks
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.vision import check_recipe
+from export.layers.images.image_input import prepare_tower
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
 from export.models.captioners import blip
 from export.models.decoders import opt
@@ -177,9 +177,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
     """`admit` (B, I dynamic; B, S with T5) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    check_recipe(image, model.config.image.image)
-    model.encoder.vit.prepare(image)
+    image = prepare_tower(model.encoder.vit, image, model.config.image.image)
     if not isinstance(model.language, t5.T5):
         return image_token_graphs(model.encoder, model.decoder, image, model.images)
     texts = model.language.encoder

@@ -33,6 +33,7 @@ from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention,
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import output_table, tied_logits
+from export.layers.images.image_input import prepare_tower
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.dual_encoders import clip
@@ -226,8 +227,7 @@ def _block_names(theirs: str, ours: str, attention: str) -> dict[str, Entry]:
 
 def graphs(model: Idefics, image: ImageSpec | None) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    model.encoder.vit.prepare(image)
+    image = prepare_tower(model.encoder.vit, image)
     end_token = model.config.end_token
     return interleaved_graphs(model.encoder, model.decoder, image, model.images, end_token)
 

@@ -30,7 +30,7 @@ from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
-from export.layers.images.vision import check_recipe
+from export.layers.images.image_input import prepare_tower
 from export.layers.mlp import MLP
 from export.layers.qformer import QFormerConfig, QueryBlock
 from export.models.decoders import llama, opt
@@ -200,9 +200,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: InstructBlip, image: ImageSpec | None) -> Graphs:
     """`admit` (B, I, T dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
-    assert image is not None
-    check_recipe(image, model.config.image.image)
-    model.encoder.vit.prepare(image)
+    image = prepare_tower(model.encoder.vit, image, model.config.image.image)
     assert isinstance(model.config, Config)
     vocabulary = model.config.vocabulary_size
     return image_token_graphs(

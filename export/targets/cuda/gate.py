@@ -169,7 +169,7 @@ def _compare_texts(parity: LowParity, graphs: Graphs, bundle: Bundle, original: 
     reference, runner = TorchRunner(graphs, original), make_runner(bundle)
     losses, equal, total = [], 0, 0
     for beams in BEAMS:
-        requests = mixed_requests(graphs, original, beams)
+        requests = mixed_requests(original, beams)
         pairs = zip(requests, decode(reference, requests), decode(runner, requests), strict=True)
         for request, want, got in pairs:
             first, other = want.hypotheses[0], got.hypotheses[0]

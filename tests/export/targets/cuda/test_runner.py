@@ -6,12 +6,10 @@ import pytest
 
 from export.parity.token_parity import mixed_requests
 from export.precision import Precision
-from export.twin import EXPORTED
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from tests.export.conftest import Twins
 from tests.export.targets.cuda.conftest import CudaBundles
 from tests.export.twins import lowerable
 from tests.inference.engine.host_device import HostDevice
@@ -26,14 +24,14 @@ def _families() -> list[object]:
 
 
 @pytest.mark.parametrize("name", _families())
-def test_card_gives_the_cpu_tokens(name: str, twins: Twins, cuda_bundles: CudaBundles) -> None:
+def test_card_gives_the_cpu_tokens(name: str, cuda_bundles: CudaBundles) -> None:
     bundle, _ = cuda_bundles(name, Precision.FP16)
     if bundle.manifest.generator is None:
         pytest.skip("no generator")
-    graphs, device = twins(name, EXPORTED).graphs(), HostDevice()
+    device = HostDevice()
     card, cpu = OrtRunner(bundle, 1, device=device), make_runner(bundle, threads=1)
     for beams in (1, 4):
-        requests = mixed_requests(graphs, bundle.manifest, beams)
+        requests = mixed_requests(bundle.manifest, beams)
         for capacity in (Capacity(), Capacity(rows=beams)):  # together, and one by one
             given, wanted = (decode(each, requests, capacity) for each in (card, cpu))
             for one, other in zip(given, wanted, strict=True):
