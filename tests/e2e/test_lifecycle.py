@@ -21,8 +21,8 @@ from triptych import Client
 pytestmark = pytest.mark.integration
 
 
-def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + timeout_s
+def eventually(claim: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if claim():
             return True

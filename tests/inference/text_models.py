@@ -57,11 +57,10 @@ def image_classifier(*, attention: bool = True) -> Manifest:
     return _stateless("classify", section, graphs)
 
 
-def word_labeller(labels: Sequence[str] = ("O", "B-a", "I-a", "B-b", "I-b")) -> Manifest:
+def word_labeller() -> Manifest:
     """A token's logit is 4 for the label of its number modulo the labels, else 0."""
-    return _stateless(
-        "tag", {"labels": tuple(labels)}, {"text": _graph(_TEXT, _logits("T", len(labels)))}
-    )
+    labels = ("O", "B-a", "I-a", "B-b", "I-b")
+    return _stateless("tag", {"labels": labels}, {"text": _graph(_TEXT, _logits("T", len(labels)))})
 
 
 def cross_encoder(activation: str = "none") -> Manifest:

@@ -188,13 +188,13 @@ def _help(field: MessageField) -> str:
     return " ".join(part for part in parts if part)
 
 
-def range_text(bounds: Bounds, name: str = "x") -> str:
+def range_text(bounds: Bounds) -> str:
     """A range as typer writes it, e.g. `0<x<=1`; empty where there is none."""
     low = f"{bounds.minimum}<=" if bounds.minimum is not None else ""
     low = f"{bounds.above}<" if bounds.above is not None else low
     high = f"<={bounds.maximum}" if bounds.maximum is not None else ""
     high = f"<{bounds.below}" if bounds.below is not None else high
-    return f"{low}{name}{high}" if low or high else ""
+    return f"{low}x{high}" if low or high else ""
 
 
 def _range(field: MessageField) -> dict[str, Any]:

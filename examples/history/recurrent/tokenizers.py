@@ -17,16 +17,12 @@ _MARKS = '[.,?!;:"()¿¡]'
 _CLITICS = "(n't|'s|')"
 
 
-def reversible_words(texts: Iterable[str], least: int = 1) -> Tokenizer:
-    """Words with the space before them, and marks: decoding gives the text back.
-
-    Args:
-        least: Occurrences that make a word a token.
-    """
+def reversible_words(texts: Iterable[str]) -> Tokenizer:
+    """Words with the space before them, and marks: decoding gives the text back."""
     pieces = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Split(Regex("[.,?!\n]"), "isolated")]
     )
-    tokenizer = _tokenizer(pieces, normalizers.NFC(), texts, least)
+    tokenizer = _tokenizer(pieces, normalizers.NFC(), texts, 1)
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 

@@ -26,9 +26,7 @@ DEFAULT_BASE = 10000.0
 TRAINED = "original_max_position_embeddings"
 
 
-def read_rotary(
-    reader: ConfigReader, head_width: int, positions: int, default_base: float = DEFAULT_BASE
-) -> Rotary:
+def read_rotary(reader: ConfigReader, head_width: int, positions: int) -> Rotary:
     """The rotary positions that all layers share.
 
     Args:
@@ -41,7 +39,7 @@ def read_rotary(
     values = reader.values
     given = values.get("rope_scaling") or values.get("rope_parameters") or {}
     return rotary_of(
-        reader, given, head_width, positions, reader.number("rope_theta", default_base)
+        reader, given, head_width, positions, reader.number("rope_theta", DEFAULT_BASE)
     )
 
 

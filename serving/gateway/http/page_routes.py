@@ -66,11 +66,11 @@ class Asset:
         return cls(content, _MEDIA_TYPES[suffix], etag)
 
 
-def read_assets(folder: Path = FOLDER) -> dict[str, Asset]:
-    """The files of the page, by their path below the folder."""
+def read_assets() -> dict[str, Asset]:
+    """The files of the page, by their path below its folder."""
     return {
-        path.relative_to(folder).as_posix(): Asset.of(path.read_bytes(), path.suffix)
-        for path in sorted(folder.rglob("*"))
+        path.relative_to(FOLDER).as_posix(): Asset.of(path.read_bytes(), path.suffix)
+        for path in sorted(FOLDER.rglob("*"))
         if path.suffix in _MEDIA_TYPES
     }
 

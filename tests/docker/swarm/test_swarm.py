@@ -66,7 +66,7 @@ class Swarm:
     transport: Balanced
     undisturbed: list[object]
 
-    async def under_load(self, happen: Callable[[], object], least_rounds: int = 1) -> int:
+    async def under_load(self, happen: Callable[[], object]) -> int:
         """Let something happen while all requests are in flight, twice; rounds that were answered.
 
         Raises:
@@ -76,7 +76,7 @@ class Swarm:
 
         async def rounds() -> int:
             number = 0
-            while number < least_rounds or not done.is_set():
+            while not number or not done.is_set():
                 answers = await self.load.answers(begun)
                 for request, answer, wanted in zip(
                     self.load.requests, answers, self.undisturbed, strict=True

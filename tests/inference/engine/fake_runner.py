@@ -32,14 +32,14 @@ Logits = Callable[[History, History], NDArray[np.float32]]
 """(source ids, decoder ids so far) → (V,) float32."""
 
 
-def hashed_logits(vocabulary_size: int, end_bias: float = 0.0, end_id: int = 1) -> Logits:
+def hashed_logits(vocabulary_size: int, end_bias: float = 0.0) -> Logits:
     """Pseudo-random logits, spread widely enough that beams differ."""
 
     @lru_cache(maxsize=100_000)
     def logits(source: History, history: History) -> NDArray[np.float32]:
         seed = [len(source), *source, len(history), *history]
         values = np.random.default_rng(seed).normal(size=vocabulary_size) * 2
-        values[end_id] += end_bias
+        values[1] += end_bias
         return values.astype(np.float32)
 
     return logits

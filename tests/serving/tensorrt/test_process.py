@@ -19,11 +19,11 @@ from serving.tensorrt.building import Builds
 from tests.serving.triton.tiny import publish_times
 
 
-def _driver(monkeypatch: pytest.MonkeyPatch, failing: str = "", devices: int = 1) -> None:
-    """A driver of GPUs of compute capability 9.0."""
+def _driver(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> None:
+    """A driver of one GPU of compute capability 9.0."""
 
     def get(device: Any, index: int) -> int:
-        return 0 if index < devices else 101
+        return 0 if index == 0 else 101
 
     def attribute(value: Any, name: int, device: Any) -> int:
         value._obj.value = {75: 9, 76: 0}[name]
