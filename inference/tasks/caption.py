@@ -24,7 +24,7 @@ from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
@@ -55,13 +55,11 @@ class CaptionPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
         """The captions."""
 
-        def captioned(index: int, number: int | ServingError) -> Caption:
-            return self._caption(index, finished_of(outcomes[unwrap(number)]))
+        def captioned(index: int, number: int) -> Caption:
+            return self._caption(index, finished_of(outcomes[number]))
 
-        results = attempt_each(self.numbers, captioned)
-        return CaptionResponse(
-            model=self.model.name, data=in_place(results, Caption), usage=usage_of(outcomes)
-        )
+        data = answer_each(self.numbers, captioned, Caption)
+        return CaptionResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
         """Each caption as it is generated."""

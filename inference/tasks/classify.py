@@ -13,9 +13,9 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.classification.scores import Activation, Scores, activated, best_first
 from inference.tasks.classification.windows import windows
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
@@ -76,8 +76,7 @@ class ClassifyPlan(Plan):
             ServingError: no item could be classified; the first one's error.
         """
 
-        def classified(index: int, item: _Item | ServingError) -> Classes:
-            found = unwrap(item)
+        def classified(index: int, found: _Item) -> Classes:
             row = found.attention
             return Classes(
                 index=index,
@@ -85,11 +84,9 @@ class ClassifyPlan(Plan):
                 attention=row.read(outcomes, Role.ATTENTION).tolist() if row else None,
             )
 
-        results = attempt_each(self.items, classified)
+        data = answer_each(self.items, classified, Classes)
         return ClassifyResponse(
-            model=self.model.name,
-            data=in_place(results, Classes),
-            usage=Usage(prompt_tokens=self.prompt_tokens),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
 
     def _scores(self, item: _Item, outcomes: Sequence[Outcome]) -> Scores:
@@ -145,8 +142,7 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one for each part."""
         outputs = (Role.PIXELS, Role.LOGITS), (Role.TOKENS, Role.LOGITS), (Role.PIXELS, _ATTENTION)
-        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in outputs)
-        return [call for call in found if call is not None]
+        return part_canaries(model, *outputs)
 
     def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
         """Whether the model classifies what the request holds."""

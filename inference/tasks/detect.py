@@ -21,9 +21,9 @@ from inference.tasks.detection.regions import Floats, SizedRow, best_first, box,
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
-from inference.tasks.shared.canaries import generator_canary, part_canary
+from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
@@ -66,8 +66,7 @@ class DetectPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
-        def detected(index: int, image: SizedRow | ServingError) -> Detection:
-            known = unwrap(image)
+        def detected(index: int, known: SizedRow) -> Detection:
             boxes, regions, biases, *objects = (
                 known.row.read(outcomes, role) for role in _outputs(self.model.manifest)
             )
@@ -76,10 +75,10 @@ class DetectPlan(Plan):
             found = self._best(regions @ labels.T + biases[:, None], corners, objectness)
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
-        results = attempt_each(self.images, detected)
+        data = answer_each(self.images, detected, Detection)
         return DetectResponse(
             model=self.model.name,
-            data=in_place(results, Detection),
+            data=data,
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
 
@@ -179,8 +178,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         """A batch of one for each tower, or one token."""
         if model.manifest.generator is not None:
             return [generator_canary(model)]
-        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in _TOWERS)
-        return [call for call in found if call is not None]
+        return part_canaries(model, *_TOWERS)
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""

@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.embedding.embedding_calls import EmbeddingCalls
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
@@ -67,19 +67,15 @@ class EmbedPlan(Plan):
         """
         tokens = 0
 
-        def embedded(index: int, item: Read | ServingError) -> Embedding:
+        def embedded(index: int, item: Read) -> Embedding:
             nonlocal tokens
-            entry = unwrap(item)(outcomes)
+            entry = item(outcomes)
             tokens += entry.tokens
             vector = _unit(entry.vector) if self.scales else entry.vector
             return Embedding(index=index, embedding=vector.tolist())
 
-        results = attempt_each(self.items, embedded)
-        return EmbedResponse(
-            model=self.model.name,
-            data=in_place(results, Embedding),
-            usage=Usage(prompt_tokens=tokens),
-        )
+        data = answer_each(self.items, embedded, Embedding)
+        return EmbedResponse(model=self.model.name, data=data, usage=Usage(prompt_tokens=tokens))
 
 
 class Embed(ServedTask[EmbedRequest, EmbedSection]):
@@ -122,8 +118,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one for each part that returns embeddings."""
         roles = (Role.PIXELS, Role.TOKENS)
-        found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in roles)
-        return [call for call in found if call is not None]
+        return part_canaries(model, *((role, Role.EMBEDDING) for role in roles))
 
     def accepts(self, request: EmbedRequest, model: LoadedModel) -> bool:
         """Whether the model embeds what the request holds."""

@@ -11,9 +11,9 @@ from inference.bundle.manifest import Part, Role
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.scores import best_first
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.length_buckets import Bucket
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
@@ -73,14 +73,12 @@ class FillMaskPlan(Plan):
             ServingError: no text could be filled; the first one's error.
         """
 
-        def filled(index: int, item: _Item | ServingError) -> FilledMasks:
-            return FilledMasks(index=index, masks=self._masks(unwrap(item), outcomes))
+        def filled(index: int, item: _Item) -> FilledMasks:
+            return FilledMasks(index=index, masks=self._masks(item, outcomes))
 
-        results = attempt_each(self.items, filled)
+        data = answer_each(self.items, filled, FilledMasks)
         return FillMaskResponse(
-            model=self.model.name,
-            data=in_place(results, FilledMasks),
-            usage=Usage(prompt_tokens=self.prompt_tokens),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
 
     def finish_size(self, outcomes: Sequence[Outcome]) -> int:
@@ -184,8 +182,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one."""
-        call = part_canary(model, takes=Role.TOKENS, returns=Role.TOP_SCORES)
-        return [] if call is None else [call]
+        return part_canaries(model, (Role.TOKENS, Role.TOP_SCORES))
 
     def details(self, model: LoadedModel) -> Mapping[str, str]:
         """The mask token."""

@@ -11,9 +11,9 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.scores import activated
 from inference.tasks.classification.windows import truncated_pair
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import attempt_each, in_place, item_error, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each, item_error, unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
@@ -65,19 +65,17 @@ class RerankPlan(Plan):
             ServingError: no query could be served; the first one's error.
         """
 
-        def ranking(index: int, pairs: Pairs | ServingError) -> Ranking:
+        def ranking(index: int, pairs: Pairs) -> Ranking:
             def scored(position: int, row: Row | ServingError) -> RankedDocument:
                 logits = unwrap(row).read(outcomes, Role.LOGITS)
                 score = activated(logits, self.section.activation)[0]
                 return RankedDocument(index=position, score=float(score), text=self._text(position))
 
-            return Ranking(index=index, results=self._ranked(attempt_each(unwrap(pairs), scored)))
+            return Ranking(index=index, results=self._ranked(attempt_each(pairs, scored)))
 
-        results = attempt_each(self.queries, ranking)
+        data = answer_each(self.queries, ranking, Ranking)
         return RerankResponse(
-            model=self.model.name,
-            data=in_place(results, Ranking),
-            usage=Usage(prompt_tokens=self.prompt_tokens),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
 
     def finish_size(self, outcomes: Sequence[Outcome]) -> int:
@@ -162,8 +160,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one."""
-        call = part_canary(model, takes=Role.TOKENS, returns=Role.LOGITS)
-        return [] if call is None else [call]
+        return part_canaries(model, (Role.TOKENS, Role.LOGITS))
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Documents, times queries, and their characters."""

@@ -12,7 +12,7 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.generation import Overrides
 from inference.tasks.generation.continuation import token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
@@ -39,8 +39,8 @@ class ScorePlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> ScoreResponse:
         """The scores."""
 
-        def scored(index: int, number: int | ServingError) -> Score:
-            best = finished_of(outcomes[unwrap(number)]).best
+        def scored(index: int, number: int) -> Score:
+            best = finished_of(outcomes[number]).best
             return Score(
                 index=index,
                 score=sum(best.log_probs),
@@ -48,10 +48,8 @@ class ScorePlan(Plan):
                 logprobs=token_logprobs(best.tokens, self.model) if self.with_logprobs else None,
             )
 
-        results = attempt_each(self.numbers, scored)
-        return ScoreResponse(
-            model=self.model.name, data=in_place(results, Score), usage=usage_of(outcomes)
-        )
+        data = answer_each(self.numbers, scored, Score)
+        return ScoreResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
 class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):

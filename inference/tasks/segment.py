@@ -16,9 +16,9 @@ from inference.errors import InvalidRequest, ServingError
 from inference.processing.image import grey_png
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
@@ -93,8 +93,8 @@ class SegmentPlan(Plan):
         assert self.rows is not None
         rows = self.rows
 
-        def segmented(index: int, image: PreparedImage | ServingError) -> Segmentation:
-            width, height = unwrap(image).size
+        def segmented(index: int, image: PreparedImage) -> Segmentation:
+            width, height = image.size
             logits = unwrap(rows[index]).read(outcomes, Role.MASKS)
             return Segmentation(
                 index=index,
@@ -105,11 +105,9 @@ class SegmentPlan(Plan):
                 mask_height=logits.shape[1],
             )
 
-        results = attempt_each(self.images, segmented)
+        data = answer_each(self.images, segmented, Segmentation)
         return SegmentResponse(
-            model=self.model.name,
-            data=in_place(results, Segmentation),
-            usage=Usage(prompt_tokens=self.tokens),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=self.tokens)
         )
 
 
@@ -164,9 +162,7 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one for each tower."""
-        towers = ((Role.PIXELS, Role.MASKS), (Role.TOKENS, Role.EMBEDDING))
-        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in towers)
-        return [call for call in found if call is not None]
+        return part_canaries(model, (Role.PIXELS, Role.MASKS), (Role.TOKENS, Role.EMBEDDING))
 
     def most_items(self, request: SegmentRequest) -> int:
         """Images whose masks a request may have."""

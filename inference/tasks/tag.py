@@ -19,9 +19,9 @@ from inference.tasks.classification.entities import (
 )
 from inference.tasks.classification.scores import Scores, activated
 from inference.tasks.classification.windows import windows
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
@@ -80,8 +80,7 @@ class TagPlan(Plan):
             ServingError: no text could be labelled; the first one's error.
         """
 
-        def labelled(index: int, item: _Item | ServingError) -> Tags:
-            found = unwrap(item)
+        def labelled(index: int, found: _Item) -> Tags:
             tokens = [
                 TaggedToken(
                     text=found.text[entity.start : entity.end],
@@ -94,11 +93,9 @@ class TagPlan(Plan):
             ]
             return Tags(index=index, tokens=tokens)
 
-        results = attempt_each(self.items, labelled)
+        data = answer_each(self.items, labelled, Tags)
         return TagResponse(
-            model=self.model.name,
-            data=in_place(results, Tags),
-            usage=Usage(prompt_tokens=self.prompt_tokens),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
 
     def _entities(self, item: _Item, outcomes: Sequence[Outcome]) -> list[Entity]:
@@ -159,8 +156,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one."""
-        call = part_canary(model, takes=Role.TOKENS, returns=Role.LOGITS)
-        return [] if call is None else [call]
+        return part_canaries(model, (Role.TOKENS, Role.LOGITS))
 
     def size(self, request: TagRequest) -> int:
         """Characters."""

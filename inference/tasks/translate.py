@@ -20,7 +20,7 @@ from inference.tasks.shared.alignment import block_diagonal, check_size, weights
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import answer_each, attempt_each, finished_of, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
@@ -132,13 +132,11 @@ class TranslatePlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
         """The translations."""
 
-        def translated(index: int, text: Text | ServingError) -> Translation:
-            return self._translation(index, unwrap(text), outcomes)
+        def translated(index: int, text: Text) -> Translation:
+            return self._translation(index, text, outcomes)
 
-        results = attempt_each(self.texts, translated)
-        return TranslateResponse(
-            model=self.model.name, data=in_place(results, Translation), usage=usage_of(outcomes)
-        )
+        data = answer_each(self.texts, translated, Translation)
+        return TranslateResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""

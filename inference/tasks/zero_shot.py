@@ -12,10 +12,10 @@ import numpy.typing as npt
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
-from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
@@ -76,14 +76,14 @@ class ZeroShotPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
-        def classified(index: int, row: Row | ServingError) -> Classification:
-            image = unwrap(row).read(outcomes, Role.EMBEDDING)
+        def classified(index: int, row: Row) -> Classification:
+            image = row.read(outcomes, Role.EMBEDDING)
             return Classification(index=index, labels=self._ranked(image, labels))
 
-        results = attempt_each(self.images, classified)
+        data = answer_each(self.images, classified, Classification)
         return ZeroShotResponse(
             model=self.model.name,
-            data=in_place(results, Classification),
+            data=data,
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
 
@@ -152,8 +152,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one for each tower."""
-        found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in _TOWERS)
-        return [call for call in found if call is not None]
+        return part_canaries(model, *((role, Role.EMBEDDING) for role in _TOWERS))
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""

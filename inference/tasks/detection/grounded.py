@@ -20,7 +20,7 @@ from inference.processing.prepared_image import PreparedImage
 from inference.tasks.detection.regions import SizedRow, best_first, box, sigmoid
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
-from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome
@@ -57,8 +57,7 @@ class GroundedPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
         """The boxes of each image, best first."""
 
-        def detected(index: int, image: SizedRow | ServingError) -> Detection:
-            known = unwrap(image)
+        def detected(index: int, known: SizedRow) -> Detection:
             boxes, logits = (known.row.read(outcomes, role) for role in _FOUND)
             scores, corners = sigmoid(logits), known.corners(boxes, is_padded=False)
             best = scores.max(axis=1)
@@ -72,11 +71,9 @@ class GroundedPlan(Plan):
             ]
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
-        results = attempt_each(self.images, detected)
+        data = answer_each(self.images, detected, Detection)
         return DetectResponse(
-            model=self.model.name,
-            data=in_place(results, Detection),
-            usage=Usage(prompt_tokens=len(self.token_ids)),
+            model=self.model.name, data=data, usage=Usage(prompt_tokens=len(self.token_ids))
         )
 
     def _label(self, is_part: npt.NDArray[np.bool_]) -> str:

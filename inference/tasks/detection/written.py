@@ -21,7 +21,7 @@ from inference.tasks.detection.locations import LOCATION, Phrase, Place, written
 from inference.tasks.detection.regions import box
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
-from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
@@ -63,8 +63,7 @@ class WrittenPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
         """The boxes of each image, best first."""
 
-        def detected(index: int, image: SizedCall | ServingError) -> Detection:
-            known = unwrap(image)
+        def detected(index: int, known: SizedCall) -> Detection:
             best = finished_of(outcomes[known.number]).by_score().best
             found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)
             boxes = [
@@ -75,10 +74,8 @@ class WrittenPlan(Plan):
             width, height = known.size
             return Detection(index=index, boxes=boxes[: self.top_k], width=width, height=height)
 
-        results = attempt_each(self.images, detected)
-        return DetectResponse(
-            model=self.model.name, data=in_place(results, Detection), usage=usage_of(outcomes)
-        )
+        data = answer_each(self.images, detected, Detection)
+        return DetectResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
 def plan_written(

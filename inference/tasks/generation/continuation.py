@@ -10,7 +10,7 @@ from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
 from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import answer_each, finished_of, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
@@ -69,9 +69,9 @@ class ContinuationPlan(Plan):
         """The outputs, best first."""
         completion_tokens = 0
 
-        def generated(index: int, number: int | ServingError) -> Generation:
+        def generated(index: int, number: int) -> Generation:
             nonlocal completion_tokens
-            finished = finished_of(outcomes[unwrap(number)])
+            finished = finished_of(outcomes[number])
             found = [self._continuation(hypothesis) for hypothesis in finished.hypotheses]
             completion_tokens += sum(tokens for _, tokens in found)
             # A stop string may change the order, and samples arrive in the order drawn.
@@ -87,10 +87,10 @@ class ContinuationPlan(Plan):
                 prompt_logprobs=self._prompt_logprobs(echo, outcomes) if echo else None,
             )
 
-        results = attempt_each(self.numbers, generated)
+        data = answer_each(self.numbers, generated, Generation)
         own = [outcomes[number] for number in self.numbers if isinstance(number, int)]
         usage = usage_of(own).model_copy(update={"completion_tokens": completion_tokens})
-        return self.response(model=self.model.name, data=in_place(results, Generation), usage=usage)
+        return self.response(model=self.model.name, data=data, usage=usage)
 
     def streaming(self) -> Streaming:
         """Each output as it is generated."""

@@ -38,13 +38,17 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
     return model.generate_call(inputs, options)
 
 
-def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall | None:
-    """A batch of one for a stateless part; None if the bundle has no such part.
+def part_canaries(model: LoadedModel, *parts: tuple[Role, Role]) -> list[InferCall]:
+    """A batch of one for each stateless part that the bundle has.
 
     Args:
-        takes: TOKENS or PIXELS.
-        returns: The output.
+        parts: TOKENS or PIXELS, which a part takes, and the output that it returns.
     """
+    found = (_part_canary(model, takes, returns) for takes, returns in parts)
+    return [call for call in found if call is not None]
+
+
+def _part_canary(model: LoadedModel, takes: Role, returns: Role) -> InferCall | None:
     part = model.manifest.part(takes=takes, returns=returns)
     if part is None:
         return None

@@ -35,8 +35,15 @@ def attempt_each(
     return tuple(results)
 
 
-def in_place(results: Sequence[AnyItem | ServingError], item: type[AnyItem]) -> list[AnyItem]:
-    """Items in the request's order, an error in place of its item's result."""
+def answer_each(
+    inputs: Sequence[In | ServingError], answer: Callable[[int, In], AnyItem], item: type[AnyItem]
+) -> list[AnyItem]:
+    """The response's items in the request's order, an error in place of its item's result.
+
+    Raises:
+        ServingError: every item failed; the first one's error stands for all.
+    """
+    results = attempt_each(inputs, lambda index, each: answer(index, unwrap(each)))
     return [
         item(index=index, error=item_error(result)) if isinstance(result, ServingError) else result
         for index, result in enumerate(results)

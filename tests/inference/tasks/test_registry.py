@@ -11,7 +11,7 @@ import inference.tasks
 from inference.bundle.manifest import Manifest, Role
 from inference.errors import BundleError
 from inference.tasks import TASKS
-from inference.tasks.shared.canaries import generator_canary, part_canary
+from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.served_task import AnyTask, Plan, ServedTask, sections_of
@@ -118,8 +118,8 @@ def test_canary_has_a_token_where_its_text_has_none(
     assert source.tolist() == [translator.pad_token_id]
 
 
-def test_canary_of_a_missing_part_is_none(translator: LoadedModel) -> None:
-    assert part_canary(translator, takes=Role.PIXELS, returns=Role.EMBEDDING) is None
+def test_missing_part_has_no_canary(translator: LoadedModel) -> None:
+    assert part_canaries(translator, (Role.PIXELS, Role.EMBEDDING)) == []
 
 
 def test_model_without_tokenizer_serves_images() -> None:
@@ -128,6 +128,5 @@ def test_model_without_tokenizer_serves_images() -> None:
         update={"graphs": {"image": towers.graphs["image"]}, "tokenizer": None, "tasks": {}}
     )
     model = replace(served(images), optional_tokenizer=None)
-    call = part_canary(model, takes=Role.PIXELS, returns=Role.EMBEDDING)
-    assert call is not None
+    (call,) = part_canaries(model, (Role.PIXELS, Role.EMBEDDING))
     assert call.inputs["pixels"].shape == (1, 4, 4, 3)
