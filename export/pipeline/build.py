@@ -29,7 +29,7 @@ from export.targets.instance_config import choose_placement
 from export.targets.runtime_choice import choose, timed
 from export.targets.runtime_rules import check_precision, check_runtime, why_not_in_blocks
 from export.targets.target import CpuTarget, target_of
-from export.text_encoders.segments import check_segments
+from export.text_encoders.network import check_segments
 from export.text_encoders.sentence_transformers import set_pooling
 from export.tokenizer.tokenizer import TokenizerFiles
 from inference.bundle.manifest import Bundle, Manifest

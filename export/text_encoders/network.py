@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from export.layers.activation import activation
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.pooling import Pooling, first
+from export.tokenizer.tokenizer import TokenizerFiles, marks_single_texts
+from inference.errors import CheckpointError
 
 
 class TextEncoder(nn.Module):
@@ -191,3 +193,19 @@ def with_heads(
             encoder.width, classes, classifier_activation
         ),
     )
+
+
+def check_segments(network: nn.Module, files: TokenizerFiles) -> None:
+    """Segments are an input of graphs for single texts only where the network needs them.
+
+    Raises:
+        CheckpointError: the tokenizer puts tokens of a single text into a segment other than 0,
+            which `transformers` would pass to the network.
+    """
+    if not isinstance(network, TextModel) or network.encoder.marks_single_texts:
+        return
+    if network.encoder.segment_types > 1 and marks_single_texts(files):
+        raise CheckpointError(
+            "the tokenizer puts tokens of a single text into a segment other than 0, which only "
+            "XLNet's graphs read: change the type ids of the post-processor in tokenizer.json"
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.text_encoders.segments import check_segments
+from export.text_encoders.network import check_segments
 from inference.errors import CheckpointError
 from tests.export.twins import build
 from tests.inference.processing.tokenizer_files import trained

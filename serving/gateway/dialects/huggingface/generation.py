@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import Request
@@ -20,18 +21,46 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     GenerationParameters,
     NamedJsonGrammar,
     OtherSequence,
+    Reason,
     RegexGrammar,
     StreamDetails,
     StreamEvent,
     Token,
 )
-from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
 from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service
 from serving.gateway.requests.task_request import TaskRequest
-from triptych.messages import Chunk, Continuation, Generation, TokenLogprob
+from triptych.messages import Chunk, Continuation, Generation, TokenLogprob, TopToken
 from triptych.tasks.generate import GenerateRequest
+
+
+@dataclass(frozen=True)
+class GeneratingRequest(TaskRequest):
+    """A task request with what only this route reads."""
+
+    before: str = ""
+    """The prompt, where it is returned with the text."""
+    with_details: bool = False
+    ends: frozenset[int] = frozenset()
+    """The tokens that end a text."""
+    most: int | None = None
+    """Tokens after which a text is cut, by the request or the checkpoint."""
+    seed: int | None = None
+
+    def token(self, found: TokenLogprob | TopToken) -> Token:
+        """A token in this API's form."""
+        number = -1 if found.token_id is None else found.token_id
+        return Token(
+            id=number, text=found.token, logprob=found.logprob, special=number in self.ends
+        )
+
+    def reason(self, reason: str | None, last: Token | None) -> Reason:
+        """Why a text ended, given its last token."""
+        if reason == "length":
+            return "length"
+        return "eos_token" if last is not None and last.special else "stop_sequence"
+
 
 _SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 _SAME_NAMES = ("frequency_penalty", "max_new_tokens", "repetition_penalty", "stop")
