@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import Stack, running
 from tests.e2e.page.conftest import OpenPage
 from tests.e2e.page.screen import REFUSED
-from tests.e2e.pictured import DETECTORS, REPOSITORY, export_labelled
+from tests.e2e.pictured import DETECTORS, GROUNDED, REPOSITORY, export_labelled
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -53,6 +53,26 @@ def test_boxes_lie_over_the_picture_and_light_up(
     assert "lit" in str(best.get_attribute("class"))
     rows.nth(1).hover()
     assert "lit" not in str(best.get_attribute("class"))
+
+
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_words_of_a_label_have_a_least_score(
+    least: float, open_page: OpenPage, served: Stack
+) -> None:
+    screen = open_page("detect", url=served.url)
+    screen.panel.locator(".chosen img").first.wait_for()
+    screen.field("Model").select_option(GROUNDED)
+    screen.field("Least score").fill("0")
+    screen.panel.locator("details.options summary").click()
+    screen.field("Least score of a word in a box's label").fill(str(least))
+    screen.run()
+    given = {"labels": ["a ring", "a star"], "threshold": 0.0, "text_threshold": least}
+    with Client(served.url) as client:
+        (item,) = client.detect(PICTURE, **given, model=GROUNDED).data
+    assert item.boxes
+    assert bool(item.boxes[0].label) == (least == 0)
+    best = screen.answer.locator(".box").last
+    assert (best.get_attribute("title") or "") == item.boxes[0].label
 
 
 def test_a_picture_without_boxes_says_so(open_page: OpenPage, served: Stack) -> None:

@@ -17,14 +17,20 @@ const SIDES = ["x_min", "y_min", "x_max", "y_max"];
 function create() {
   const asked = labelledPictures(EXAMPLES);
   const threshold = numberField("Least score", { field: "threshold", min: 0, max: 1, step: 0.05, placeholder: "0.1" });
+  const words = numberField("Least score of a word in a box's label", {
+    field: "text_threshold", min: 0, max: 1, step: 0.05, placeholder: "0.25",
+    hint: "Of models that read all labels as one text (Grounding DINO); others ignore it.",
+  });
 
   return {
     fields: [...asked.elements, threshold.element],
+    options: [words.element],
     examples: asked.examples,
     ready: asked.ready,
     request() {
       const { images, texts } = asked.read();
-      return { images, body: { labels: texts.length ? texts : null, threshold: threshold.value } };
+      const thresholds = { threshold: threshold.value, text_threshold: words.value };
+      return { images, body: { labels: texts.length ? texts : null, ...thresholds } };
     },
     show: itemsOver(view),
     summary: (data) => data.map(({ boxes }) => (boxes ? `${boxes.length} found` : "no result")).join(". "),
