@@ -9,6 +9,7 @@ Decision D91.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -49,6 +50,13 @@ def current_name(info: FieldInfo) -> str | None:
     return found if isinstance(found, str) else None
 
 
+@cache
+def _earlier_names(request: type[Request]) -> tuple[tuple[str, str], ...]:
+    """Each earlier name of a field, and the current one."""
+    names = {field: current_name(info) for field, info in request.model_fields.items()}
+    return tuple((earlier, name) for earlier, name in names.items() if name is not None)
+
+
 class Request(Message):
     """Base of all requests; unknown fields are refused, not ignored."""
 
@@ -59,10 +67,9 @@ class Request(Message):
     @model_validator(mode="after")
     def _move_earlier_names(self) -> Self:
         """Each value that was given by an earlier name becomes that of the current one."""
-        for earlier, info in type(self).model_fields.items():
-            name = current_name(info)
-            given = None if name is None else getattr(self, earlier)
-            if name is None or given is None:
+        for earlier, name in _earlier_names(type(self)):
+            given = getattr(self, earlier)
+            if given is None:
                 continue
             if getattr(self, name) not in (None, given):
                 raise ValueError(f"{earlier} is an earlier name of {name}: give one of them")

@@ -17,6 +17,8 @@ def root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
     """A root logger of the test's own."""
     root = logging.RootLogger(logging.WARNING)
     monkeypatch.setattr(logging, "root", root)
+    for name in ("_srcfile", "logThreads", "logProcesses", "logMultiprocessing"):
+        monkeypatch.setattr(logging, name, getattr(logging, name))  # restored behind the test
     return root
 
 

@@ -1,9 +1,10 @@
 """gRPC streams to Triton that carry many sequences each, identified by request id.
 
 A stream for every sequence costs a dozen wake-ups of gRPC's threads, and each of them takes a core
-from the engine. So the sequences of a model share streams: a stream takes new sequences for a
-second and closes when its last one has ended, so it does not delay the shutdown of a server. Only
-the sequences of traced requests have a stream each, whose metadata is their trace context.
+from the engine. So the sequences of a model share streams. A stream is open while it gets new
+sequences: opening costs as much as three of them. It closes within a second of its last one, so it
+does not delay the shutdown of a server. Only the sequences of traced requests have a stream each,
+whose metadata is their trace context.
 
 No stream is cancelled. After the cancellation of a gRPC stream the model has to poll for it, and if
 it sends its last response at that moment, Triton 2.51 loses the request and keeps the model loaded
@@ -32,8 +33,8 @@ from tritonclient.utils import InferenceServerException
 from inference.engine.codec import ABORT
 from inference.errors import Overloaded
 
-OPEN_S = 1.0
-"""Time in which a stream takes new sequences."""
+UNUSED_S = 0.5
+"""A stream that has got no new sequence for so long, or twice as long, takes none any more."""
 MAX_SEQUENCES = 8
 """Sequences of one stream: Triton writes the responses of a stream one after the other."""
 ABORT_TIMEOUT_S = 10.0
@@ -155,7 +156,8 @@ class TritonStream:
         self._call = open_stream(self._requests(), metadata=metadata)
         self._loop = asyncio.get_running_loop()
         self._abort_timer: asyncio.TimerHandle | None = None
-        self._loop.call_later(OPEN_S, self.retire)
+        self._is_used = False
+        self._loop.call_later(UNUSED_S, self._review)
         self.reading = self._loop.create_task(self._read())
 
     @property
@@ -165,6 +167,7 @@ class TritonStream:
 
     def begin(self, request: ModelInferRequest) -> StreamedSequence:
         """Send a request; returns at once."""
+        self._is_used = True
         sequence = self._live[request.id] = StreamedSequence(self, request)
         self._to_send.put_nowait(request)
         return sequence
@@ -186,6 +189,14 @@ class TritonStream:
         """Take no more sequences; close when the present ones have ended."""
         self.is_open = False
         self._settle()
+
+    def _review(self) -> None:
+        """Retire if no sequence has begun since the last review, or an aborted one does not end."""
+        if not self._is_used or any(sequence.is_aborted for sequence in self._live.values()):
+            self.retire()
+        elif self.is_open:
+            self._is_used = False
+            self._loop.call_later(UNUSED_S, self._review)
 
     def _settle(self) -> None:
         """Close the stream when it is unused; limit the time in which aborted sequences may end."""

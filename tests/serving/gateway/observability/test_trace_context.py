@@ -142,7 +142,7 @@ async def test_calls_to_triton_carry_the_context(
     triton: tuple[FakeTriton, TritonInference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, inference = triton
-    monkeypatch.setattr(stream_pool, "OPEN_S", 0.01)
+    monkeypatch.setattr(stream_pool, "UNUSED_S", 0.01)
     context = TraceContext(TRACE_ID, SPAN_ID, 1, "a=1")
     expected = {"traceparent": PARENT, "tracestate": "a=1"}
     fake.refusal = (grpc.StatusCode.INTERNAL, "no")

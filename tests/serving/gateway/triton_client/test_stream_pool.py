@@ -85,3 +85,36 @@ async def test_a_version_that_may_be_gone_gets_no_abort_message() -> None:
     assert streams.sent == [[("a", False), ("b", False), ("a", True)]]
     streams.end()
     await asyncio.gather(*pool.reading)
+
+
+async def test_stream_is_open_while_it_gets_sequences() -> None:
+    streams = Streams()
+    pool = StreamPool(streams)
+    pool.begin(request("a"))
+    ((stream,),) = pool._streams.values()
+    for name in ("b", "c"):
+        stream._review()
+        pool.begin(request(name))
+    stream._review()
+    assert stream.is_open
+    stream._review()
+    assert not stream.is_open
+    pool.begin(request("d"))
+    await settled()
+    assert [[name for name, _ in each] for each in streams.sent] == [["a", "b", "c"], ["d"]]
+    streams.end()
+    await asyncio.gather(*pool.reading)
+
+
+async def test_stream_of_an_aborted_sequence_that_does_not_end_gets_no_others() -> None:
+    streams = Streams()
+    pool = StreamPool(streams)
+    pool.begin(request("a")).abort()
+    pool.begin(request("b"))
+    ((stream,),) = pool._streams.values()
+    stream._review()
+    pool.begin(request("c"))
+    await settled()
+    assert streams.sent == [[("a", False), ("a", True), ("b", False)], [("c", False)]]
+    streams.end()
+    await asyncio.gather(*pool.reading)

@@ -218,7 +218,7 @@ async def test_no_response_in_time_is_a_deadline(triton, call) -> None:
 
 async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr("serving.gateway.triton_client.stream_pool.OPEN_S", 0.01)
+    monkeypatch.setattr("serving.gateway.triton_client.stream_pool.UNUSED_S", 0.01)
     fake.hangs = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
