@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from examples.demo.server import free_port, wait_until_ready
@@ -32,6 +34,7 @@ ONE = "EXAMPLES=examples/checkpoints/example-es-en"
 NOT_RUN = (
     *("git ", "make ", "pip ", "docker"),
     *("triptych export path/", "triptych serve", "triptych verify", "triptych train"),
+    "triptych detect photo",
 )
 """Commands of the README that fetch, install, or name what the reader has to fill in."""
 
@@ -153,7 +156,7 @@ class TestFreshClone:
         flags += f" --only 'triptych fp32' --output {tmp_path / 'results'}"
         clone.make("bench", f"BENCH={flags}")
         assert json.loads((tmp_path / "results" / "speed.json").read_text())["rows"]
-        assert "[dev,bench]" in (tmp_path / "pip.log").read_text()
+        assert "requirements/dev+bench.txt" in (tmp_path / "pip.log").read_text()
 
     def test_load(self, clone: Clone) -> None:
         clone.make("export", ONE)
@@ -184,13 +187,14 @@ class TestFreshClone:
         clone.make("down")
         calls = (tmp_path / "docker.log").read_text()
         assert f"{clone.folder}/model_repository compose -f" in calls
-        assert "compose.yaml up --build" in calls
-        assert "compose.yaml down" in calls
+        assert re.findall(r" build .* --target (\w+) ", calls) == ["triton", "gateway"]
+        assert "compose.yaml up --detach --no-build --wait" in calls
+        assert re.search("compose.yaml .*down --remove-orphans", calls)
 
-    def test_commands_of_the_readme(self, clone: Clone, tmp_path: Path) -> None:
+    def test_commands_of_the_readme(self, clone: Clone) -> None:
         clone.make("export", timeout_s=1200)
-        desk = tmp_path / "desk"
-        desk.mkdir()
+        desk = clone.folder  # with a model repository, where bulk work finds its models
+        pq.write_table(pa.table({"text": ["One.", "Two."]}), desk / "docs.parquet")
         shutil.copy(ROOT / "examples/demo/pictures/scene-1.png", desk / "picture.png")
         for name in ("in.txt", "texts.txt"):
             (desk / name).write_text("El mundo no es suficiente.\n")
@@ -200,6 +204,8 @@ class TestFreshClone:
                     run(clone, desk, url, command)
         assert (desk / "out.txt").read_text().strip()
         assert (desk / "texts.npy").stat().st_size > 128
+        [part] = (desk / "vectors").glob("part-*.jsonl")
+        assert len(part.read_text().splitlines()) == 2
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
