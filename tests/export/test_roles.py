@@ -17,7 +17,8 @@ from export.parity.parity_inputs import (
     without_padding,
 )
 from export.registry import ARCHITECTURES, architecture
-from inference.bundle.manifest import Graph, Manifest, Role, SourceInfo, Tensor, TokenizerSpec
+from inference.bundle.manifest import Graph, Manifest, Role, Tensor, TokenizerSpec
+from tests.inference.manifests import make_manifest
 
 MODULES = (
     "export.parity.decoder_inputs",
@@ -51,17 +52,8 @@ def test_stateless_inputs_are_drawn_by_role_whatever_their_names() -> None:
     )
     output = Tensor(name="f", dtype="float32", shape=("B", 8), role=Role.EMBEDDING)
     graph = Graph(file="g.onnx", inputs=inputs, outputs=(output,))
-    manifest = Manifest(
-        name="x",
-        version=1,
-        architecture="x",
-        source=SourceInfo(name="x", content_hash="x"),
-        precision="fp32",
-        tasks={"x": {}},
-        parts={"g": "x"},
-        graphs={"g": graph},
-        tokenizer=TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=9, files={}),
-    )
+    tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=9, files={})
+    manifest = make_manifest("x", "x", {"g": graph}, parts={"g": "x"}, tokenizer=tokenizer)
     feeds = stateless_feeds(graph, manifest, Probe(50, 50), 3, 7)
     assert feeds["a"].shape == feeds["c"].shape == (3, 7)
     assert feeds["b"][0] == 7

@@ -9,14 +9,13 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from inference.bundle.manifest import MANIFEST, Graph, ImageSpec, Manifest, Role, SourceInfo, Tensor
+from inference.bundle.manifest import MANIFEST, Graph, Role, Tensor
+from tests.inference.manifests import make_manifest, plain_recipe
 
 Value = tuple[str, int, Sequence[int | str | None]]
 """Name, ONNX element type, shape."""
 
-_RECIPE = ImageSpec(
-    resize="exact", size=(1, 1), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
-)
+_RECIPE = plain_recipe((1, 1))
 
 
 def graph(
@@ -56,17 +55,9 @@ def publish(
     if model is not None:
         onnx.save(model, folder / "model.onnx")
     if complete:
-        manifest = Manifest(
-            name=name,
-            version=version,
-            architecture="tiny",
-            source=SourceInfo(name="by hand", content_hash=""),
-            precision="fp32",
-            tasks={"embed": {}},
-            parts=parts or {"image": name},
-            graphs={"image": _embeds(MANIFEST if model is None else "model.onnx")},
-            image=_RECIPE,
-        )
+        graphs = {"image": _embeds(MANIFEST if model is None else "model.onnx")}
+        fields = {"version": version, "parts": parts or {"image": name}, "image": _RECIPE}
+        manifest = make_manifest(name, "embed", graphs, **fields)
         (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(mode="json")))
     return folder
 

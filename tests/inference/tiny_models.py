@@ -8,12 +8,10 @@ from PIL import Image
 
 from inference.bundle.manifest import (
     Graph,
-    ImageSpec,
     Limits,
     Manifest,
     PromptImages,
     Role,
-    SourceInfo,
     Tensor,
     TokenizerSpec,
 )
@@ -23,6 +21,7 @@ from inference.processing.tokenizer import EncodedText
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of
+from tests.inference.manifests import make_manifest, plain_recipe
 from tests.pictures import encoded
 
 
@@ -108,22 +107,16 @@ def manifest(task: str, section: dict[str, object] | None = None, **fields: obje
     defaults: dict[str, object] = {
         "name": f"tiny-{task}",
         "version": 3,
-        "architecture": "none",
-        "precision": "fp32",
         "tasks": {task: section or {}},
-        "source": SourceInfo(name="tiny", content_hash="0"),
-        "parts": {"generate": f"tiny-{task}"},
         "graphs": {"step": STEP},
         "generation": Generation(pad_token_id=0, max_new_tokens=20, num_beams=2),
         "limits": Limits(max_input_tokens=12, max_total_tokens=16),
         "tokenizer": TokenizerSpec(kind="tokenizers", pad_token_id=0, files={}),
     }
-    return Manifest(**{**defaults, **fields})
+    return make_manifest(task=task, **{**defaults, **fields})
 
 
-IMAGE = ImageSpec(
-    resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1 / 255
-)
+IMAGE = plain_recipe((4, 4), 1 / 255)
 
 
 def two_towers() -> Manifest:

@@ -17,9 +17,7 @@ from export.pipeline.publish import next_version, publish, staging
 from inference.bundle.manifest import (
     Graph,
     Growth,
-    ImageSpec,
     Limits,
-    Manifest,
     Role,
     SourceInfo,
     State,
@@ -27,6 +25,7 @@ from inference.bundle.manifest import (
     TokenizerSpec,
 )
 from inference.generation import Generation
+from tests.inference.manifests import make_manifest, plain_recipe
 
 MOST_VERSIONS = 12
 WORDS = ("<pad>", "</s>", "a", *(f"v{number}" for number in range(1, MOST_VERSIONS + 1)))
@@ -57,10 +56,10 @@ TOKENIZER = TokenizerSpec(
 def publish_version(repository: Path, name: str = "speaker") -> int:
     """Publish the next version as an export does; returns its number."""
     version = next_version(repository, {"generate": name})
-    manifest = Manifest(
-        name=name, version=version, architecture="toy", precision="fp32", tasks={"generate": {}},
-        source=SourceInfo(name=name, content_hash=str(version)), parts={"generate": name},
-        graphs={"step": _STEP}, states=(_COUNTER,), vocabulary_size=len(WORDS),
+    manifest = make_manifest(
+        name, "generate", {"step": _STEP}, version=version,
+        source=SourceInfo(name=name, content_hash=str(version)),
+        states=(_COUNTER,), vocabulary_size=len(WORDS),
         limits=Limits(max_total_tokens=4096), default=True,
         generation=Generation(pad_token_id=0, max_new_tokens=8),
         tokenizer=TOKENIZER,
@@ -88,18 +87,14 @@ def publish_towers(repository: Path, axes: int = 16, name: str = "towers") -> in
     pixels = Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS)
     tokens = Tensor(name="tokens", dtype="int64", shape=("B", "T"), role=Role.TOKENS)
     lengths = Tensor(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS)
-    manifest = Manifest(
-        name=name, version=version, architecture="toy", precision="fp32",
-        tasks={"zero-shot": {"logit_scale": 1.0}},
+    graphs = {
+        "image": Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,)),
+        "text": Graph(file="model.onnx", inputs=(tokens, lengths), outputs=(embedding,)),
+    }
+    manifest = make_manifest(
+        name, "zero-shot", graphs, version=version, tasks={"zero-shot": {"logit_scale": 1.0}},
         source=SourceInfo(name=name, content_hash=str(version)), parts=parts,
-        graphs={
-            "image": Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,)),
-            "text": Graph(file="model.onnx", inputs=(tokens, lengths), outputs=(embedding,)),
-        },
-        image=ImageSpec(
-            resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
-        ),
-        tokenizer=TOKENIZER,
+        image=plain_recipe((4, 4)), tokenizer=TOKENIZER,
     )  # fmt: skip
     with staging(repository) as stage:
         onnx.save(_image_tower(version, axes), stage.part(name) / "model.onnx")

@@ -22,10 +22,11 @@ from export.pipeline.cli import export, is_published_default
 from export.pipeline.manifest import Request
 from export.registry import tasks
 from export.targets import target
-from inference.bundle.manifest import Manifest, SourceInfo
+from inference.bundle.manifest import Manifest
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
+from tests.inference.manifests import make_manifest
 
 app = typer.Typer()
 app.command()(export)
@@ -146,17 +147,7 @@ def test_new_version_keeps_the_default_flag_of_the_published_one(
 
 def write_manifest(folder: Path, *, is_default: bool) -> None:
     """A published version without graphs."""
-    manifest = Manifest(
-        name=folder.name,
-        version=1,
-        architecture="x",
-        source=SourceInfo(name="x", content_hash="x"),
-        precision="fp32",
-        tasks={"translate": {}},
-        default=is_default,
-        parts={"generate": folder.name},
-        graphs={},
-    )
+    manifest = make_manifest(folder.name, "translate", {}, default=is_default)
     (folder / "1").mkdir(parents=True, exist_ok=True)
     (folder / "1" / "bundle.json").write_text(manifest.model_dump_json())
 

@@ -14,6 +14,7 @@ from export.pipeline.publish import Staging, config, next_version, publish, publ
 from inference.bundle.manifest import Graph, Manifest, SourceInfo, Tensor
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.bundle.repository import VersionLock
+from tests.inference.manifests import make_manifest
 
 PARTS = {"image": "clip", "text": "clip-text"}
 EMBEDDING = Tensor(name="embedding", dtype="float32", shape=("B", 8))
@@ -33,16 +34,8 @@ TEXT = Graph(
 
 
 def _manifest(version: int, content: str = "a") -> Manifest:
-    return Manifest(
-        name="clip",
-        version=version,
-        architecture="clip",
-        source=SourceInfo(name="clip", content_hash=content),
-        precision="fp32",
-        tasks={"zero-shot": {}},
-        parts=PARTS,
-        graphs={"image": IMAGE, "text": TEXT},
-    )
+    graphs, source = {"image": IMAGE, "text": TEXT}, SourceInfo(name="clip", content_hash=content)
+    return make_manifest("clip", "zero-shot", graphs, version=version, source=source, parts=PARTS)
 
 
 def _stage(stage: Staging) -> None:

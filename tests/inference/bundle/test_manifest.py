@@ -8,25 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from inference.bundle.manifest import Graph, Manifest, Role, SourceInfo, Tensor
+from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from inference.bundle.reader import newest_bundle, open_bundle, read_manifest, versions
 from inference.errors import BundleError
+from tests.inference.manifests import make_manifest
 
 
 def make_bundle(repository: Path, name: str = "clip", version: int = 1) -> Path:
     """A complete two-part bundle with empty graph files; its manifest's folder."""
     pixels = Tensor(name="pixels", dtype="uint8", shape=("B", 8, 8, 3), role=Role.PIXELS)
     graph = Graph(file="model.onnx", inputs=(pixels,), outputs=())
-    manifest = Manifest(
-        name=name,
-        version=version,
-        architecture="clip",
-        source=SourceInfo(name="test", content_hash="0"),
-        precision="fp32",
-        tasks={"zero-shot": {}},
-        parts={"image": name, "text": f"{name}-text"},
-        graphs={"image": graph, "text": graph},
-    )
+    graphs, parts = {"image": graph, "text": graph}, {"image": name, "text": f"{name}-text"}
+    manifest = make_manifest(name, "zero-shot", graphs, version=version, parts=parts)
     for part in manifest.parts.values():
         folder = repository / part / str(version)
         folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ from transformers import MarianMTModel
 
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
-from inference.bundle.manifest import Bundle, Limits, Manifest, SourceInfo
+from inference.bundle.manifest import Bundle, Limits
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
@@ -23,6 +23,7 @@ from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.twins import make_twin, randomise
 from tests.inference.engine.staggered import run_staggered
+from tests.inference.manifests import make_manifest
 
 pytestmark = pytest.mark.slow
 VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}
@@ -88,13 +89,10 @@ def exported(checkpoint_folder: Path) -> Bundle:
     folder.mkdir()
     for lowering in lowerings.values():
         to_onnx(lowering, folder / lowering.graph.file)
-    manifest = Manifest(
-        name="twin", version=1, architecture="marian", precision="fp32", tasks={"translate": {}},
-        source=SourceInfo(name="twin", content_hash="0"), parts={"generate": "twin"},
-        graphs={key: lowering.graph for key, lowering in lowerings.items()},
-        states=graphs.states, limits=Limits(),
-        vocabulary_size=model.configuration.decoder.vocabulary_size,
-    )  # fmt: skip
+    described = {key: lowering.graph for key, lowering in lowerings.items()}
+    size = model.configuration.decoder.vocabulary_size
+    fields = {"states": graphs.states, "limits": Limits(), "vocabulary_size": size}
+    manifest = make_manifest("twin", "translate", described, **fields)
     return Bundle(folder, manifest)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Graph, Limits, Manifest, Role, SourceInfo, Tensor
+from inference.bundle.manifest import Graph, Limits, Manifest, Role, Tensor
 from inference.engine.engine import Engine
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
@@ -17,6 +17,7 @@ from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong,
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
+from tests.inference.manifests import make_manifest
 
 PATIENCE_S = 30
 LOGITS = hashed_logits(20)
@@ -25,18 +26,9 @@ RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), m
 
 def manifest(limits: Limits | None = None) -> Manifest:
     source = Tensor(name="source_ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
-    return Manifest(
-        name="fake",
-        version=1,
-        architecture="fake",
-        source=SourceInfo(name="fake", content_hash="0"),
-        precision="fp32",
-        tasks={"translate": {}},
-        parts={"generate": "fake"},
-        graphs={"admit": Graph(file="admit.onnx", inputs=(source,), outputs=())},
-        limits=limits or Limits(max_input_tokens=8, max_total_tokens=12),
-        vocabulary_size=20,
-    )
+    graphs = {"admit": Graph(file="admit.onnx", inputs=(source,), outputs=())}
+    limits = limits or Limits(max_input_tokens=8, max_total_tokens=12)
+    return make_manifest("fake", "translate", graphs, limits=limits, vocabulary_size=20)
 
 
 class Gate:

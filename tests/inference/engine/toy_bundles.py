@@ -22,11 +22,11 @@ from inference.bundle.manifest import (
     Limits,
     Manifest,
     Role,
-    SourceInfo,
     State,
     Tensor,
 )
 from tests.inference.engine.fake_runner import History
+from tests.inference.manifests import make_manifest
 
 VOCABULARY, WIDTH = 24, 8
 _TYPES = {
@@ -372,11 +372,8 @@ def _write(
             ir_version=10,
         )
         onnx.save(model, folder / graph.file)
-    manifest = Manifest(
-        name="toy", version=1, architecture="toy", precision="fp32", tasks={"translate": {}},
-        source=SourceInfo(name="toy", content_hash="0"), parts={"generate": "toy"},
-        graphs=graphs, states=states, limits=Limits(), vocabulary_size=VOCABULARY,
-    )  # fmt: skip
+    fields = {"states": states, "limits": Limits(), "vocabulary_size": VOCABULARY}
+    manifest = make_manifest("toy", "translate", graphs, **fields)
     (folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
     return Bundle(folder, manifest)
 

@@ -8,21 +8,13 @@ from PIL import Image
 from transformers import GroundingDinoImageProcessorPil
 from transformers.image_transforms import get_size_with_aspect_ratio
 
-from inference.bundle.manifest import ImageSpec
 from inference.errors import UnsupportedImage
 from inference.processing.image import ImageLimits
 from inference.processing.prepared_image import read_image, size_by_edges
+from tests.inference.manifests import plain_recipe
 from tests.pictures import encoded, noise
 
-SPEC = ImageSpec(
-    resize="exact",
-    size=(20, 20),
-    resample=2,
-    mean=(0, 0, 0),
-    std=(1, 1, 1),
-    rescale=1.0,
-    edges=(20, 33),
-)
+SPEC = plain_recipe((20, 20)).model_copy(update={"edges": (20, 33)})
 
 
 def test_sizes_are_those_of_transformers() -> None:

@@ -9,9 +9,10 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import Bundle, Manifest, SourceInfo, TokenizerSpec
+from inference.bundle.manifest import Bundle, Manifest, TokenizerSpec
 from inference.errors import BundleError
 from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
+from tests.inference.manifests import make_manifest
 
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
 SPANISH = """este restaurante tiene buena comida.
@@ -202,10 +203,7 @@ def test_clean_up_equals_that_of_transformers(marian_oracle) -> None:
 
 
 def manifest(tokenizer: TokenizerSpec | None) -> Manifest:
-    return Manifest(
-        name="tiny", version=1, architecture="none", precision="fp32", tasks={"translate": {}},
-        source=SourceInfo(name="tiny", content_hash="0"), parts={}, graphs={}, tokenizer=tokenizer,
-    )  # fmt: skip
+    return make_manifest("tiny", "translate", {}, parts={}, tokenizer=tokenizer)
 
 
 def test_loader_picks_the_kind_of_the_manifest(marian_folder, tmp_path: Path) -> None:

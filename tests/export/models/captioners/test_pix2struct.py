@@ -11,7 +11,7 @@ import torch
 from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
-from inference.bundle.manifest import ImageSpec, Patches
+from inference.bundle.manifest import Patches
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
@@ -19,6 +19,7 @@ from tests.export.conftest import Twins
 from tests.export.models.captions import unexported
 from tests.export.oracle import compare
 from tests.export.patches import flattened_patches, random_patches
+from tests.inference.manifests import plain_recipe
 
 NEW_TOKENS = 9
 
@@ -99,15 +100,8 @@ def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], messa
 
 
 def test_a_recipe_of_other_patches_is_refused(twins: Twins) -> None:
-    spec = ImageSpec(
-        resize="patches",
-        size=(12, 10),
-        resample=2,
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-        rescale=1.0,
-        patches=Patches(height=3, width=3),
-    )
+    update = {"resize": "patches", "patches": Patches(height=3, width=3)}
+    spec = plain_recipe((12, 10)).model_copy(update=update)
     network = twins("pix2struct", "odd").network
     with pytest.raises(CheckpointError, match="patches of 9 pixels"):
         architecture("pix2struct").graphs(network, spec)
