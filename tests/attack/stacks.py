@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.attack.target import Target
 from tests.e2e.conftest import MODEL, Stack, running
+from tests.e2e.repositories import copy_models
 
 KEYS = {"mallory": "attack-" + "m" * 40, "alice": "attack-" + "a" * 40}
 """The attacker's, and another client's."""
@@ -27,7 +27,7 @@ def keyed(
     file = folder / "keys.toml"
     file.write_text("\n".join(entries))
     if models:
-        repository = _only(repository, folder, *models)
+        repository = copy_models(repository, folder, models)
     settings = {"TRIPTYCH_WORKERS": workers, "TRIPTYCH_API_KEYS": file}
     with running(repository, folder, **settings) as stack:
         yield _target(stack, workers, **KEYS)
@@ -36,15 +36,10 @@ def keyed(
 @contextmanager
 def keyless(repository: Path, folder: Path, workers: int = 1) -> Iterator[Target]:
     """A stack without keys that serves the translator alone, so that Triton restarts quickly."""
-    with running(_only(repository, folder, MODEL), folder, TRIPTYCH_WORKERS=workers) as stack:
+    with running(
+        copy_models(repository, folder, (MODEL,)), folder, TRIPTYCH_WORKERS=workers
+    ) as stack:
         yield _target(stack, workers)
-
-
-def _only(repository: Path, folder: Path, *models: str) -> Path:
-    """A repository of some models."""
-    for model in models:
-        shutil.copytree(repository / model, folder / "model_repository" / model)
-    return folder / "model_repository"
 
 
 def _target(

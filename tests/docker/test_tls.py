@@ -23,6 +23,7 @@ import yaml
 from examples.demo.server import free_port
 from serving.settings.gateway_settings import GatewaySettings
 from tests.e2e.conftest import Stack, repository, running, shared
+from tests.e2e.repositories import copy_models
 from tests.local_server import handled_by, serving
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
@@ -91,10 +92,8 @@ needs_nginx = [
 @pytest.fixture(scope="module")
 def stack(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("behind-tls")
-    for name in MODELS:
-        shutil.copytree(repository / name, folder / "models" / name)
     with running(
-        folder / "models",
+        copy_models(repository, folder, MODELS),
         folder,
         TRIPTYCH_API_KEY=KEY,
         TRIPTYCH_PUBLIC_URL="https://models.example.org/triptych/",

@@ -20,6 +20,7 @@ from examples.bundles import examples
 from examples.bundles import main as bundles_command
 from examples.demo.server import free_port, wait_until_ready
 from tests.e2e.interleaved import export_interleaved
+from tests.e2e.repositories import copy_models
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
 from tests.export.operators import operators_read_once
 from tests.shared_folders import made_once, shared_folder
@@ -190,27 +191,19 @@ def tiny_client(request: pytest.FixtureRequest, tiny_stack: Stack) -> Iterator[C
 @pytest.fixture(scope="module")
 def translator(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the translator alone, so that restarts are quick."""
-    folder = tmp_path_factory.mktemp("alive") / "model_repository"
-    shutil.copytree(repository / MODEL, folder / MODEL)
-    return folder
+    return copy_models(repository, tmp_path_factory.mktemp("alive"), (MODEL,))
 
 
 @pytest.fixture(scope="module")
 def pictures(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the two encoders of CLIP alone."""
-    folder = tmp_path_factory.mktemp("encoders") / "model_repository"
-    for part in ENCODERS:
-        shutil.copytree(repository / part, folder / part)
-    return folder
+    return copy_models(repository, tmp_path_factory.mktemp("encoders"), ENCODERS)
 
 
 @pytest.fixture(scope="module")
 def both_backends(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the translator and the encoders: models of each backend."""
-    folder = tmp_path_factory.mktemp("both") / "model_repository"
-    for part in (MODEL, *ENCODERS):
-        shutil.copytree(repository / part, folder / part)
-    return folder
+    return copy_models(repository, tmp_path_factory.mktemp("both"), (MODEL, *ENCODERS))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from serving.gateway.triton_client.addresses import AddressSource
 from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton import TritonServer
+from tests.e2e.repositories import copy_models
 from tests.serving.triton.tiny import http, settings
 
 pytestmark = pytest.mark.integration
@@ -36,9 +36,7 @@ WORDS = "Ana Pedro visited sold the old lamp in Rome yesterday and bought a big 
 
 @pytest.fixture(scope="module")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    folder = tmp_path_factory.mktemp("joining") / "model_repository"
-    for name in (EMBEDDER, FILLER):
-        shutil.copytree(repository / name, folder / name)
+    folder = copy_models(repository, tmp_path_factory.mktemp("joining"), (EMBEDDER, FILLER))
     with TritonServer(settings(folder)) as started:
         for name in (EMBEDDER, FILLER):
             started.load(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 import statistics
 import time
@@ -25,6 +24,7 @@ from tests.e2e.introspection import (
     triton_of,
 )
 from tests.e2e.mixed_load import MODELS, Load, counted, same
+from tests.e2e.repositories import copy_models
 from tests.e2e.workload import is_ready, until
 
 pytestmark = pytest.mark.integration
@@ -37,10 +37,7 @@ VICTIMS = (*MODELS, SERVER, *MODELS, MODEL)
 @pytest.fixture(scope="module")
 def several(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a model of each kind."""
-    folder = tmp_path_factory.mktemp("lost") / "model_repository"
-    for part in (*MODELS, ENCODERS[1]):
-        shutil.copytree(repository / part, folder / part)
-    return folder
+    return copy_models(repository, tmp_path_factory.mktemp("lost"), (*MODELS, ENCODERS[1]))
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.full)])

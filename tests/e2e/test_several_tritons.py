@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ from inference.bundle.repository import Repository
 from tests.e2e.conftest import ENCODERS, MODEL, PROGRAM, TIMEOUT_S, Http, Stack, stop_stack
 from tests.e2e.introspection import stub_of
 from tests.e2e.mixed_load import GENERATOR, MODELS, Load, counted, same
+from tests.e2e.repositories import copy_models
 from tests.e2e.workload import is_ready, until
 
 pytestmark = pytest.mark.integration
@@ -131,10 +131,7 @@ def behind_one_gateway(
 @pytest.fixture(scope="module")
 def several(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a model of each kind."""
-    folder = tmp_path_factory.mktemp("several") / "model_repository"
-    for part in (*MODELS, ENCODERS[1]):
-        shutil.copytree(repository / part, folder / part)
-    return folder
+    return copy_models(repository, tmp_path_factory.mktemp("several"), (*MODELS, ENCODERS[1]))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.collector import CollectedSpan, Collector
 from tests.e2e.conftest import Stack, running
+from tests.e2e.repositories import copy_models
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -39,10 +39,8 @@ def stack(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, collector: Collector
 ) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("traces")
-    for name in (TRANSLATOR, EMBEDDER):
-        shutil.copytree(repository / name, folder / "models" / name)
     with running(
-        folder / "models",
+        copy_models(repository, folder, (TRANSLATOR, EMBEDDER)),
         folder,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_BSP_SCHEDULE_DELAY=50,

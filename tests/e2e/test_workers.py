@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.conftest import TIMEOUT_S, Stack, running
+from tests.e2e.repositories import copy_models
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -109,13 +109,12 @@ def _command(process: psutil.Process) -> list[str]:
 @pytest.fixture(scope="module")
 def workers(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     folder = tmp_path_factory.mktemp("workers")
-    for name in MODELS:
-        shutil.copytree(repository / name, folder / "models" / name)
+    models = copy_models(repository, folder, MODELS)
     keys, temporary = folder / "keys.toml", folder / "tmp"
     temporary.mkdir()
     write_keys(keys, KEYS)
     environment = {"TRIPTYCH_WORKERS": 2, "TRIPTYCH_API_KEYS": keys, "TMPDIR": temporary}
-    with running(folder / "models", folder, **environment) as stack:
+    with running(models, folder, **environment) as stack:
         yield Workers(stack, keys, temporary)
     assert not list(temporary.glob("triptych-gateway-*")), "files of the run are left"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, processors
+
+from tests.inference.processing.byte_pairs import byte_pairs
 
 TEMPLATE = """\
 {{- bos_token }}
@@ -15,16 +17,8 @@ SPECIAL = ["<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>"]
 
 def chat_tokenizer() -> Tokenizer:
     """Byte-level BPE of 64 tokens that adds a start token of its own to plain texts."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=64,
-        show_progress=False,
-        special_tokens=SPECIAL,
-        initial_alphabet=list("abc|<>Ġsuer"),
-    )
-    tokenizer.train_from_iterator(["abba caba bac ab ba cab abc " * 3], trainer)
+    lines = ["abba caba bac ab ba cab abc " * 3]
+    tokenizer = byte_pairs(64, SPECIAL, lines, alphabet="abc|<>Ġsuer")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )

@@ -20,6 +20,8 @@ from tokenizers import (
     trainers,
 )
 
+from tests.inference.processing.byte_pairs import byte_pairs
+
 CORPUS = [
     "", " ", "   ", "\n\t ", "a", "Hello, world!", " leading and trailing  ", "two  spaces   three",
     "don't WON'T we're", "👩‍🚀👨‍👩‍👧‍👦 🏳️‍🌈", "e\u0301 n\u0303 \u1e69 s\u0323\u0307 Å", "ﬁ ½ ① Ａ",
@@ -80,20 +82,12 @@ def _word_pieces(lowercase: bool, accents: bool | None = None, chinese: bool = T
 
 
 def _bytes(special: tuple[str, ...], *, prefix: bool = False, gpt4: bool = False) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    words: Any = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     if gpt4:
         split = pre_tokenizers.Split(Regex(GPT4_SPLIT), "isolated")
         plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, plain])
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=list(special),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(LINES, trainer)
-    return tokenizer
+        words = pre_tokenizers.Sequence([split, plain])
+    return byte_pairs(400, special, LINES, words=words)
 
 
 def _roberta(*, prefix: bool = False) -> Tokenizer:

@@ -13,6 +13,7 @@ from inference.bundle.manifest import Bundle, Manifest, TokenizerSpec
 from inference.errors import BundleError
 from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
 from tests.inference.manifests import make_manifest
+from tests.inference.processing.byte_pairs import byte_pairs
 
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
 SPANISH = """este restaurante tiene buena comida.
@@ -129,16 +130,7 @@ def test_separate_vocabularies_decode_with_the_target_side(marian_folder, tmp_pa
 
 def byte_level(folder: Path) -> TokenizerSpec:
     """GPT-2's kind of tokenizer with CLIP's post-processing, truncation and padding switched on."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(ENGLISH, trainer)
+    tokenizer = byte_pairs(320, ["<s>", "</s>"], ENGLISH)
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from inference.bundle.manifest import TokenizerSpec
 from inference.processing.text import FastTokenizer
+from tests.inference.processing.byte_pairs import byte_pairs
 
 CORPUS = """Ada Lovelace was born in London and wrote about engines.
 The small red circle lies left of the large blue square.
@@ -57,16 +58,7 @@ def _word_pieces() -> Tokenizer:
 
 
 def _bytes() -> Tokenizer:
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=340,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    made.train_from_iterator(CORPUS, trainer)
+    made = byte_pairs(340, SPECIAL, CORPUS)
     made.post_processor = processors.RobertaProcessing(
         ("[SEP]", 3), ("[CLS]", 2), trim_offsets=True, add_prefix_space=False
     )

@@ -207,13 +207,17 @@ async def test_missing_output_is_an_internal_error(triton) -> None:
         await inference.infer(BATCH, 1.0)
 
 
+def send(inference, call, timeout_s):
+    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
+    return work(call, timeout_s)
+
+
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
 async def test_no_response_in_time_is_a_deadline(triton, call) -> None:
     fake, inference = triton
     fake.hangs = True
-    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     with pytest.raises(DeadlineExceeded):
-        await work(call, 0.2)
+        await send(inference, call, 0.2)
 
 
 async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) -> None:
@@ -449,8 +453,7 @@ async def test_call_of_a_replaced_process_fails(triton, call, monkeypatch) -> No
     fake, inference = triton
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
-    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
-    running = asyncio.create_task(work(call, 30.0))
+    running = asyncio.create_task(send(inference, call, 30.0))
     async with asyncio.timeout(5):
         await fake.looked_at.wait()
         assert not running.done()
@@ -468,8 +471,7 @@ async def test_call_of_an_unloaded_model_fails(triton, call, monkeypatch) -> Non
     fake, inference = triton
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
-    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
-    running = asyncio.create_task(work(call, 30.0))
+    running = asyncio.create_task(send(inference, call, 30.0))
     async with asyncio.timeout(5):
         await until(lambda: fake.requests)
         fake.incarnation = None
@@ -503,10 +505,9 @@ async def test_idle_models_are_not_watched(triton) -> None:
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
 async def test_refusal_of_the_call_is_mapped(triton, call) -> None:
     fake, inference = triton
-    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     fake.refusal = (grpc.StatusCode.UNAVAILABLE, "[request id: <x>] Exceeds maximum queue size")
     with pytest.raises(Overloaded):
-        await work(call, 5.0)
+        await send(inference, call, 5.0)
 
 
 async def test_readiness_is_that_of_a_version(triton) -> None:
