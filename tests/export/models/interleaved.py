@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from torch import Tensor
 from transformers.models.idefics import processing_idefics
 
 from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.engine.engine_core import decode
+from inference.engine.runners.protocol import Runner
+from inference.engine.search.request import EngineRequest
 from tests.export.conftest import TwinPair
 
 IMAGES = 3
@@ -144,6 +147,36 @@ def of_request(
     return {"input_ids": tokens[None]} | interleaved_inputs(
         torch.from_numpy(pixels), tokens, image, images, end
     )
+
+
+def assert_left_padded(
+    reference: Any,
+    runner: Runner,
+    requests: Sequence[EngineRequest],
+    inputs: Callable[[Tensor], Mapping[str, Any]],
+) -> None:
+    """Asserts that the engine generates what `transformers` does for one left-padded batch.
+
+    Args:
+        inputs: Tokens (R, T) → further inputs, those of the images.
+    """
+    prompts, rules = [request.prompt_ids for request in requests], requests[0].rules
+    longest = max(map(len, prompts))
+    padding = [longest - len(prompt) for prompt in prompts]
+    tokens = torch.tensor([[0] * n + list(p) for n, p in zip(padding, prompts, strict=True)])
+    output = reference.generate(
+        input_ids=tokens,
+        attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in padding]),
+        **inputs(tokens),
+        max_new_tokens=rules.max_new_tokens,
+        num_beams=rules.num_beams,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    for found, sequence in zip(decode(runner, requests), output.tolist(), strict=True):
+        generated = list(found.hypotheses[0].token_ids)
+        assert generated
+        assert generated == sequence[longest:][: len(generated)]
 
 
 def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) -> dict[str, Tensor]:

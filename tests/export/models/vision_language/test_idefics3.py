@@ -18,13 +18,12 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.models.vision_language.idefics3 import trained_rows
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
-from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
 from inference.tasks.generation.image_places import ImagePlaces
 from tests.export.conftest import Twins
 from tests.export.models.captions import unexported
-from tests.export.models.interleaved import normalised
+from tests.export.models.interleaved import assert_left_padded, normalised
 from tests.inference.tasks.generation.test_image_places import Recorder, Written
 
 IMAGE = 61
@@ -55,17 +54,6 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
     values = normalised(torch.from_numpy(pixels), image)
     for row, count in enumerate(TILES):
         values[row, count:] = 0
-    longest = max(map(len, prompts))
-    padding = [longest - len(prompt) for prompt in prompts]
-    output = twin.reference.generate(
-        input_ids=torch.tensor([[0] * n + p for n, p in zip(padding, prompts, strict=True)]),
-        attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in padding]),
-        pixel_values=values,
-        max_new_tokens=NEW_TOKENS,
-        num_beams=beams,
-        do_sample=False,
-        pad_token_id=0,
-    )
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
     )
@@ -74,10 +62,7 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
         for row, (ids, count) in enumerate(zip(prompts, TILES, strict=True))
     ]
     runner = TorchRunner(twin.graphs(), unexported(twin).manifest)
-    for found, sequence in zip(decode(runner, requests), output.tolist(), strict=True):
-        tokens = list(found.hypotheses[0].token_ids)
-        assert tokens
-        assert tokens == sequence[longest:][: len(tokens)]
+    assert_left_padded(twin.reference, runner, requests, lambda tokens: {"pixel_values": values})
 
 
 @pytest.mark.parametrize("side", [4, 19, 25, 38])

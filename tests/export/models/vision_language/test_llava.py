@@ -23,13 +23,12 @@ from export.parity.verify import bundle_path, onnx_run
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
 from inference.bundle.manifest import Bundle, PromptImages
-from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
-from tests.export.models.interleaved import normalised, types_of_tokens
+from tests.export.models.interleaved import assert_left_padded, normalised, types_of_tokens
 from tests.export.oracle import difference
 from tests.export.twins import make_twin
 
@@ -81,29 +80,16 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
 ) -> None:
     twin = twins(name, config)
     requests = _requests(twin, beams)
-    image, longest = twin.prepared.image, max(map(len, PROMPTS))
+    image = twin.prepared.image
     assert image is not None
     given = [
         normalised(torch.from_numpy(r.pixels), image) for r in requests if r.pixels is not None
     ]
-    missing = [longest - len(prompt) for prompt in PROMPTS]
-    tokens = torch.tensor([[0] * n + list(p) for n, p in zip(missing, PROMPTS, strict=True)])
-    output = twin.reference.generate(
-        input_ids=tokens,
-        attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in missing]),
-        pixel_values=torch.cat(given),
-        **types_of_tokens(twin, tokens),
-        **_instructed(requests),
-        max_new_tokens=NEW_TOKENS,
-        num_beams=beams,
-        do_sample=False,
-        pad_token_id=0,
-    )
+    inputs = {"pixel_values": torch.cat(given), **_instructed(requests)}
     runner = TorchRunner(twin.graphs(), unexported(twin).manifest)
-    for found, sequence in zip(decode(runner, requests), output.tolist(), strict=True):
-        tokens = list(found.hypotheses[0].token_ids)
-        assert tokens
-        assert tokens == sequence[longest:][: len(tokens)]
+    assert_left_padded(
+        twin.reference, runner, requests, lambda tokens: {**inputs, **types_of_tokens(twin, tokens)}
+    )
 
 
 def _instructed(requests: list[EngineRequest]) -> dict[str, torch.Tensor]:

@@ -19,7 +19,6 @@ from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from inference.bundle.manifest import ImageSpec, Manifest, Resolutions, TileGrid
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
-from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
@@ -30,6 +29,7 @@ from inference.processing.prepared_image import PreparedImage, fit_resolution
 from inference.tasks.generation.image_places import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
+from tests.export.models.interleaved import assert_left_padded
 from tests.export.oracle import difference
 from tests.export.twins import make_twin
 from tests.pictures import noise
@@ -82,23 +82,8 @@ def _requests(manifest: Manifest, spec: ImageSpec, beams: int) -> list[EngineReq
 
 def _check(reference: Any, spec: ImageSpec, runner: Runner, given: Sequence[EngineRequest]) -> None:
     """Asserts that the engine generates what `transformers` does with its own processor."""
-    longest = max(len(request.prompt_ids) for request in given)
-    padding = [longest - len(request.prompt_ids) for request in given]
-    rows = [[0] * n + list(r.prompt_ids) for n, r in zip(padding, given, strict=True)]
     inputs = _processor(spec)(list(PICTURES), return_tensors="pt")
-    output = reference.generate(
-        input_ids=torch.tensor(rows),
-        attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in padding]),
-        **inputs,
-        max_new_tokens=NEW_TOKENS,
-        num_beams=given[0].rules.num_beams,
-        do_sample=False,
-        pad_token_id=0,
-    )
-    for found, sequence in zip(decode(runner, given), output.tolist(), strict=True):
-        tokens = list(found.hypotheses[0].token_ids)
-        assert tokens
-        assert tokens == sequence[longest:][: len(tokens)]
+    assert_left_padded(reference, runner, given, lambda tokens: inputs)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from inference.processing.prepared_image import read_image
 from inference.tasks.generation.image_places import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import unexported
+from tests.export.models.interleaved import assert_left_padded
 from tests.export.oracle import difference
 from tests.inference.engine.staggered import run_staggered
 from tests.pictures import encoded, noise
@@ -90,24 +91,13 @@ def _requests(twin: TwinPair, manifest: Manifest, beams: int) -> list[EngineRequ
 
 def _check(twin: TwinPair, runner: Runner, given: Sequence[EngineRequest]) -> None:
     """Asserts that the engine generates what `transformers` does with its own processor."""
-    longest = max(len(request.prompt_ids) for request in given)
-    padding = [longest - len(request.prompt_ids) for request in given]
-    rows = [[0] * n + list(r.prompt_ids) for n, r in zip(padding, given, strict=True)]
-    tokens = torch.tensor(rows)
-    output = twin.reference.generate(
-        input_ids=tokens,
-        attention_mask=torch.tensor([[0] * n + [1] * (longest - n) for n in padding]),
-        mm_token_type_ids=(tokens == IMAGE).int(),
-        **_processor(twin)(list(PICTURES), return_tensors="pt"),
-        max_new_tokens=NEW_TOKENS,
-        num_beams=given[0].rules.num_beams,
-        do_sample=False,
-        pad_token_id=0,
+    inputs = _processor(twin)(list(PICTURES), return_tensors="pt")
+    assert_left_padded(
+        twin.reference,
+        runner,
+        given,
+        lambda tokens: {"mm_token_type_ids": (tokens == IMAGE).int(), **inputs},
     )
-    for found, sequence in zip(decode(runner, given), output.tolist(), strict=True):
-        generated = list(found.hypotheses[0].token_ids)
-        assert generated
-        assert generated == sequence[longest:][: len(generated)]
 
 
 @pytest.mark.parametrize("beams", [1, 3])
