@@ -18,6 +18,12 @@ from transformers import (
     SiglipImageProcessorPil,
 )
 
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.search.request import EngineRequest
+from inference.tasks import TASKS
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
 from tests.export.twins import make_twin
 
 NEW_TOKENS = 8
@@ -91,3 +97,20 @@ def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: i
     behind = found[1:] if is_encoder_decoder else found[inputs["input_ids"].shape[1] :]
     answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
     return answer
+
+
+def ask(
+    name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, new_tokens: int, **asked: Any
+) -> Any:
+    """What a task returns for one picture, in answers of that many tokens at most."""
+    task = TASKS[name]
+    request = task.declaration.request.model_validate({"images": ["beside"], **asked})
+    plan = task.prepare(request, [picture], model, TaskLimits())
+    (call,) = plan.calls
+    limited = model.generation.with_overrides(call.options)
+    limited = limited.model_copy(update={"max_new_tokens": new_tokens, "do_sample": False})
+    given = dict(call.inputs)
+    if "prompt_ids" in given:
+        given["prompt_ids"] = tuple(given["prompt_ids"].tolist())
+    (item,) = plan.finish(decode(runner, [EngineRequest(limited, **given)])).data
+    return item

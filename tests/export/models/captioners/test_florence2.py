@@ -14,15 +14,11 @@ from PIL import Image
 from export.pipeline.cli import export
 from export.registry import architecture
 from inference.bundle.reader import newest_bundle
-from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
 from inference.sequences import Hypothesis
-from inference.tasks import TASKS
 from inference.tasks.detection.locations import written_boxes
 from inference.tasks.detection.written import phrases_of
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.load_model import load_model
 from tests.export.florence2_folder import (
@@ -39,6 +35,7 @@ from tests.export.florence2_folder import (
     wanted,
     write,
 )
+from tests.export.image_folders import ask
 from tests.inference.tiny_models import WordTokenizer
 from tests.pictures import blocks
 from triptych.tasks.detect import Box
@@ -58,12 +55,12 @@ def test_bundle_answers_as_transformers(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     for rules in ({}, {"num_beams": 1}):
         picture = blocks(random)
-        caption = _answer("caption", model, runner, picture, **rules)
+        caption = ask("caption", model, runner, picture, NEW_TOKENS, **rules).text
         assert caption == wanted(processor, original, picture, "<CAPTION>", **rules).strip()
         for prompt in PROMPTS:
             answered = wanted(processor, original, picture, prompt, **rules)
             asked = {"prompts": ["<image>" + prompt], **rules}
-            assert _answer("generate", model, runner, picture, **asked) == answered
+            assert ask("generate", model, runner, picture, NEW_TOKENS, **asked).text == answered
             assert "<loc_" in answered
             found.add(answered)
         found |= _check_boxes(processor, original, model, runner, picture)
@@ -87,7 +84,7 @@ def _check_boxes(
     for task, text, fields in asked:
         answered = wanted(processor, original, picture, task + text)
         boxes = read_boxes(processor, answered, task, size)
-        item = _ask("detect", model, runner, picture, **fields)
+        item = ask("detect", model, runner, picture, NEW_TOKENS, **fields)
         assert (item.width, item.height) == size
         boxes, given = (
             [each for each in sorted(side) if each[0]] for side in (boxes, _labelled(item.boxes))
@@ -151,24 +148,6 @@ class _Decoder(WordTokenizer):
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
         return [self._tokens.decode([number], skip_special_tokens=False) for number in ids]
-
-
-def _answer(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> str:
-    """The text that a task returns for one picture."""
-    return str(_ask(name, model, runner, picture, **asked).text)
-
-
-def _ask(name: str, model: LoadedModel, runner: OrtRunner, picture: bytes, **asked: Any) -> Any:
-    """What a task returns for one picture."""
-    task = TASKS[name]
-    request = task.declaration.request.model_validate({"images": ["beside"], **asked})
-    plan = task.prepare(request, [picture], model, TaskLimits())
-    (call,) = plan.calls
-    limited = model.generation.with_overrides(call.options)
-    limited = limited.model_copy(update={"max_new_tokens": NEW_TOKENS})
-    outcomes = decode(runner, [EngineRequest(limited, **call.inputs)])
-    (item,) = plan.finish(outcomes).data
-    return item
 
 
 def test_published_sizes_are_read() -> None:
