@@ -21,16 +21,17 @@ class ConfigReader:
         self.values = values
         self.place = place
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """A positive whole number.
+    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number that is positive, or not under `least`.
 
         Raises:
             CheckpointError: missing without a default, or something else.
         """
         value = self.values.get(name)
         value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            expected = f"a whole number ≥ {least}"
+            raise CheckpointError(f"{self.place}: {name} must be {expected}, not {value!r}")
         return value
 
     def layers(self, name: str, default: int | None = None) -> int:
@@ -46,11 +47,7 @@ class ConfigReader:
 
     def index(self, name: str, default: int) -> int:
         """A whole number that counts from 0, such as a token's id."""
-        value = self.values.get(name)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 0, not {value!r}")
-        return value
+        return self.integer(name, default, least=0)
 
     def token(self, name: str, default: int, vocabulary_size: int) -> int:
         """The id of a token, which the vocabulary must have."""

@@ -27,6 +27,7 @@ from inference.errors import InternalError
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import GREEDY_STEPS, FakeGroup, FakeRunner, hashed_logits
+from tests.inference.engine.test_engine_core import finish
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -298,11 +299,3 @@ def submitted(decoder: EngineCore, count: int) -> list[list[Event]]:
         request = EngineRequest(RULES, source_ids=np.array([index]), stream=True)
         decoder.add(SequenceState(request, found[-1].append))
     return found
-
-
-def finish(decoder: EngineCore) -> None:
-    for _ in range(200):
-        if decoder.is_idle:
-            return
-        decoder.step()
-    raise AssertionError("the sequences did not end")

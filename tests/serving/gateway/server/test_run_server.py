@@ -16,6 +16,7 @@ import grpc
 import httpx
 import pytest
 
+from examples.demo.server import free_port
 from inference.bundle.manifest import MANIFEST
 from inference.errors import SetupError
 from serving.gateway.requests import version_follower
@@ -28,12 +29,6 @@ from tests.serving.gateway.conftest import FakeInference
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
