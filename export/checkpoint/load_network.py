@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint, load
 from export.checkpoint.mapped_tensors import tensors_in
@@ -29,6 +30,11 @@ Network = TypeVar("Network", bound=nn.Module)
 _SPARE_PARAMETERS = 1000
 _PARAMETERS_PER_TENSOR = 8
 """A tensor of a file becomes at most three parameters; the rest is for small files."""
+_RANDOM = {
+    *("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_"),
+    *("xavier_uniform_", "xavier_normal_"),
+}
+"""Functions that draw initial values."""
 
 
 def load_network(
@@ -54,10 +60,23 @@ def load_network(
     load(planned, checkpoint, rename)
     if limit_bytes is not None:
         require_memory(network_bytes(planned), limit_bytes)
-    with nullcontext() if folder is None else tensors_in(folder):
+    with nullcontext() if folder is None else tensors_in(folder), _NotDrawn():
         network = build().eval()
     load(network, checkpoint, rename)
     return network
+
+
+class _NotDrawn(TorchFunctionMode):
+    """Leaves random initial values out: a checkpoint's replace them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Calls a function of torch, unless it draws."""
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in _RANDOM:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def network_bytes(network: nn.Module) -> int:

@@ -56,9 +56,10 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
 
     PyTorch is done before the graphs are opened: what each needs for a call is not held together.
     """
-    reference = TorchRunner(graphs, bundle.manifest)
+    reference = TorchRunner(graphs, bundle.manifest, keeps_prompts=True)
     searches = [(beams, mixed_requests(bundle.manifest, beams)) for beams in BEAMS]
     expected = [[a.hypotheses for a in decode(reference, requests)] for _, requests in searches]
+    del reference  # and the states of its prompts
     return_memory()
     runner = make_runner(bundle)  # as it is served
     parity = TokenParity()

@@ -7,6 +7,7 @@ the serving engine's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -31,20 +32,49 @@ from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
+Content = tuple[tuple[tuple[int, ...], bytes] | None, ...]
+"""Shape and bytes of each array of a prompt."""
 _EMPTY = {"B": 1, "S": 1}  # sizes of a sequence without a source, as the engine's buffers
 
 
+@dataclass(frozen=True)
+class _Prefilled:
+    """One prompt, read.
+
+    Attributes:
+        values: Its states, one row each.
+        source: (1,) its source's length.
+        logits: (1, V) behind it.
+        emitted: (1, S) of graphs that emit something of each source position.
+    """
+
+    values: dict[str, Tensor]
+    source: Tensor
+    logits: Tensor
+    emitted: NDArray[np.float32] | None
+
+
 class TorchRunner:
-    """Eager modules behind `inference.engine.runners.protocol.Runner`; prompts are prefilled whole.
+    """Eager modules behind `inference.engine.runners.protocol.Runner`; prompts are prefilled whole
+    and one by one, so that a long one is no padding of others.
 
     Args:
         graphs: The modules, in eager form.
         manifest: For the vocabulary's size and the generation rules.
         is_exact: Whether they compute in float64.
+        keeps_prompts: Whether the states of all prompts are kept, for searches of the same ones.
     """
 
-    def __init__(self, graphs: Graphs, manifest: Manifest, *, is_exact: bool = False) -> None:
+    def __init__(
+        self,
+        graphs: Graphs,
+        manifest: Manifest,
+        *,
+        is_exact: bool = False,
+        keeps_prompts: bool = False,
+    ) -> None:
         assert manifest.vocabulary_size is not None
+        self._kept: dict[Content, _Prefilled] | None = {} if keeps_prompts else None
         self.graphs = in_float64(graphs) if is_exact else graphs
         self._is_exact = is_exact
         self._images = manifest.images
@@ -63,7 +93,9 @@ class TorchRunner:
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width, self._images, is_exact=self._is_exact)
+        return TorchGroup(
+            self.graphs, width, self._images, is_exact=self._is_exact, kept=self._kept
+        )
 
     def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
         """Not called: `takes_chunks` is False."""
@@ -99,6 +131,7 @@ class TorchGroup:
     Args:
         images: How prompts hold images, where they do.
         is_exact: Whether states are float64.
+        kept: Prompts that were read, by their content; added to.
     """
 
     def __init__(
@@ -108,8 +141,10 @@ class TorchGroup:
         images: PromptImages | None = None,
         *,
         is_exact: bool = False,
+        kept: dict[Content, _Prefilled] | None = None,
     ) -> None:
         self._is_exact = is_exact
+        self._kept = kept
         self.width = width
         self._images = images
         self._emitted: NDArray[np.float32] | None = None
@@ -126,23 +161,39 @@ class TorchGroup:
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
         """Encodes sources and prefills prompts, one row a prompt."""
+        read = [self._read(prompt) for prompt in prompts]
+        for state in self._states:
+            for each in read:
+                new = each.values[state.name]
+                if state.growth is not Growth.HOLD:
+                    new = new.repeat_interleave(self.width, dim=0)
+                self._values[state.name] = joined(self._values.get(state.name), new, state)
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
-        tokens = right_padded([prompt.token_ids for prompt in prompts])
-        sources, held = self._encode(prompts)
+        self._lengths = torch.cat([self._lengths, lengths])
+        self._sources = torch.cat([self._sources, *(each.source for each in read)])
+        emitted = [torch.from_numpy(each.emitted) for each in read if each.emitted is not None]
+        width = max((each.shape[1] for each in emitted), default=0)
+        rows = [_stretched(each, width, dim=1) for each in emitted]
+        self._emitted = torch.cat(rows).numpy() if rows else None
+        return self._candidates(torch.cat([each.logits for each in read]), row_requests)
+
+    def _read(self, prompt: Prompt) -> _Prefilled:
+        """A prompt's states, and the logits behind it."""
+        key = _content(prompt)
+        if self._kept is not None and key in self._kept:
+            return self._kept[key]
+        tokens = right_padded([prompt.token_ids])
+        source, values = self._encode(prompt)
         for state in self._states:
             if state.prefix:
                 room = state.prefix + tokens.shape[1]
-                held[state.name] = _stretched(held[state.name], room, dim=2)
-        values = held | self._empty_rows(len(prompts), tokens.shape[1])
-        logits = self._prefill(values, tokens, lengths, sources)
-        for state in self._states:
-            new = values[state.name]
-            if state.growth is not Growth.HOLD:
-                new = new.repeat_interleave(self.width, dim=0)
-            self._values[state.name] = joined(self._values.get(state.name), new, state)
-        self._lengths = torch.cat([self._lengths, lengths])
-        self._sources = torch.cat([self._sources, sources])
-        return self._candidates(logits, row_requests)
+                values[state.name] = _stretched(values[state.name], room, dim=2)
+        values |= self._empty_row(tokens.shape[1])
+        logits = self._prefill(values, tokens, source)
+        read = _Prefilled(values, source, logits, self._emitted)
+        if self._kept is not None:
+            self._kept[key] = read
+        return read
 
     @property
     def blocks_of_step(self) -> int:
@@ -221,76 +272,60 @@ class TorchGroup:
             self._values[state.name] = self._values[state.name][kept]
         self._lengths, self._sources = self._lengths[slots], self._sources[slots]
 
-    def _prefill(
-        self, values: dict[str, Tensor], tokens: Tensor, lengths: Tensor, sources: Tensor
-    ) -> Tensor:
-        """Logits after each prompt, (m, V); `values` holds the prompts' states afterwards."""
+    def _prefill(self, values: dict[str, Tensor], tokens: Tensor, source: Tensor) -> Tensor:
+        """Logits after a prompt (1, T), (1, V); `values` holds its states afterwards."""
+        size = tokens.shape[1]
         if self._step.graph.max_tokens_per_call != 1:
-            return self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
-        logits: list[Tensor] = []
-        emitted: list[NDArray[np.float32]] = []
-        last = torch.zeros(1).long()
-        for row, length in enumerate(lengths.tolist()):
-            own = {name: value[row : row + 1] for name, value in values.items()}
-            for place in range(length):
-                token, reached = tokens[row, place].view(1, 1), lengths.new_tensor([place + 1])
-                scores = self._call(own, token, reached, sources[row : row + 1], last)
-            logits.append(scores)
-            if self._emitted is not None:
-                emitted.append(self._emitted)
-            for name, value in own.items():
-                values[name][row] = value[0]
-        self._emitted = np.concatenate(emitted) if emitted else None
-        return torch.cat(logits)
+            length = torch.tensor([size], dtype=torch.int32)
+            return self._call(values, tokens, length, source, last=length.long() - 1)
+        for place in range(size):
+            token, reached = tokens[:, place : place + 1], torch.tensor([place + 1]).int()
+            logits = self._call(values, token, reached, source, last=torch.zeros(1).long())
+        return logits
 
-    def _encode(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Source lengths (0 where there is no text) and what `admit` computes, by state name."""
-        lengths = source_input(Role.SOURCE, prompts)
+    def _encode(self, prompt: Prompt) -> tuple[Tensor, dict[str, Tensor]]:
+        """The source's length (0 where there is no text) and what `admit` computes, by state
+        name.
+        """
+        length = source_input(Role.SOURCE, [prompt])
         if self._admit is None:
-            return lengths, {}
+            return length, {}
         if self._images is not None:
-            return self._encode_images(prompts, self._images)
-        feeds = [source_input(port.role, prompts) for port in self._admit.graph.inputs]
-        outputs = dict(
-            zip(
-                [port.name for port in self._admit.graph.outputs],
-                self._admit.module(*feeds),
-                strict=True,
-            )
-        )
-        named = {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
-        return lengths, named
+            return self._encode_images(prompt, self._images)
+        outputs = self._admitted(prompt)
+        return length, {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
+
+    def _admitted(self, prompt: Prompt) -> dict[str, Tensor]:
+        """Outputs of `admit`, by name."""
+        assert self._admit is not None
+        feeds = [source_input(port.role, [prompt]) for port in self._admit.graph.inputs]
+        names = [port.name for port in self._admit.graph.outputs]
+        return dict(zip(names, self._admit.module(*feeds), strict=True))
 
     def _encode_images(
-        self, prompts: Sequence[Prompt], images: PromptImages
+        self, prompt: Prompt, images: PromptImages
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same where prompts hold images: prompt by prompt, nothing for one without."""
+        """The same where prompts hold images: nothing for one without."""
         assert self._admit is not None
+        axes = {port.name: port.shape.index("S") for port in self._admit.graph.outputs}
+        held: dict[str | None, Tensor] = {}
+        for _, group in groupby(prompt.images, key=lambda image: image.shape):
+            same = Prompt(prompt.token_ids, prompt.source_ids, np.stack(list(group)))
+            for name, value in self._admitted(same).items():
+                parts = [held[name], value] if name in held else [value]
+                held[name] = torch.cat(parts, dim=axes[name])
         named: dict[str, Tensor] = {}
-        for prompt in prompts:
-            held: dict[str | None, Tensor] = {}
-            ports = self._admit.graph.outputs
-            for _, group in groupby(prompt.images, key=lambda image: image.shape):
-                same = Prompt(prompt.token_ids, prompt.source_ids, np.stack(list(group)))
-                feeds = [source_input(port.role, [same]) for port in self._admit.graph.inputs]
-                for port, value in zip(ports, self._admit.module(*feeds), strict=True):
-                    parts = [held[port.name], value] if port.name in held else [value]
-                    held[port.name] = torch.cat(parts, dim=port.shape.index("S"))
-            for state in self._states:
-                if state.growth is Growth.HOLD:
-                    sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
-                    empty = torch.zeros(*sizes, dtype=getattr(torch, state.dtype))
-                    value = held.get(state.admit_output, empty)
-                    named[state.name] = joined(named.get(state.name), value, state)
-        counts = [
-            sum(images.positions_of(*image.shape[:2]) for image in prompt.images)
-            for prompt in prompts
-        ]
-        return torch.tensor(counts, dtype=torch.int32), named
+        for state in self._states:
+            if state.growth is Growth.HOLD:
+                sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
+                empty = torch.zeros(*sizes, dtype=getattr(torch, state.dtype))
+                named[state.name] = held.get(state.admit_output, empty)
+        count = sum(images.positions_of(*image.shape[:2]) for image in prompt.images)
+        return torch.tensor([count], dtype=torch.int32), named
 
-    def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:
+    def _empty_row(self, positions: int) -> dict[str, Tensor]:
         """Zeros for states that are no output of `admit`."""
-        sizes = {"R": count, "B": count, "P": positions}
+        sizes = {"R": 1, "B": 1, "P": positions}
         empty = {
             state.name: torch.zeros(
                 [sizes[d] if isinstance(d, str) else d for d in state.shape],
@@ -334,6 +369,12 @@ class TorchGroup:
         self._emitted = outputs[emitted.name].numpy() if emitted else None
         scores: Tensor = outputs[logits.name]
         return scores
+
+
+def _content(prompt: Prompt) -> Content:
+    """The same for equal prompts."""
+    parts = prompt.token_ids, prompt.source_ids, prompt.pixels, prompt.image_sizes
+    return tuple(None if each is None else (each.shape, each.tobytes()) for each in parts)
 
 
 def source_input(role: Role | None, prompts: Sequence[Prompt]) -> Tensor:

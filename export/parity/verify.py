@@ -114,9 +114,10 @@ def verify(graphs: Graphs, bundle: Bundle, report: Report | None = None) -> Repo
     """
     report = report or Report()
     report.tools = tools()
-    run = open_graphs(bundle, Precision.FP32)
-    _compare_outputs(report, graphs, bundle, run)
-    measure(report, graphs, bundle, run)
+    run, timed = open_graphs(bundle, Precision.FP32), TimedRun()
+    _compare_outputs(report, graphs, bundle, run, timed)
+    _record_files(report, graphs, bundle)
+    report.milliseconds = timed.milliseconds
     if "step" in graphs.lowerings:
         run.close()  # the engine opens sessions of its own
         # the files are float32, whatever they will be published in
@@ -138,9 +139,38 @@ def measure(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
     Args:
         run: Sessions over these files.
     """
+    timed = TimedRun()
+    deque(observe(graphs, bundle, timed.of(run)), maxlen=0)
+    _record_files(report, graphs, bundle)
+    report.milliseconds = timed.milliseconds
+
+
+def _record_files(report: Report, graphs: Graphs, bundle: Bundle) -> None:
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     report.graph_bytes = {key: file_bytes(path) for key, path in files.items()}
-    report.milliseconds = _timings(graphs, bundle, run)
+
+
+class TimedRun:
+    """The time of each call of a `Run`, as the probe happens to call it."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, list[float]] = {}
+
+    def of(self, run: Run) -> Run:
+        """The same calls, timed."""
+
+        def timed(key: str, feeds: Feeds) -> dict[str, Array]:
+            started_s = time.perf_counter()
+            outputs = run(key, feeds)
+            self._spent.setdefault(key, []).append(1000 * (time.perf_counter() - started_s))
+            return outputs
+
+        return timed
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """Median of each graph's calls; one that loads its graph takes longer."""
+        return {key: round(float(np.median(times)), 3) for key, times in self._spent.items()}
 
 
 def bundle_path(bundle: Bundle, key: str) -> Path:
@@ -285,14 +315,19 @@ def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None, seed:
     return Probe(size, vocabulary, seed, framing=framing, images=bundle.manifest.text_images)
 
 
-def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: OpenGraphs) -> None:
+def _compare_outputs(
+    report: Report, graphs: Graphs, bundle: Bundle, run: OpenGraphs, timed: TimedRun
+) -> None:
     """Judges every output by its distance from float64, at worst over all observations.
 
     PyTorch is done before a graph is opened: what each needs for a call is not held together.
     Where graphs choose places, PyTorch comes second, since it is given their choices.
+
+    Args:
+        timed: Calls of the graphs are added to it.
     """
     exact, choices = torch_run(in_float64(graphs)), Choices(bundle.manifest)
-    observed = observe(graphs, bundle, choices.record(run))
+    observed = observe(graphs, bundle, choices.record(timed.of(run)))
     if choices.are_made:
         observed = iter(list(observed))
         run.close()
@@ -386,17 +421,3 @@ def _refuse_different_tokens(report: Report, parity: TokenParity) -> None:
             f"ONNX generates other tokens than PyTorch: {parity.differences[0]} "
             f"({len(parity.differences)} of {parity.compared} differ)"
         )
-
-
-def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
-    """Median milliseconds of each graph's call, as the probe happens to call it."""
-    spent: dict[str, list[float]] = {key: [] for key in graphs.lowerings}
-
-    def timed(key: str, feeds: Feeds) -> dict[str, Array]:
-        started_s = time.perf_counter()
-        outputs = run(key, feeds)
-        spent[key].append(1000 * (time.perf_counter() - started_s))
-        return outputs
-
-    deque(observe(graphs, bundle, timed), maxlen=0)
-    return {key: round(float(np.median(times)), 3) for key, times in spent.items()}

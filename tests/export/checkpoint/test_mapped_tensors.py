@@ -94,3 +94,14 @@ def test_checkpoint_is_read_into_a_file_as_into_memory(
     assert all(torch.equal(value, given[path]) for path, value in wanted.items())
     tied = [len({id(p) for p in each.parameters()}) for each in (twin.network, source.network)]
     assert tied[0] == tied[1]
+
+
+def test_no_random_weights_are_drawn_for_a_checkpoint(twins: Twins, tmp_path: Path) -> None:
+    twin = twins("gpt2", EXPORTED)
+    before = torch.random.get_rng_state()
+    network = SourceModel(twin.checkpoint, twin.architecture, scratch=tmp_path).network
+    assert torch.equal(torch.random.get_rng_state(), before)
+    wanted = twin.network.state_dict()
+    assert all(torch.equal(wanted[name], each) for name, each in network.state_dict().items())
+    nn.Linear(3, 3)
+    assert not torch.equal(torch.random.get_rng_state(), before)  # but others are

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
-from export.parity.float64 import in_float64
+from export.parity import float64
+from export.parity.float64 import Float64, in_float64
 from export.parity.verify import observe, torch_run
 from export.pipeline.manifest import Request, build_manifest
 from export.registry import families
@@ -42,3 +45,19 @@ def test_float64_is_near_float32(name: str, twins: Twins) -> None:
             assert difference < 1e-5, exact.place
             worst = max(worst, difference)
     assert worst > 1e-9, "nothing was computed more exactly"
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_large_matrix_is_widened_in_parts_of_any_size(
+    has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = torch.randn(2, 3, 40), torch.randn(50, 40)
+    bias = torch.randn(50) if has_bias else None
+    wanted = functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    weights = [weight] if bias is None else [weight, bias]
+    for elements in (1, 7 * 40, 49 * 40, 50 * 40):
+        monkeypatch.setattr(float64, "_BLOCK_ELEMENTS", elements)
+        with Float64(weights):
+            found = functional.linear(x, weight, bias)
+        assert found.dtype is torch.float64
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What the gate holds at a time: PyTorch's calls are over before a graph is opened."""
+"""What the gate holds at a time and calls twice: PyTorch is done before a graph is opened."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def test_outputs_of_pytorch_are_there_before_a_graph_is_opened(
     report = verify.verify(twins("gpt2", "odd").graphs(), bundles("gpt2", "odd"))
     assert report.observations
     assert callers.index("graph") == callers.count("PyTorch") >= 2 * 14
+    assert 2 * callers.count("graph") == callers.count("PyTorch")  # timed as they are compared
+    assert report.milliseconds.keys() == {"step"}
+    assert report.milliseconds["step"] > 0
 
 
 def test_tokens_of_pytorch_are_there_before_a_graph_is_opened(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from export.parity.token_parity import compare_tokens
+from export.parity.token_parity import compare_tokens, mixed_requests
 from export.parity.torch_runner import TorchRunner, rank
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
@@ -17,6 +18,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
+from tests.export.parity.test_float64 import unexported
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators, has_alignment
 
@@ -87,6 +89,38 @@ def test_alignments_agree(name: str, twins: Twins, bundles: Bundles) -> None:
             assert len(one.alignment) == len(one.token_ids)
             assert one.alignment == pytest.approx(other.alignment, abs=1e-4)
             assert one.alignment.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llava", "bart", "rnn-seq2seq", "paligemma"])
+def test_kept_prompts_are_read_once_and_searched_alike(name: str, twins: Twins) -> None:
+    twin = twins(name, EXPORTED)
+    graphs, manifest = twin.graphs(), unexported(twin).manifest
+    calls: list[str] = []
+
+    def counted(key: str, module: Any) -> Callable[..., Any]:
+        def call(*feeds: Any) -> Any:
+            calls.append(key)
+            return module(*feeds)
+
+        return call
+
+    lowerings = {
+        key: replace(each, module=counted(key, each.module))  # type: ignore[arg-type]
+        for key, each in graphs.lowerings.items()
+    }
+    graphs = replace(graphs, lowerings=lowerings)
+    kept, plain = TorchRunner(graphs, manifest, keeps_prompts=True), TorchRunner(graphs, manifest)
+    for beams in (1, 4, 1):
+        made = mixed_requests(graphs, manifest, beams)
+        calls.clear()
+        wanted = [answer.hypotheses for answer in decode(plain, made)]
+        whole = list(calls)
+        calls.clear()
+        assert [answer.hypotheses for answer in decode(kept, made)] == wanted
+        assert "admit" in whole
+        if beams == 4:
+            assert "admit" not in calls
+            assert len(calls) <= len(whole) - len(made)
 
 
 def test_ranking_is_that_of_a_stable_sort() -> None:
