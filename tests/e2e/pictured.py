@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from export.pipeline.cli import export
+from export.precision import Runtime
 from export.registry import architecture
 from tests.export.twins import make_twin
 
@@ -145,6 +146,7 @@ def _write_idefics3(folder: Path) -> None:
 
 
 GROUNDED = "grounding-dino"
+GROUNDED_RUNTIMES = {GROUNDED: Runtime.ONNXRUNTIME, f"{GROUNDED}-openvino": Runtime.OPENVINO}
 
 
 def _write_grounded(folder: Path) -> None:
@@ -189,7 +191,8 @@ def export_labelled(made: Path) -> None:
         kind(size={"height": side, "width": side}).save_pretrained(made / name)
         export(str(made / name), repository=made / REPOSITORY)
     _write_grounded(made / GROUNDED)
-    export(str(made / GROUNDED), repository=made / REPOSITORY)
+    for name, runtime in GROUNDED_RUNTIMES.items():
+        export(str(made / GROUNDED), name=name, repository=made / REPOSITORY, runtime=runtime)
 
 
 def _write_gemma3(folder: Path) -> None:

@@ -30,7 +30,13 @@ from transformers import (
 
 from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.interleaved import random_pictures
-from tests.e2e.pictured import DETECTORS, GROUNDED, REPOSITORY, export_labelled
+from tests.e2e.pictured import (
+    DETECTORS,
+    GROUNDED,
+    GROUNDED_RUNTIMES,
+    REPOSITORY,
+    export_labelled,
+)
 from tests.pictures import encoded, noise
 from triptych import Client, GrpcClient
 
@@ -89,9 +95,10 @@ def test_boxes_are_those_of_transformers(name: str, folder: Path, stack: Stack) 
         assert (box.objectness is not None) == (name == "owlv2")
 
 
+@pytest.mark.parametrize("name", GROUNDED_RUNTIMES)
 @pytest.mark.parametrize("size", [(90, 60), (60, 200)])
 def test_labels_that_are_read_with_a_picture_find_what_transformers_finds(
-    size: tuple[int, int], folder: Path, stack: Stack
+    size: tuple[int, int], name: str, folder: Path, stack: Stack
 ) -> None:
     labels, picture = ["W5 w9", "w7?", "w11 w12 w13"], encoded(noise(*size))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / GROUNDED)
@@ -115,9 +122,9 @@ def test_labels_that_are_read_with_a_picture_find_what_transformers_finds(
     )
     given: Any = {"labels": labels, "threshold": threshold, "text_threshold": text_threshold}
     with Client(stack.url) as client, GrpcClient(stack.grpc_address) as grpc:
-        (item,) = client.detect(picture, **given, model=GROUNDED).data
-        (over_grpc,) = grpc.detect(picture, **given, model=GROUNDED).data
-        (first, second) = client.detect([picture, picture], **given, model=GROUNDED).data
+        (item,) = client.detect(picture, **given, model=name).data
+        (over_grpc,) = grpc.detect(picture, **given, model=name).data
+        (first, second) = client.detect([picture, picture], **given, model=name).data
     assert over_grpc.model_dump() == item.model_dump() == first.model_dump()
     assert second.boxes == item.boxes
     assert item.boxes
