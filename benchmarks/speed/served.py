@@ -2,19 +2,18 @@
 
 Both run in a closed loop and take turns, round by round. Only the work counts that they did
 while so many sentences were in flight, not how a loop fills and empties: what a request generated
-is spread evenly over its time. The client shares the machine's cores with the server, so it is as
-lean as Python's standard library allows, and the CPU share of every process is reported.
+is spread evenly over its time. The client shares the machine's cores with the server, so it is lean
+(`harness.http_loop`), and the CPU share of every process is reported.
 """
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import os
+import re
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.harness.closed_loop import Loop, closed_loop
+from benchmarks.harness.http_loop import http_loop
 from benchmarks.harness.processes import CLIENT
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle
@@ -40,8 +40,9 @@ from inference.processing.text import load_tokenizer
 
 NEW_TOKENS = 32
 
-Send = Callable[[str], int]
-"""Text → generated tokens; called from several threads."""
+Play = Callable[[int], Loop]
+"""Number of sentences in flight → a closed loop."""
+_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
 
 
 class InProcess:
@@ -57,33 +58,13 @@ class InProcess:
         self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(manifest))
 
     def send(self, text: str) -> int:
-        """See `Send`."""
+        """Text → generated tokens; called from several threads."""
         ids = np.array(self._tokenizer.encode(text), np.int64)
         return self._engine.generate(EngineRequest(self._rules, source_ids=ids)).generated_tokens
 
     def close(self) -> None:
         """Frees the model."""
         self._engine.close()
-
-
-class OverHttp:
-    """`triptych serve` in processes of its own; each thread has a connection."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url).netloc
-        self._connections = threading.local()
-
-    def send(self, text: str) -> int:
-        """See `Send`."""
-        own = self._connections
-        if not hasattr(own, "http"):
-            own.http = http.client.HTTPConnection(self._address, timeout=300)
-        headers = {"content-type": "application/json"}
-        own.http.request("POST", "/v1/translate", json.dumps({"texts": [text]}), headers)
-        answer = own.http.getresponse()
-        body = json.loads(answer.read())
-        assert answer.status == 200, body
-        return int(body["usage"]["completion_tokens"])
 
 
 def forced(original: Bundle, repository: Path) -> Bundle:
@@ -109,27 +90,38 @@ def compare(
     repository = cache / "served"
     found = forced(bundle(model, precision, cache), repository)
     texts = itertools.cycle([pair.spanish for pair in sentences("held_out", 4096, seed=3)])
-    with closing(InProcess(found)) as alone, serving(repository) as url:
-        served = OverHttp(url)
+    bodies = (json.dumps({"texts": [text]}).encode() for text in texts)
+    with closing(InProcess(found)) as engine, serving(repository) as url:
+
+        def alone(in_flight: int) -> Loop:
+            return closed_loop(engine.send, texts, in_flight)
+
+        def served(in_flight: int) -> Loop:
+            address = urlsplit(url).netloc
+            return http_loop(address, "/v1/translate", bodies, _generated, in_flight)
+
         return [
             {"model": model, "precision": precision}
-            | row(batch, *_rounds(alone.send, served.send, texts, batch, rounds))
+            | row(batch, *_rounds(alone, served, batch, rounds))
             for batch in batches
         ]
 
 
+def _generated(body: bytes) -> int:
+    """Generated tokens of a response."""
+    found = _TOKENS.search(body)
+    assert found is not None, body
+    return int(found[1])
+
+
 def _rounds(
-    alone: Send,
-    served: Send,
-    texts: Iterator[str],
-    in_flight: int,
-    rounds: int,
+    alone: Play, served: Play, in_flight: int, rounds: int
 ) -> tuple[list[Loop], list[Loop]]:
     """Both ways in turn, each round the other one first."""
-    loops: dict[Send, list[Loop]] = {alone: [], served: []}
+    loops: dict[Play, list[Loop]] = {alone: [], served: []}
     for number in range(rounds):
-        for send in (alone, served) if number % 2 == 0 else (served, alone):
-            loops[send].append(closed_loop(send, texts, in_flight))
+        for play in (alone, served) if number % 2 == 0 else (served, alone):
+            loops[play].append(play(in_flight))
     return loops[alone], loops[served]
 
 
