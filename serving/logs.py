@@ -12,7 +12,7 @@ from typing import Any
 from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
 from pythonjsonlogger.json import JsonFormatter
 
-_RESERVED = (*RESERVED_ATTRS, "taskName", "color_message")
+_RESERVED = frozenset((*RESERVED_ATTRS, "taskName", "color_message"))
 _NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "exception"}
 
 _LIBRARIES = {
@@ -68,7 +68,7 @@ def configure_logs(*, as_json: bool, worker: int | None = None) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Two thirds of the time of a line go into fields that no line shows, the caller's place among
     # them (https://docs.python.org/3/howto/logging.html#optimization).
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name, level in _LIBRARIES.items():
         logging.getLogger(name).setLevel(level)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from inference.errors import InternalError, ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.dialect import Dialect, StreamRenderer
-from serving.gateway.http.middleware import FAILURE
+from serving.gateway.http.middleware import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service
@@ -32,7 +32,9 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     parsed = await service.completed(await dialect.parse(request, task, service))
     if parsed.streams:
         return await _streamed(dialect, request, parsed, service.stream(parsed))
-    answer, timings = await unless_disconnected(request.receive, service.answer(parsed))
+    answer, timings = await unless_disconnected(
+        request.scope, request.receive, service.answer(parsed)
+    )
     response = dialect.render_answer(parsed, answer)
     response.headers.update(_timing_headers(dialect, timings))
     return response
@@ -43,7 +45,7 @@ async def _streamed(
 ) -> Response:
     """The stream, once it has a first chunk: an error before it has a status of its own."""
     try:
-        await unless_disconnected(request.receive, stream.first())
+        await unless_disconnected(request.scope, request.receive, stream.first())
     except BaseException:
         await stream.close()
         raise
@@ -89,7 +91,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end, or until the client disconnects: that ends the work."""
         try:
-            await unless_disconnected(receive, self._send(scope, send))
+            await unless_disconnected(scope, receive, self._send(scope, send))
         finally:
             await self._stream.close()
 
@@ -118,12 +120,14 @@ def _as_ours(error: Exception) -> ServingError:
 T = TypeVar("T")
 
 
-async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
+async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]) -> T:
     """The work's result; cancelled when the client disconnects.
 
-    The work runs in the current task: a task of its own costs two more wake-ups.
+    The work runs in the current task: a task of its own costs two more wake-ups, and one that waits
+    for the client two as well, which the scope's future saves.
 
     Args:
+        scope: The request's.
         receive: The request's, its body having been read.
         work: What to wait for.
 
@@ -134,7 +138,7 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
     assert task is not None
     is_disconnected = is_over = False
 
-    def on_disconnect(watching: asyncio.Task[None]) -> None:
+    def on_disconnect(watching: asyncio.Future[None]) -> None:
         nonlocal is_disconnected
         if (
             watching.cancelled() or is_over
@@ -144,7 +148,8 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
         is_disconnected = True
         task.cancel()
 
-    watching = asyncio.ensure_future(_disconnected(receive))
+    told: asyncio.Future[None] | None = scope.get(DISCONNECTED)
+    watching = told or asyncio.ensure_future(_disconnected(receive))
     watching.add_done_callback(on_disconnect)
     try:
         return await work
@@ -155,7 +160,8 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
     finally:
         is_over = True
         watching.remove_done_callback(on_disconnect)
-        watching.cancel()
+        if watching is not told:
+            watching.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

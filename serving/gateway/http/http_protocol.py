@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from inference.errors import Unauthorized, WrongKey
-from serving.gateway.http.middleware import FAILURE
+from serving.gateway.http.middleware import DISCONNECTED, FAILURE
 from serving.gateway.http.paced_reading import FREE_BYTES, PacedFlow, ReadingPace
 from serving.gateway.observability.metrics import Metrics
 
@@ -199,6 +199,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """See `HttpToolsProtocol`."""
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope[DISCONNECTED] = self.loop.create_future()  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         """Count the URL, of which this is a part."""
@@ -313,8 +314,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.abort()
             return
         if self._is_busy:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+            _end(self.cycle)
         if not self.transport.is_closing():
             self.flow.resume_reading()
             self.transport.write(_response(status, kind, message))
@@ -333,8 +333,16 @@ class LimitedProtocol(HttpToolsProtocol):
         """End all requests of the connection; uvicorn ends only the one that came last."""
         for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
+                _end(cycle)
+
+
+def _end(cycle: RequestResponseCycle) -> None:
+    """Note that the client of a request has disconnected."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+    disconnected = cycle.scope[DISCONNECTED]  # type: ignore[literal-required]
+    if not disconnected.done():
+        disconnected.set_result(None)
 
 
 def _header_refusal() -> tuple[int, str, str]:

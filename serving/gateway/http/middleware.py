@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 FAILURE = "triptych.failure"
 """Key of the scope that has the name of the request's error."""
+DISCONNECTED = "triptych.disconnected"
+"""Key of the scope that has a future, done when the client disconnects; other servers set none."""
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Polled every few seconds: logged at INFO only if they fail."""
 QUIET = PROBES | {ASSETS}

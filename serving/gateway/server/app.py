@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from inference.tasks import TASKS
 from serving.gateway.dialects import huggingface, libretranslate, open_inference, openai
@@ -32,6 +35,23 @@ TITLE = "Triptych"
 SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 
 
+class Application(FastAPI):
+    """FastAPI from the first of our layers on.
+
+    Its own, around them, handle bugs, bound bodies and trace, as ours do, and take a tenth of the
+    time of a short request's Python.
+    """
+
+    __call__ = Starlette.__call__
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The layers, `Middleware` outermost."""
+        stack: Any = super().build_middleware_stack()
+        while not isinstance(stack, Middleware):
+            stack = stack.app
+        return stack
+
+
 def create_app(
     service: Service,
     readiness: Readiness,
@@ -46,7 +66,7 @@ def create_app(
         further_dialects: HTTP APIs beside Triptych's own and those of other services.
         downloads: Keeps translated files; by default in memory.
     """
-    app = FastAPI(
+    app = Application(
         title=TITLE, summary=SUMMARY, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     settings = service.settings

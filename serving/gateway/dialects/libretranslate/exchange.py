@@ -42,7 +42,7 @@ async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, 
     limit_s = min(service.settings.request_timeout, TIMEOUT_S.get())
     try:
         async with asyncio.timeout(limit_s):
-            return await unless_disconnected(request.receive, work)
+            return await unless_disconnected(request.scope, request.receive, work)
     except TimeoutError:
         raise DeadlineExceeded(
             f"no response within {limit_s:g} s: send a smaller request"

@@ -141,7 +141,7 @@ class OpenInferenceDialect:
         planned = _Planned(service, body, name)
         preparation = Preparation(PATH, planned.plan, planned.plan_again)
         work = service.execution.answer(preparation)
-        answer, _ = await unless_disconnected(request.receive, work)
+        answer, _ = await unless_disconnected(request.scope, request.receive, work)
         return _json(
             InferAnswer(
                 model_name=answer.model,

@@ -8,6 +8,7 @@ from starlette.types import Message
 
 from inference.errors import Overloaded
 from serving.gateway.http.handle_request import unless_disconnected
+from serving.gateway.http.middleware import DISCONNECTED
 
 
 async def test_disconnect_ends_the_work() -> None:
@@ -23,7 +24,7 @@ async def test_disconnect_ends_the_work() -> None:
             ended.set()
 
     with pytest.raises(ClientDisconnect):
-        await unless_disconnected(receive, work())
+        await unless_disconnected({}, receive, work())
     assert ended.is_set()
 
 
@@ -48,7 +49,7 @@ async def test_disconnect_in_the_moment_of_a_refusal_cancels_nothing(turns: int)
 
     refusing = asyncio.ensure_future(refuse())
     with pytest.raises((Overloaded, ClientDisconnect)):
-        await unless_disconnected(receive, work())
+        await unless_disconnected({}, receive, work())
     for _ in range(5):  # a late cancellation would end one of these
         await asyncio.sleep(0)
     await refusing
@@ -70,6 +71,26 @@ async def test_work_that_ends_while_the_client_disconnects_is_not_cancelled_late
         await asyncio.sleep(0)  # `receive` returns: what it calls is scheduled
         return "done"
 
-    assert await unless_disconnected(receive, work()) == "done"
+    assert await unless_disconnected({}, receive, work()) == "done"
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def test_disconnect_that_the_server_notes_ends_the_work() -> None:
+    disconnected = asyncio.get_running_loop().create_future()
+    scope = {DISCONNECTED: disconnected}
+
+    async def receive() -> Message:
+        raise AssertionError("nothing reads beside the server")
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    assert await unless_disconnected(scope, receive, work()) == "done"
+    assert not disconnected.cancelled()
+    asyncio.get_running_loop().call_soon(disconnected.set_result, None)
+    with pytest.raises(ClientDisconnect):
+        await unless_disconnected(scope, receive, asyncio.Event().wait())
+    with pytest.raises(ClientDisconnect):
+        await unless_disconnected(scope, receive, asyncio.Event().wait())  # also behind it

@@ -29,7 +29,7 @@ async def test_stalls_are_counted_and_work_that_waits_is_not() -> None:
         await asyncio.sleep(0.06)
     stalls, seconds = values(metrics)
     assert stalls - before[0] == 2
-    assert 0.5 < seconds - before[1] < 3
+    assert 0.45 < seconds - before[1] < 3
     counting.cancel()
 
 
