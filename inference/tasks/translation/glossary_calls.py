@@ -192,8 +192,9 @@ def plain_result(finished: Finished, model: LoadedModel) -> Finished:
         ServingError: the call failed.
     """
     texts = [model.tokenizer.decode(one.token_ids) for one in finished.hypotheses]
-    pieces = model.tokenizer.pieces(finished.best.token_ids)
-    return written(finished, texts, pieces, finished.best.alignment)
+    best = finished.best
+    pieces = () if best.alignment is None else model.tokenizer.pieces(best.token_ids)
+    return written(finished, texts, pieces, best.alignment)
 
 
 def written(
