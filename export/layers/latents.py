@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from export.layers.attention.attention import Attention
-from export.layers.attention.fused import multi_head_attention
 from export.layers.attention.heads import Heads
-from export.layers.attention.scores import attend, within
 from export.layers.mlp import MLP
 
 
@@ -59,17 +57,8 @@ class LatentAttention(Attention):
             x: One row where all rows of the batch have the same queries.
             lengths: (B,) int32, positions of the source that are no padding.
         """
-        query, key, value = self.query(x), self.key(source), self.value(source)
-        query = query.expand(source.shape[0], -1, -1)
-        if self.is_fused:
-            return self.out(multi_head_attention(self.heads, query, key, value, lengths))
-        visible = None if lengths is None else within(lengths, source.shape[1])[:, None, None]
-        query, key, value = (self._split(part) for part in (query, key, value))
-        return self.out(self.join(attend(self.heads, query, key, value, visible)))
-
-    def _split(self, x: Tensor) -> Tensor:
-        """(B, T, H·K) → (B, H, T, K); K of values differs from that of keys."""
-        return x.unflatten(-1, (self.heads.count, -1)).transpose(1, 2)
+        query = self.query(x).expand(source.shape[0], -1, -1)
+        return self.out(self.mix(query, self.key(source), self.value(source), lengths))
 
 
 class LatentLayer(nn.Module):

@@ -65,6 +65,29 @@ class Attention(nn.Module):
         """(B, T, H·K) → (B, H, T, K), or G for H."""
         return x.unflatten(-1, (-1, self.heads.width)).transpose(1, 2)
 
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        lengths: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, H·K), (B, S, H·K) and (B, S, H·V) → (B, T, H·V): what the queries read.
+
+        Args:
+            lengths: (B,) int32, keys that are no padding.
+            bias: Of the scores, (1 or B, 1 or H, T, S).
+        """
+        if self.is_fused:
+            return multi_head_attention(self.heads, query, key, value, lengths, bias)
+        visible = None if lengths is None else within(lengths, key.shape[1])[:, None, None]
+        query, key, value = (
+            part.unflatten(-1, (self.heads.count, -1)).transpose(1, 2)
+            for part in (query, key, value)
+        )
+        return self.join(attend(self.heads, query, key, value, visible, bias))
+
     def normalise_heads(self, x: Tensor, norm: nn.Module) -> Tensor:
         """(B, T, H·K) with each head normalised, before its dimensions are exchanged.
 
@@ -103,12 +126,7 @@ class SelfAttention(Attention):
 
     def first(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, 1, D): `forward` at the first position, without rotation or window."""
-        query, key, value = self.query(x[:, :1]), self.key(x), self.value(x)
-        if self.is_fused:
-            return self.out(multi_head_attention(self.heads, query, key, value, lengths))
-        query, key, value = self.split(query), self.split(key), self.split(value)
-        visible = self._visible(x.shape[1], lengths)
-        return self.out(self.join(attend(self.heads, query, key, value, visible)))
+        return self.out(self.mix(self.query(x[:, :1]), self.key(x), self.value(x), lengths))
 
     def weights(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, T, T): each position's attention to every other, mean over heads."""

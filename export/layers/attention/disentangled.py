@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from torch.onnx import is_in_onnx_export
 
 from export.layers.attention.attention import SelfAttention
-from export.layers.attention.fused import multi_head_attention
 from export.layers.attention.heads import Heads
 from export.layers.attention.relative import by_distance
-from export.layers.attention.scores import attend, within
 
 
 @dataclass(frozen=True)
@@ -114,11 +112,7 @@ class DisentangledAttention(SelfAttention):
         """(B, T, D) → (B, T, D)."""
         query, key, value = self.query(x), self.key(x), self.value(x)
         scores = self.relative_scores(self.split(query), self.split(key))
-        if self.is_fused:
-            return self.out(multi_head_attention(self.heads, query, key, value, lengths, scores))
-        visible = None if lengths is None else within(lengths, x.shape[1])[:, None, None]
-        query, key, value = (self.split(each) for each in (query, key, value))
-        return self.out(self.join(attend(self.heads, query, key, value, visible, scores)))
+        return self.out(self.mix(query, key, value, lengths, scores))
 
     def relative_scores(self, query: Tensor, key: Tensor) -> Tensor | None:
         """Scaled c2p and p2c scores, (B, H, T, T)."""

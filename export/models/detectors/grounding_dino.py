@@ -35,9 +35,9 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.attention import Attention
 from export.layers.attention.deformable import DeformableAttention
-from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
+from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.heads import Heads
-from export.layers.attention.scores import attend, within
+from export.layers.attention.scores import within
 from export.layers.attention.windows import Grid
 from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.mlp import MLP
@@ -168,21 +168,6 @@ class MixedAttention(Attention):
         """
         query, key, value = self.query(query), self.key(key), self.value(value)
         return self.out(self.mix(query, key, value, lengths, bias))
-
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: Tensor | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        """The same of what is projected, (B, N, H·K)."""
-        if self.is_fused:
-            return multi_head_attention(self.heads, query, key, value, lengths, bias)
-        visible = None if lengths is None else within(lengths, key.shape[1])[:, None, None]
-        query, key, value = (self.split(part) for part in (query, key, value))
-        return self.join(attend(self.heads, query, key, value, visible, bias))
 
 
 class MutualAttention(MixedAttention):

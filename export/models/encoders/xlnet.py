@@ -24,10 +24,8 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.attention.attention import Attention
-from export.layers.attention.fused import multi_head_attention
 from export.layers.attention.heads import Heads
 from export.layers.attention.relative import by_distance
-from export.layers.attention.scores import attend, within
 from export.layers.mlp import MLP
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
@@ -129,11 +127,7 @@ class RelativeAttention(Attention):
         projected, key, value = self.query(x), self.key(x), self.value(x)
         bias = self.heads.score_scale * self.relative_scores(projected, distances, differ)
         query = projected + self.content_bias.flatten()
-        if self.is_fused:
-            return self.out(multi_head_attention(self.heads, query, key, value, lengths, bias))
-        visible = within(lengths, x.shape[1])[:, None, None]
-        query, key, value = (self.split(each) for each in (query, key, value))
-        return self.out(self.join(attend(self.heads, query, key, value, visible, bias)))
+        return self.out(self.mix(query, key, value, lengths, bias))
 
     def relative_scores(self, query: Tensor, distances: Tensor, differ: Tensor) -> Tensor:
         """Scores of distances and segments, (B, H, T, T), not scaled."""

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.layers.attention.attention import Attention
-from export.layers.attention.fused import multi_head_attention
 from export.layers.attention.heads import Heads
-from export.layers.attention.scores import attend
 from export.layers.mlp import MLP
 
 
@@ -78,13 +76,8 @@ class LatentAttention(Attention):
         latents = self.latents_norm(latents)
         read = torch.cat([self.context_norm(context), latents], dim=1)  # (B, S + L, D)
         query = self.normalise_heads(self.query(latents), self.query_norm)
-        key, value = self.normalise_heads(self.key(read), self.key_norm), self.value(read)
-        if self.is_fused:
-            mixed = multi_head_attention(self.heads, query, key, value)
-        else:
-            query, key, value = (self.split(part) for part in (query, key, value))
-            mixed = self.join(attend(self.heads, query, key, value))
-        return self.out(mixed)
+        key = self.normalise_heads(self.key(read), self.key_norm)
+        return self.out(self.mix(query, key, self.value(read)))
 
 
 class ResamplerBlock(nn.Module):
