@@ -47,16 +47,7 @@ class FolderDownloads:
             part.mkdir(exist_ok=True)
 
     def put(self, name: str, content: bytes, owner: str | None = None) -> str:
-        """Keep a file; the name under which it is fetched.
-
-        Args:
-            name: Of letters that a URL may have.
-            owner: Name of the key that translated it.
-
-        Raises:
-            Overloaded: too many files were not fetched yet.
-            PayloadTooLarge: the file alone is larger than the limit.
-        """
+        """Keep a file; see `Downloads.put`."""
         check_size(content, self._max_bytes)
         self.forget()
         key = new_key(name)
