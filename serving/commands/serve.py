@@ -54,13 +54,18 @@ def serve(settings: ServeSettings) -> int:
         }
     )
     url = f"http://{'127.0.0.1' if settings.host == '0.0.0.0' else settings.host}:{front['http']}"
-    return processes.run(lambda: _is_ready(url), lambda: typer.echo(f"ready at {url}"))
+    with Client(url, timeout=1) as client:  # one: each new one reads the system's certificates
+
+        def announce() -> None:
+            client.close()
+            typer.echo(f"ready at {url}")
+
+        return processes.run(lambda: _is_ready(client), announce)
 
 
-def _is_ready(url: str) -> bool:
+def _is_ready(client: Client) -> bool:
     try:
-        with Client(url, timeout=1) as client:
-            return client.ready()
+        return client.ready()
     except TriptychError:
         return False
 

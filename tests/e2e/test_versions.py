@@ -55,6 +55,9 @@ class Site:
         self.url = f"http://127.0.0.1:{self._ports['front']}"
         self.triton: subprocess.Popen[bytes] | None = None
         self.gateway: subprocess.Popen[bytes] | None = None
+        # One, which keeps no connection: each new client reads the system's certificates.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.Client(trust_env=False, timeout=20, limits=limits)
 
     def start_triton(self, *flags: str) -> None:
         ports = [f"--{name}-port={self._ports[name]}" for name in ("http", "grpc", "metrics")]
@@ -112,7 +115,7 @@ class Site:
 
     def classifies(self) -> bool:
         body = {"images": [PICTURE]}
-        return httpx.post(f"{self.url}/v1/embed", json=body, trust_env=False, timeout=20).is_success
+        return self._http.post(f"{self.url}/v1/embed", json=body).is_success
 
     def has(self, version: int) -> bool:
         """Whether Triton takes requests for a version of the generator."""
@@ -137,14 +140,14 @@ class Site:
 
     def _succeeds(self, path: str) -> bool:
         try:
-            return httpx.get(f"{self.url}/{path}", trust_env=False, timeout=20).is_success
+            return self._http.get(f"{self.url}/{path}").is_success
         except httpx.TransportError:
             return False
 
     def version(self) -> int:
         """The version that answers now."""
         body = {"prompts": "a", "max_new_tokens": 1}
-        response = httpx.post(f"{self.url}/v1/generate", json=body, trust_env=False, timeout=20)
+        response = self._http.post(f"{self.url}/v1/generate", json=body)
         return int(response.raise_for_status().json()["data"][0]["text"].removeprefix("v"))
 
     def serves(self, version: int) -> bool:
