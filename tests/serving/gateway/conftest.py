@@ -20,10 +20,13 @@ from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
+from serving.gateway.dialects.libretranslate import documentation
+from serving.gateway.http import api_docs, openapi
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
+from serving.gateway.server import app
 from serving.gateway.server.app import create_app
 from serving.gateway.triton_client.addresses import AddressSource
 from serving.gateway.triton_client.inference import Liveness
@@ -301,10 +304,11 @@ def lent_processes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_response_fields() -> Iterator[None]:
-    """FastAPI builds a validator for each response of each route: most of the time of a gateway.
+def shared_parts() -> Iterator[None]:
+    """What takes most of the time of making a gateway, and is the same for all of these tests.
 
-    Those of the same name and type are the same for every gateway of these tests.
+    FastAPI's validator for each response of each route, the schema of each form, and the files of
+    the page.
     """
     make = cache(fastapi.routing.create_model_field)
 
@@ -314,6 +318,13 @@ def shared_response_fields() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastapi.routing, "create_model_field", shared)
+        for module, name in (
+            (openapi, "_form"),
+            (documentation, "form_of"),
+            (app, "read_assets"),
+            (api_docs, "read_docs_assets"),
+        ):
+            patch.setattr(module, name, cache(getattr(module, name)))
         yield
 
 
