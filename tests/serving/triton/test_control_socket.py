@@ -19,7 +19,8 @@ from serving.triton.version_control import Command, Outcome
 
 
 @pytest.fixture
-def temporary(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files; pytest's own, `tmp_path`, is made before."""
     monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return short_folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from inference.processing.terms import FoundTerm
 from inference.tasks.translation.term_placement import SourceTerm, contains, placed
@@ -36,6 +37,19 @@ def test_a_word_is_replaced_by_the_rendering() -> None:
 
 def test_neighbouring_words_of_one_term_are_replaced_together() -> None:
     assert result("the central bank opens", [0, 2, 2, 3], [(2, "ECB")]) == "the ECB opens"
+
+
+@pytest.mark.parametrize(("attention", "wanted"), [(0.6, "the ECB opens"), (0.7, "ECB opens")])
+def test_a_neighbour_with_less_attention_is_no_part_of_the_term(
+    attention: float, wanted: str
+) -> None:
+    """An article attends to its noun most of all, too, but not as much as a word of a term."""
+    tokenizer = WordTokenizer()
+    ids = tokenizer.encode("the bank opens")
+    weights = np.full((len(ids), 8), 0.01)
+    for row, (source, weight) in enumerate([(2, attention), (2, 0.9), (3, 0.9), (7, 0.9)]):
+        weights[row, source] = weight
+    assert placed(ids, weights, [SourceTerm(term("ECB"), 2, 3)], tokenizer).text == wanted
 
 
 def test_a_rendering_that_is_there_stays() -> None:
