@@ -48,7 +48,7 @@ def test_negations_reverse_an_adjective(construction: str, sentiments: tuple[str
         found = {
             one.sentiment
             for split in ("train", "compositional")
-            for one in drawn(split, 6000, seed=5)
+            for one in drawn(split, 3000, seed=5)
             if one.pairs == pairs
         }
         assert found <= {expected}

@@ -7,7 +7,7 @@ from examples.chat.scores import SPLITS, accuracy, honesty, swapped_accuracy
 from examples.chat.train import OUTPUT
 from examples.gpt.continuation import replier
 
-COUNT = 60
+COUNT = 30
 
 
 @pytest.fixture(scope="module")

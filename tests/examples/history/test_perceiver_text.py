@@ -17,7 +17,7 @@ from examples.history.perceiver_text.scores import (
 )
 from examples.history.perceiver_text.train import OUTPUT, POSITIONS, MaskedBytes, build_model, rows
 
-COUNT, SEED = 200, 3
+COUNT, SEED = 100, 3
 
 
 def test_checkpoint_is_small() -> None:

@@ -290,17 +290,19 @@ def _raise(*arguments: object) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
-def test_no_state_remains_after_two_thousand_requests_half_of_them_cancelled(
-    runner: Runner, seed: int
+@pytest.mark.parametrize(
+    ("count", "seed"), [(500, 0), *(pytest.param(2000, s, marks=pytest.mark.full) for s in (0, 1))]
+)
+def test_no_state_remains_after_many_requests_half_of_them_cancelled(
+    runner: Runner, count: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     decoder = EngineCore(runner, Capacity(rows=32, chunk_tokens=16, prefix_bytes=1 << 16))
     callers: list[Caller] = []
     due: dict[int, list[SequenceState]] = {}
     turn = 0
-    while len(callers) < 2000 or not decoder.is_idle:
-        for _ in range(rng.poisson(2) if len(callers) < 2000 else 0):
+    while len(callers) < count or not decoder.is_idle:
+        for _ in range(rng.poisson(2) if len(callers) < count else 0):
             width = int(rng.choice([1, 1, 1, 2, 4]))
             rules = RULES.model_copy(
                 update={"max_new_tokens": int(rng.integers(1, 30)), "num_beams": width}
@@ -316,7 +318,7 @@ def test_no_state_remains_after_two_thousand_requests_half_of_them_cancelled(
         turn += 1
     ends = [type(caller.end) for caller in callers]
     assert set(ends) == {Finished, Cancelled}
-    assert 300 < ends.count(Cancelled) < 1100
+    assert 0.15 * count < ends.count(Cancelled) < 0.55 * count
     metrics = decoder.metrics
     assert (metrics.rows_in_use, metrics.waiting, metrics.state_bytes) == (0, 0, 0)
     assert metrics.failures == 0

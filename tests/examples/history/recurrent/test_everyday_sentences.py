@@ -15,7 +15,7 @@ from examples.history.recurrent.everyday_sentences import (
 from examples.texts.splits import Split
 from export.tokenizer.languages import THREE_LETTERS
 
-COUNT = 600
+COUNT = 300
 
 
 def test_labels_are_iso_639_codes() -> None:
