@@ -96,18 +96,19 @@ SIBLINGS = {
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
+    "vision-encoder-decoder",  # exported as an example
 }
 """Architectures that share every layer with another one. In `make test` their networks are compared
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
-    *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "open_clip", "siglip"),
-    *("owlv2", "owlvit", "swin", "xlnet"),
+    *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
+    *("owlvit", "swin", "xlnet"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source
 has."""
 LOWERED_ALIKE = SIBLINGS | {
-    *("vision-encoder-decoder", "blip", "git", "bart", "bahdanau", "show-and-tell"),
+    *("blip", "git", "bart", "bahdanau", "show-and-tell"),
     *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
     *("swin", "xlnet", "perceiver"),
 }

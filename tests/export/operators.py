@@ -1,6 +1,7 @@
 """The exporter's library of operators: which there are, and parsed once.
 
-The exporter parses it for each graph, a tenth of an export.
+The exporter parses it for each graph, a tenth of an export. Collecting all garbage after each phase
+of an export is another tenth, in a process that holds the libraries of all tests.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,16 +19,20 @@ from torch._C import DispatchKey
 from torch.onnx._internal._lazy_import import onnxscript_apis
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+from export.pipeline import build
+
 
 @contextmanager
 def operators_read_once() -> Iterator[None]:
     """Graphs that are exported in this block share the library.
 
-    What is loaded when it begins is never freed, so no collection of garbage reads it again: an
-    export collects at the end of each phase.
+    What is loaded when it begins is never freed, so no collection of garbage reads it again. At the
+    end of each phase an export collects young objects alone.
     """
     gc.freeze()
+    young = SimpleNamespace(collect=lambda: gc.collect(1))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "gc", young)
         patch.setattr(onnxscript_apis, "get_torchlib_ops", cache(onnxscript_apis.get_torchlib_ops))
         yield
 

@@ -58,7 +58,7 @@ FAMILIES = (
     faults_seq2seq.FAULTS, VISION,
 )  # fmt: skip
 QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
-"""Whose faults the gate must find in `make test`; the others' in `make test-all`."""
+"""Of whose faults the gate must find the first in `make test`; all others in `make test-all`."""
 PLACES = [
     pytest.param(*place, marks=[pytest.mark.full] if place[0] in SIBLINGS - TRACED else [])
     for place in dict.fromkeys([*((name, EXPORTED) for name in families()), *ENCODERS, *JOINT])
@@ -74,7 +74,7 @@ def flat(*groups: Faults) -> Iterator[tuple[str, str, str, Fault]]:
 
 def parameters(*, of_gate: bool) -> list[Any]:
     """Every fault as a parameter; those that the gate need not find each time are `full`."""
-    quick = {(name, config, title) for name, config, title, _ in flat(*QUICK)}
+    quick = {(*place, next(iter(faults))) for group in QUICK for place, faults in group.items()}
     return [
         pytest.param(
             name, config, fault, id=f"{name}-{config}: {title}",

@@ -49,8 +49,8 @@ def test_generator_is_decoupled_and_queues_in_triton(bundles: Bundles) -> None:
     }
 
 
-def test_captioner_takes_pixels_of_its_size(bundles: Bundles) -> None:
-    admit = bundles("vision-encoder-decoder", "odd").manifest.graphs["admit"]
+def test_captioner_takes_pixels_of_its_size() -> None:
+    admit = interface("vision-encoder-decoder").lowerings["admit"].graph
     assert _dims(_parsed(generator_config("x", admit)).input)["pixels"] == [32, 32, 3]
 
 

@@ -186,15 +186,13 @@ def of_the_wrong_channel(scales: Scales) -> Scales:
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        *((name, too_small) for name in CACHED),
-        *(
-            pytest.param(
-                name,
-                of_the_wrong_channel,
-                marks=[] if name in (LANGUAGE_MODELS[0][0], WITH_SOURCE[0]) else [pytest.mark.full],
-            )
-            for name in CACHED
-        ),
+        pytest.param(
+            name,
+            fault,
+            marks=[] if name in (LANGUAGE_MODELS[0][0], WITH_SOURCE[0]) else [pytest.mark.full],
+        )
+        for fault in (too_small, of_the_wrong_channel)
+        for name in CACHED
     ],
 )
 def test_cache_that_changes_logits_too_much_stays_float32(

@@ -19,7 +19,7 @@ from export.parity.verify import ParityError, Report
 from export.pipeline import build
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime
-from export.targets import target
+from export.targets import instance_config, target
 from export.targets.instance_config import GAIN, Placed, best, measured, placements
 from export.targets.runtime_choice import choose, timed
 from export.triton_config import stateless_config
@@ -131,6 +131,7 @@ def test_the_faster_runtime_is_published_with_its_placement(
     assert "relative time" in capsys.readouterr().out
     _exported(tmp_path)
     assert "version 1 is up to date" in capsys.readouterr().out
+    monkeypatch.setattr(instance_config, "TURN_S", 0.01)
     rates = measured(newest_bundle(tmp_path, NAME), [Placement(instances=2, threads=2)])
     assert min(rates.values()) > 0
 
