@@ -29,9 +29,9 @@ def needs_chromium() -> None:
         pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[object]:
-    """A Chromium of the system; one for each module, because its loop excludes asyncio's."""
+    """A Chromium of the system; for this package alone, because its loop excludes asyncio's."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

@@ -1,17 +1,16 @@
-"""The chat panel, with a tiny model that has a chat template."""
+"""The chat panel, with the examples that answer conversations."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import Stack
 from tests.e2e.page.conftest import OpenPage
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_conversation_goes_on(open_page: OpenPage, tiny_stack: Stack) -> None:
-    screen = open_page("chat", url=tiny_stack.url)
+def test_a_conversation_goes_on(open_page: OpenPage) -> None:
+    screen = open_page("chat")
     sent: list[dict[str, list[dict[str, str]]]] = []
     screen.page.on(
         "request", lambda request: request.method == "POST" and sent.append(request.post_data_json)
