@@ -219,7 +219,7 @@ XLNET: dict[str, Fault] = {
             net.encoder.blocks[0].attention.position_bias
         )
     ),
-    "padding is attended to": _sees_padding(xlnet),
+    "padding is attended to": _sees_padding(attention),
 }
 XLNET_CLASSES: dict[str, Fault] = {
     "classes are read from the first token": _set(

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers import latents
-from export.layers.attention import scores
+from export.layers.attention import attention, scores
 from export.layers.images.pixel_arrays import ConvolvedPixels, FourierPositions
 from export.layers.latents import LatentArray, LatentLayer
 from export.models.encoders.perceiver import TextReader
@@ -68,7 +67,7 @@ def _padded_maximum(pixels: ConvolvedPixels, image: Tensor) -> Tensor:
 
 
 TEXT: dict[str, Fault] = {
-    "padding is read": replaced(latents, "within", _everything),
+    "padding is read": replaced(attention, "within", _everything),
     "the decoder adds its queries": replaced(LatentLayer, "forward", _with_residual),
     "latents are not added to what they read": change(
         lambda net: _without_residual(net.encoder.array.read)
