@@ -143,6 +143,7 @@ export function taskPanel(panel, models) {
     const known = error instanceof ApiError || error instanceof InputError || error.name === "NetworkError";
     if (!known) console.error(error);
     const view = problemView(error, () => run());
+    result.querySelector(":scope > .problem")?.remove();
     if (content.stream && result.querySelector(".streamed")?.textContent) result.append(view);
     else result.replaceChildren(view);
     if (error.field) markField(form, error.field);
