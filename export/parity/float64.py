@@ -107,10 +107,17 @@ def _widened(value: Any) -> Any:
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`functional.linear` of a large matrix, block by block."""
-    rows = max(1, _BLOCK_ELEMENTS // weight.shape[1])
-    x = x.double()
-    out = torch.cat([x @ block.double().T for block in weight.split(rows)], dim=-1)
+    """`functional.linear` of a large matrix, block by block.
+
+    All blocks are widened into one tensor: the C library would place each behind the last one's
+    results, and a vocabulary's table would be held whole.
+    """
+    x, (size, width) = x.double(), weight.shape
+    rows = min(size, max(1, _BLOCK_ELEMENTS // width))
+    widened, out = x.new_empty(rows, width), x.new_empty(*x.shape[:-1], size)
+    for start in range(0, size, rows):
+        block = weight[start : start + rows]
+        out[..., start : start + rows] = x @ widened[: len(block)].copy_(block).T
     return out if bias is None else out + bias.double()
 
 

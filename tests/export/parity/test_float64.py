@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +63,21 @@ def test_large_matrix_is_widened_in_parts_of_any_size(
             found = functional.linear(x, weight, bias)
         assert found.dtype is torch.float64
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+_TABLE = """
+import resource, torch
+from export.parity.float64 import Float64
+x, table = torch.ones(1, 1024), torch.ones(60_000, 1024)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with torch.no_grad(), Float64([table]):
+    found = torch.nn.functional.linear(x, table)
+assert found.unique().tolist() == [1024.0]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_large_table_is_not_held_in_float64() -> None:
+    """Of a process of its own, since a peak of memory is that of its whole life."""
+    done = subprocess.run([sys.executable, "-c", _TABLE], capture_output=True, text=True)
+    assert int(done.stdout) < 100 << 10, done.stderr  # KiB, of 469 MiB
