@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -46,6 +47,20 @@ def test_a_stream_that_breaks_keeps_its_text_and_says_so(
     screen.press("Generate")
     assert "The server cannot be reached, or the connection broke." in screen.problem()
     assert screen.answer.locator(".streamed").inner_text() != ""
+
+
+def test_an_error_in_a_stream_is_said_below_its_text(open_page: OpenPage) -> None:
+    screen = open_page("generate")
+    error = {"error": {"type": "unavailable", "message": "the model was lost"}}
+    chunk = 'data: {"index": 0,\ndata: "text": "a begin"}\n\n'  # an event of two lines
+    body = f"{chunk}event: error\ndata: {json.dumps(error)}\n\n"
+    screen.page.route(
+        "**/v1/generate",
+        lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body),
+    )
+    screen.press("Generate")
+    assert "The model was lost." in screen.problem()
+    assert screen.answer.locator(".streamed").inner_text() == "a begin"
 
 
 def test_a_new_request_replaces_the_running_one(open_page: OpenPage, proxied: PrefixProxy) -> None:
