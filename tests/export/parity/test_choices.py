@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
 from export.parity.parity_inputs import Array, Feeds
-from export.parity.verify import ParityError, Report, _compare_outputs, torch_run
+from export.parity.verify import ParityError, Report, TimedRun, _compare_outputs, torch_run
 from export.report.rows import Failure, RowsAlone
 from inference.bundle.manifest import Bundle, Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -78,7 +78,7 @@ def _judge(chosen: tuple[int, int], *, is_consistent: bool = True) -> Report:
     described = manifest("detect", parts={"detect": "x"}, graphs={"detect": GRAPH})
     described = described.model_copy(update={"tokenizer": None, "generation": None})
     report, run = Report(), Session(graphs, chosen, is_consistent=is_consistent)
-    _compare_outputs(report, graphs, Bundle(Path("x"), described), run)
+    _compare_outputs(report, graphs, Bundle(Path("x"), described), run, TimedRun())
     return report
 
 

@@ -111,7 +111,7 @@ def test_kept_prompts_are_read_once_and_searched_alike(name: str, twins: Twins) 
     graphs = replace(graphs, lowerings=lowerings)
     kept, plain = TorchRunner(graphs, manifest, keeps_prompts=True), TorchRunner(graphs, manifest)
     for beams in (1, 4, 1):
-        made = mixed_requests(graphs, manifest, beams)
+        made = mixed_requests(manifest, beams)
         calls.clear()
         wanted = [answer.hypotheses for answer in decode(plain, made)]
         whole = list(calls)
