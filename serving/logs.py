@@ -66,8 +66,8 @@ def configure_logs(*, as_json: bool, worker: int | None = None) -> None:
     if worker is not None:
         handler.addFilter(partial(_add_worker, worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # Two thirds of the time of a line go into fields that no line shows, the caller's place among
-    # them (https://docs.python.org/3/howto/logging.html#optimization).
+    # No line shows these fields, the caller's place among them
+    # (https://docs.python.org/3/howto/logging.html#optimization).
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name, level in _LIBRARIES.items():

@@ -149,7 +149,7 @@ async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]
         task.cancel()
 
     told: asyncio.Future[None] | None = scope.get(DISCONNECTED)
-    watching = told or asyncio.ensure_future(_disconnected(receive))
+    watching = asyncio.ensure_future(_disconnected(receive)) if told is None else told
     watching.add_done_callback(on_disconnect)
     try:
         return await work

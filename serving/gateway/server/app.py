@@ -38,8 +38,7 @@ SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 class Application(FastAPI):
     """FastAPI from the first of our layers on.
 
-    Its own, around them, handle bugs, bound bodies and trace, as ours do, and take a tenth of the
-    time of a short request's Python.
+    Its own, around them, would handle bugs, bound bodies and trace a second time.
     """
 
     __call__ = Starlette.__call__

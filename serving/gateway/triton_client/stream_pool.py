@@ -1,10 +1,10 @@
 """gRPC streams to Triton that carry many sequences each, identified by request id.
 
 A stream for every sequence costs a dozen wake-ups of gRPC's threads, and each of them takes a core
-from the engine. So the sequences of a model share streams. A stream is open while it gets new
-sequences: opening costs as much as three of them. It closes within a second of its last one, so it
-does not delay the shutdown of a server. Only the sequences of traced requests have a stream each,
-whose metadata is their trace context.
+from the engine. So the sequences of a model share streams. A stream is open while it gets
+new sequences, and closes within a second of its last one, so it does not delay the shutdown of a
+server. Only the sequences of traced requests have a stream each, whose metadata is their trace
+context.
 
 No stream is cancelled. After the cancellation of a gRPC stream the model has to poll for it, and if
 it sends its last response at that moment, Triton 2.51 loses the request and keeps the model loaded
