@@ -22,7 +22,7 @@ import numpy as np
 import typer
 
 from benchmarks.harness.system import THREADS
-from benchmarks.speed.checkpoints import OURS, bundle
+from benchmarks.speed.checkpoints import MAKERS, OURS, bundle
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, final_result
 from inference.engine.runner_factory import make_runner
@@ -129,6 +129,8 @@ def main(
 ) -> None:
     """Prints both measurements for each runtime."""
     names = OURS if runtime is None else (runtime,)
+    if not set(names) <= set(OURS) or model not in MAKERS:
+        raise typer.BadParameter(f"runtimes are {', '.join(OURS)}; models {', '.join(MAKERS)}")
     loaded = {name: bundle(model, precision, cache, OURS[name]) for name in names}
     plain = {name: Conversations(each, keeps_prefixes=False) for name, each in loaded.items()}
     keeping = {name: Conversations(each, keeps_prefixes=True) for name, each in loaded.items()}
