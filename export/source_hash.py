@@ -33,13 +33,14 @@ def source_hash(architecture: str, root: Path | None = None) -> str:
 def imported_sources(root: Path, *modules: str) -> list[bytes]:
     """The sources of modules and of all that they import of the package, by module's name."""
     found: dict[str, bytes] = {}
-    waiting = list(modules)
+    seen: set[str] = set()
+    waiting = set(modules)
     while waiting:
-        name = waiting.pop()
-        path = _file(root, name)
-        if name not in found and path is not None:
-            found[name] = path.read_bytes()
-            waiting += _imports(found[name])
+        seen |= waiting
+        files = ((name, _file(root, name)) for name in waiting)
+        read = {name: path.read_bytes() for name, path in files if path is not None}
+        found |= read
+        waiting = {name for source in read.values() for name in _imports(source)} - seen
     assert found.keys() >= set(modules), f"no such module: {set(modules) - found.keys()}"
     return [found[name] for name in sorted(found)]
 

@@ -19,7 +19,7 @@ from PIL import Image
 from benchmarks.harness.system import System
 from benchmarks.speed import genai, llama_cpp
 from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
-from benchmarks.speed.questions import PICTURES, picture
+from benchmarks.speed.questions import PICTURES, QWEN, picture
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
@@ -244,15 +244,16 @@ class Transformers:
         """Prompts of one length, and their images as the checkpoint's own processor has them."""
         import torch
 
-        token_id = PICTURES[self._name].token_id
         ids = torch.tensor([item.prompt for item in work.items])
         images = [[Image.fromarray(picture(item.image or 0))] for item in work.items]
-        return {
+        inputs = {
             "input_ids": ids,
             "attention_mask": torch.ones_like(ids),
-            "mm_token_type_ids": (ids == token_id).int(),
             **self._processor(images=images, return_tensors="pt"),
         }
+        if self._name == QWEN:  # its positions follow the kinds of tokens
+            inputs["mm_token_type_ids"] = (ids == PICTURES[QWEN].token_id).int()
+        return inputs
 
 
 RUNTIMES = {

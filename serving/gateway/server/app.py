@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,6 +72,7 @@ def create_app(
     settings = service.settings
     native = NativeDialect(service.keys)
     owners: dict[str, Routes] = {}
+    methods: defaultdict[str, set[str]] = defaultdict(set)
     routes: list[BaseRoute] = []
     others: dict[DialectName, Sequence[Routes]] = {
         "openai": openai.dialects(service.keys),
@@ -87,13 +89,16 @@ def create_app(
     ]
     for dialect in dialects:
         router = dialect.router(service)
-        owners |= {getattr(route, "path", ""): dialect for route in router.routes}
+        for route in router.routes:
+            path = getattr(route, "path", "")
+            owners[path] = dialect
+            methods[path] |= getattr(route, "methods", None) or set()
         routes += router.routes
         app.include_router(router)
     app.include_router(system_routes(service, readiness))
     app.include_router(docs_routes())
     app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
-    render_error = ErrorRenderer(owners, native)
+    render_error = ErrorRenderer(owners, native, methods)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
     messages: tuple[type[BaseModel], ...] = (
