@@ -39,6 +39,12 @@ def pytest_collection() -> Iterator[Any]:
     return result
 
 
+def pytest_unconfigure() -> None:
+    """Garbage is searched for once more, whose errors pytest reports, and not three times."""
+    gc.collect()
+    gc.freeze()
+
+
 class ByStack(LoadFileScheduling):
     """`--dist loadfile`, but files that use one stack of the session go to one worker.
 

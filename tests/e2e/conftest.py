@@ -143,13 +143,13 @@ def stack(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         stop_stack(running)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def client(stack: Stack) -> Iterator[Client]:
     with Client(stack.url, timeout=60) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def grpc_client(stack: Stack) -> Iterator[GrpcClient]:
     with GrpcClient(stack.grpc_address, timeout=60) as client:
         yield client
@@ -181,7 +181,7 @@ def client_over(protocol: str, stack: Stack) -> Client | GrpcClient:
     return GrpcClient(stack.grpc_address, timeout=60)
 
 
-@pytest.fixture(params=["http", "grpc"])
+@pytest.fixture(scope="session", params=["http", "grpc"])
 def tiny_client(request: pytest.FixtureRequest, tiny_stack: Stack) -> Iterator[Client | GrpcClient]:
     """A client of `tiny_stack` over each protocol."""
     with client_over(request.param, tiny_stack) as made:

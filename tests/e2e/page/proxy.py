@@ -23,7 +23,7 @@ class PrefixProxy:
     """
 
     def __init__(self, target: str, prefix: str) -> None:
-        self.target = target
+        self.gateway = httpx.Client(base_url=target, timeout=60)
         self.prefix = prefix
         self.held = threading.Event()
         """While set, streams pause after their first event."""
@@ -55,6 +55,7 @@ class PrefixProxy:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self.gateway.close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -78,8 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
-        with httpx.stream(
-            self.command, self.owner.target + path, headers=headers, content=body, timeout=60
+        with self.owner.gateway.stream(
+            self.command, path, headers=headers, content=body
         ) as response:
             self.send_response(response.status_code)
             for name, value in response.headers.items():
