@@ -17,18 +17,12 @@ import typer
 from numpy.typing import NDArray
 
 from inference.engine.engine_core import EngineCore
-from inference.engine.runners.candidates import (
-    CandidateRequest,
-    Candidates,
-    GreedyRule,
-    GreedyTokens,
-)
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.candidates import CandidateRequest, Candidates
+from inference.engine.runners.protocol import Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block, CachedPrefix
+from inference.engine.state.memory_model import MemoryModel
 from inference.generation import Generation
 
 VOCABULARY = 1000
@@ -43,12 +37,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @dataclass
-class NullGroup:
+class NullGroup(Group):
     """Sequences without state."""
 
     width: int
-    state_bytes: int = 0
-    blocks_of_step: int = 0
     _made: dict[tuple[int, int], Candidates] = field(default_factory=dict)
 
     def admit(
@@ -60,37 +52,16 @@ class NullGroup:
     def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
         """Nothing."""
 
-    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
-        """The same candidates."""
-        return self._candidates([row_request])
-
-    def copy_block(self, slot: int, start: int, stop: int) -> Block:
-        """There are none."""
-        raise NotImplementedError
-
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
         """The same candidates for each row, but new objects, as a runner returns them."""
         return self._candidates(row_requests)
 
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """The runner takes one step a call."""
-        raise NotImplementedError
-
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Nothing."""
 
     def retire(self, slot: int) -> None:
-        """Nothing."""
-
-    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
-        """Nothing."""
-
-    def shrink(self) -> None:
-        """Nothing."""
-
-    def release(self) -> None:
         """Nothing."""
 
     def _candidates(self, row_requests: Sequence[CandidateRequest]) -> Candidates:
@@ -104,39 +75,20 @@ class NullGroup:
         return Candidates(made.token_ids, made.log_probs)
 
 
-class NullRunner:
+class NullRunner(Runner):
     """A runner whose steps take no time; its state has a byte a position."""
 
     vocabulary_size = VOCABULARY
     footprint = MemoryModel(position=1)
     supports_deferred_admission = True
-    takes_chunks = False
-    scores_prompts = False
-    greedy_steps = 0
-    shares_prefixes = False
-    reads_whole_prompts = False
-    whole_image_token: int | None = None
-    blocks = None
-    spare_bytes = 0
-    free_bytes: int | None = None
 
     def group(self, width: int) -> NullGroup:
         """A group without state."""
         return NullGroup(width)
 
-    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
-        """It takes no chunks."""
-        raise NotImplementedError
-
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """It has no alignments."""
         raise NotImplementedError
-
-    def trim(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 def time_steps(sequences: int, steps: int, search: dict[str, Any]) -> float:

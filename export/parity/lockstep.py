@@ -52,7 +52,7 @@ class LockstepRunner(TorchRunner):
         """
         return self.served <= max(tolerance, min(MULTIPLE * self.torch, CEILING))  # NaN is not
 
-    def group(self, width: int) -> Any:
+    def group(self, width: int) -> Group:
         """A group of each runner."""
         rounded = super().group(width)
         return _LockstepGroup(self, self._runner.group(width), self._exact.group(width), rounded)
@@ -71,7 +71,7 @@ class LockstepRunner(TorchRunner):
         self.torch = max(self.torch, _largest(listed, near))
 
 
-class _LockstepGroup:
+class _LockstepGroup(Group):
     """Groups that take the same calls; the first one's candidates are returned."""
 
     def __init__(self, runner: LockstepRunner, *groups: Group) -> None:

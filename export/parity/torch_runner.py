@@ -19,17 +19,10 @@ from torch.nn import functional
 from export.architecture import Graphs
 from export.parity.float64 import in_float64
 from inference.bundle.manifest import Growth, Manifest, PromptImages, Role, State
-from inference.engine.runners.candidates import (
-    CandidateRequest,
-    Candidates,
-    GreedyRule,
-    GreedyTokens,
-)
+from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.edits import HostLogits, select_candidates
-from inference.engine.runners.protocol import Group, Prefill, Prompt
-from inference.engine.state.block_pool import BlockPool
-from inference.engine.state.memory_model import BufferShape, MemoryModel
-from inference.engine.state.prefix_cache import Block, CachedPrefix
+from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.state.memory_model import MemoryModel
 from inference.errors import InvalidRequest
 
 Content = tuple[tuple[tuple[int, ...], bytes] | None, ...]
@@ -54,9 +47,8 @@ class _Prefilled:
     emitted: NDArray[np.float32] | None
 
 
-class TorchRunner:
-    """Eager modules behind `inference.engine.runners.protocol.Runner`; prompts are prefilled whole
-    and one by one, so that a long one is no padding of others.
+class TorchRunner(Runner):
+    """Eager modules. Prompts are prefilled one by one: a long one is no padding of others.
 
     Args:
         graphs: The modules, in eager form.
@@ -80,26 +72,14 @@ class TorchRunner:
         self._images = manifest.images
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = MemoryModel()
-        self.spare_bytes = 0
-        self.free_bytes: int | None = None
-        self.supports_deferred_admission = False
-        self.takes_chunks = False
         self.reads_whole_prompts = graphs.lowerings["step"].graph.whole_prompts
         self.whole_image_token = manifest.whole_image_token
-        self.scores_prompts = False
-        self.greedy_steps = 0
-        self.shares_prefixes = False
-        self.blocks: BlockPool | None = None
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
         return TorchGroup(
             self.graphs, width, self._images, is_exact=self._is_exact, kept=self._kept
         )
-
-    def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
-        """Not called: `takes_chunks` is False."""
-        raise NotImplementedError("the reference runner prefills prompts whole")
 
     @torch.no_grad()
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
@@ -118,15 +98,9 @@ class TorchRunner:
         attention: NDArray[np.float32] = weights[0, len(prompt.token_ids) - 1 :].numpy()
         return attention
 
-    def trim(self) -> None:
-        """Nothing is kept for speed."""
 
-    def close(self) -> None:
-        """Nothing to free: the modules are the caller's."""
-
-
-class TorchGroup:
-    """The live sequences of one beam width; see `inference.engine.runners.protocol.Group`.
+class TorchGroup(Group):
+    """The live sequences of one beam width.
 
     Args:
         images: How prompts hold images, where they do.
@@ -194,41 +168,6 @@ class TorchGroup:
         if self._kept is not None:
             self._kept[key] = read
         return read
-
-    @property
-    def blocks_of_step(self) -> int:
-        """None: there are no blocks."""
-        return 0
-
-    @property
-    def state_bytes(self) -> int:
-        """Not counted."""
-        return 0
-
-    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
-        """Allocates nothing ahead."""
-
-    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
-        """Not called: `supports_deferred_admission` is False."""
-        raise NotImplementedError("the reference runner prefills prompts when it admits them")
-
-    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
-        """Not called: `takes_chunks` is False."""
-        raise NotImplementedError("the reference runner prefills prompts whole")
-
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """Not called: `greedy_steps` is 0."""
-        raise NotImplementedError("the reference runner takes single steps")
-
-    def copy_block(self, slot: int, start: int, stop: int) -> Block:
-        """Not called: `shares_prefixes` is False."""
-        raise NotImplementedError("the reference runner shares no prefixes")
-
-    def shrink(self) -> None:
-        """Keeps nothing to spare."""
-
-    def release(self) -> None:
-        """The tensors are freed with the group."""
 
     @torch.no_grad()
     def step(

@@ -1,17 +1,20 @@
 """The protocol between search and model: admit, step, copy, retire.
 
-Two implementations, one search above both: `OrtRunner` (serving) and the exporter's `TorchRunner`
-(verification). A runner owns all tensors and copies and makes no decisions.
+Three implementations, one search above all: `OrtRunner` and `PagedRunner` (serving) and the
+exporter's `TorchRunner` (verification). A runner owns all tensors and copies and makes no
+decisions. What is optional has a default here: a runner without it says nothing of it.
 
 Legend: B sequences in a group, R = B x width rows, T new positions, S source positions, V
 vocabulary.
 """
 
+# ruff: noqa: B027 - what is optional does nothing by default
+
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,22 +65,22 @@ def images_of(
     return [image[:height, :width] for image, (height, width) in pairs]
 
 
-class Prefill(Protocol):
+class Prefill(ABC):
     """One prompt that is prefilled in chunks, outside the group it will join."""
 
     @property
+    @abstractmethod
     def remaining_tokens(self) -> int:
         """Tokens not prefilled yet; at least one until it joins a group."""
-        ...
 
     @property
+    @abstractmethod
     def state_bytes(self) -> int:
         """Bytes held."""
-        ...
 
+    @abstractmethod
     def read(self, count: int) -> None:
         """Prefills the next `count` tokens; `count` is less than `remaining_tokens`."""
-        ...
 
     def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
         """Prefills the next `count` tokens, and returns candidates after the last of them.
@@ -87,14 +90,14 @@ class Prefill(Protocol):
         Args:
             row_requests: One for each of the last of these tokens; there may be fewer than tokens.
         """
-        ...
+        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """Gives back all memory of a prompt that joins no group."""
-        ...
 
 
-class Group(Protocol):
+class Group(ABC):
     """The live sequences of one beam width, and their state.
 
     Slot b (0 <= b < B) holds rows [b x width, (b + 1) x width). Slots are contiguous. A sequence's
@@ -106,13 +109,14 @@ class Group(Protocol):
     @property
     def state_bytes(self) -> int:
         """Bytes held, those of `Runner.blocks` left out."""
-        ...
+        return 0
 
     @property
     def blocks_of_step(self) -> int:
         """Blocks that the next step allocates at most; 0 without `Runner.blocks`."""
-        ...
+        return 0
 
+    @abstractmethod
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
@@ -130,7 +134,6 @@ class Group(Protocol):
         Raises:
             Exception: the group is unchanged.
         """
-        ...
 
     def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
         """Adds sequences in slots [B, B + m) whose prompts, of one token, the next step prefills.
@@ -140,7 +143,7 @@ class Group(Protocol):
         Raises:
             Exception: the group is unchanged.
         """
-        ...
+        raise NotImplementedError
 
     def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
         """Prefills the rest of a prompt and adds its sequence in slot B, as `admit` does.
@@ -148,12 +151,13 @@ class Group(Protocol):
         Raises:
             Exception: the group is unchanged.
         """
-        ...
+        raise NotImplementedError
 
     def copy_block(self, slot: int, start: int, stop: int) -> Block:
         """A copy of positions [start, stop) of a slot's first row, for `Runner.begin_prefill`."""
-        ...
+        raise NotImplementedError
 
+    @abstractmethod
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
@@ -166,7 +170,6 @@ class Group(Protocol):
         Returns:
             (R, k): candidates for the next token.
         """
-        ...
 
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Takes `Runner.greedy_steps` steps, each on the tokens chosen by the one before.
@@ -177,18 +180,18 @@ class Group(Protocol):
         Args:
             token_ids: (R,) int64.
         """
-        ...
+        raise NotImplementedError
 
+    @abstractmethod
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies the state of row `sources[i]` to row `targets[i]` of the same slot.
 
         No row is both a source and a target, and no target occurs twice, so the order is free.
         """
-        ...
 
+    @abstractmethod
     def retire(self, slot: int) -> None:
         """Drops a sequence; the last slot's rows move to its slot, so that slots stay dense."""
-        ...
 
     def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         """Allows allocation ahead of need.
@@ -197,19 +200,15 @@ class Group(Protocol):
             reservation: Sizes granted until `shrink`.
             expected_sequences: Sequences likely to be live soon, including those that are.
         """
-        ...
 
     def shrink(self) -> None:
         """Gives back memory that no live sequence needs now."""
-        ...
 
     def release(self) -> None:
         """Gives back all memory; the group is not used afterwards."""
-        ...
 
 
-@runtime_checkable
-class RaggedGroup(Group, Protocol):
+class RaggedGroup(Group):
     """A group whose calls take rows of any number of tokens, as if each token had its own call.
 
     Drafts (D100) require `width` 1.
@@ -221,10 +220,11 @@ class RaggedGroup(Group, Protocol):
     vocabulary_size: int
 
     @property
+    @abstractmethod
     def pads_rows(self) -> bool:
         """Whether all sequences take as many rows as the one with the longest draft."""
-        ...
 
+    @abstractmethod
     def take_along(
         self, prefill: Prefill, count: int, row_request: CandidateRequest | None = None
     ) -> None:
@@ -236,16 +236,16 @@ class RaggedGroup(Group, Protocol):
             row_request: Where these are the prompt's last tokens: the step's candidates have one
                 more row, those after the prompt, and `join` adds its sequence.
         """
-        ...
 
+    @abstractmethod
     def join(self, prefill: Prefill) -> None:
         """Adds the sequence of a prompt that was read to its end, in slot B."""
-        ...
 
+    @abstractmethod
     def has_room(self, drafts: Sequence[Sequence[int]]) -> bool:
         """Whether the memory of such a step is free."""
-        ...
 
+    @abstractmethod
     def step_with_drafts(
         self,
         token_ids: NDArray[np.int64],
@@ -263,50 +263,49 @@ class RaggedGroup(Group, Protocol):
         Returns:
             Candidates for each request, with the bits that `step` returns.
         """
-        ...
 
+    @abstractmethod
     def keep(self, counts: Sequence[int]) -> None:
         """Drops the tokens of the last step behind the first `counts[i]` of row i."""
-        ...
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """One model, ready to decode."""
 
     vocabulary_size: int
     footprint: MemoryModel
     """Memory that groups take, that of `blocks` left out."""
-    supports_deferred_admission: bool
+    supports_deferred_admission: bool = False
     """Whether groups of one row per sequence have `admit_deferred`."""
-    takes_chunks: bool
+    takes_chunks: bool = False
     """Whether prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`."""
-    greedy_steps: int
+    greedy_steps: int = 0
     """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
-    shares_prefixes: bool
+    shares_prefixes: bool = False
     """Whether a position's state depends on nothing but the tokens up to it."""
-    reads_whole_prompts: bool
+    reads_whole_prompts: bool = False
     """Whether the first call of a row must hold exactly its request's prompt."""
-    whole_image_token: int | None
+    whole_image_token: int | None = None
     """Stands for parts of images that a row's first call must hold, all of them; None: no tokens
     must be read together (D112)."""
-    scores_prompts: bool
+    scores_prompts: bool = False
     """Whether prefills have `score`, so that given tokens need no step each."""
-    blocks: BlockPool | None
+    blocks: BlockPool | None = None
     """What all groups keep positions in; None where each group has buffers of its own."""
 
     @property
     def spare_bytes(self) -> int:
         """Bytes kept for speed alone, until `trim`."""
-        ...
+        return 0
 
     @property
     def free_bytes(self) -> int | None:
         """Free memory of a device of its own; None where memory is the host's."""
-        ...
+        return None
 
+    @abstractmethod
     def group(self, width: int) -> Group:
         """A new, empty group. The engine keeps one for each width in use."""
-        ...
 
     def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> Prefill:
         """Starts a chunked prefill: encodes the source and copies cached prefix blocks.
@@ -315,20 +314,18 @@ class Runner(Protocol):
             cached: Results of `Group.copy_block` for the prompt's prefix; none of it where the
                 prompt is read from its beginning.
         """
-        ...
+        raise NotImplementedError
 
+    @abstractmethod
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Attention of each generated token to the source, (tokens, S), by the graph `align`.
 
         Raises:
             InvalidRequest: the model has no such graph.
         """
-        ...
 
     def trim(self) -> None:
         """Frees memory kept for speed alone; called when the engine has been idle for a while."""
-        ...
 
     def close(self) -> None:
         """Frees the model; its groups must not be used afterwards."""
-        ...

@@ -20,8 +20,7 @@ from inference.engine.runners.candidates import (
     GreedyTokens,
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
-from inference.engine.runners.protocol import Prefill, Prompt
-from inference.engine.state.block_pool import BlockPool
+from inference.engine.runners.protocol import Group, Prefill, Prompt, Runner
 from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
@@ -65,7 +64,7 @@ class FakeBlock:
         pass
 
 
-class FakePrefill:
+class FakePrefill(Prefill):
     """A prompt of which some tokens have been read."""
 
     def __init__(self, prompt: Prompt, cached: CachedPrefix[Block]) -> None:
@@ -81,9 +80,6 @@ class FakePrefill:
     @property
     def remaining_tokens(self) -> int:
         return len(self._prompt) - len(self.history)
-
-    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
-        raise NotImplementedError
 
     def release(self) -> None:
         self.history = ()
@@ -106,7 +102,7 @@ class FakePrefill:
         self.history += self._prompt[start : start + count]
 
 
-class FakeGroup:
+class FakeGroup(Group):
     """Holds a byte for each position of each row, in sizes as those of arenas."""
 
     def __init__(self, logits: Logits, width: int) -> None:
@@ -116,8 +112,6 @@ class FakeGroup:
         self._extent = BufferShape()
         self._reservation = BufferShape()
         self.expected_sequences = 0
-
-    blocks_of_step = 0
 
     @property
     def state_bytes(self) -> int:
@@ -231,7 +225,7 @@ def rank(
 
 
 @dataclass
-class FakeRunner:
+class FakeRunner(Runner):
     logits: Logits
     vocabulary_size: int
     groups: list[FakeGroup] = field(default_factory=list)
@@ -239,12 +233,9 @@ class FakeRunner:
     footprint: MemoryModel = field(default_factory=lambda: MemoryModel(position=1))
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
-    reads_whole_prompts: bool = False
     whole_image_token: int | None = None
-    scores_prompts: bool = False
     greedy_steps: int = 0
     shares_prefixes: bool = False
-    blocks: BlockPool | None = None
     spare_bytes: int = 0
     free_bytes: int | None = None
 

@@ -8,24 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth
-from inference.engine.runners.candidates import (
-    CandidateRequest,
-    Candidates,
-    GreedyRule,
-    GreedyTokens,
-)
+from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
 from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
 from inference.engine.runners.openvino.decoder_call import DecoderCall, Span, span_of
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.ort.sessions import right_padded
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.protocol import Prefill, Prompt, RaggedGroup
 from inference.engine.state.memory_model import BufferShape
 
 
-class PagedGroup:
-    """See `inference.engine.runners.protocol.Group`.
+class PagedGroup(RaggedGroup):
+    """Rows as tables of blocks.
 
     Row r of the group is table r; the rows of a slot share blocks as far as their tokens are equal.
     """
@@ -169,10 +164,6 @@ class PagedGroup:
         for slot, count in enumerate(counts):
             self._sources.lengths[slot] += count
             self._tables[slot].shorten(self._sources.lengths[slot])
-
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """Not available: see `PagedRunner.greedy_steps`."""
-        raise NotImplementedError
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Makes target rows hold the blocks of their sources; see `Group.copy`."""

@@ -15,14 +15,12 @@ from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
 from inference.engine.runners.openvino.decoder_call import Span, span_of
 from inference.engine.runners.openvino.prompt_images import ImageRows
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 
 
-class PagedPrefill:
-    """See `inference.engine.runners.protocol.Prefill`.
-
-    All blocks of the prompt are allocated at its beginning, so that it cannot run out of them.
+class PagedPrefill(Prefill):
+    """All blocks of the prompt are allocated at its beginning, so that it cannot run out of them.
 
     Attributes:
         sources: One sequence's source.

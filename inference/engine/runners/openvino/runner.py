@@ -14,15 +14,14 @@ from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
-from inference.engine.runners.protocol import Prompt
-from inference.engine.state.block_pool import BlockPool
+from inference.engine.runners.protocol import Prompt, Runner
 from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 
-class PagedRunner:
-    """See `inference.engine.runners.protocol.Runner`.
+class PagedRunner(Runner):
+    """A compiled decoder and its blocks.
 
     Args:
         bundle: A generator's bundle with the graphs of a Transformer.
@@ -35,12 +34,7 @@ class PagedRunner:
     """
 
     takes_chunks = True
-    reads_whole_prompts = False
-    whole_image_token: int | None = None
     scores_prompts = True
-    greedy_steps = 0
-    free_bytes: int | None = None
-    blocks: BlockPool | None
 
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)

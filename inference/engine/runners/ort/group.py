@@ -22,13 +22,13 @@ from inference.engine.runners.ort.greedy_steps import BoundGreedySteps
 from inference.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
 from inference.engine.runners.ort.step import BoundStep
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.protocol import Group, Prefill, Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.memory_model import BufferShape
 
 
-class OrtGroup:
-    """See `inference.engine.runners.protocol.Group`.
+class OrtGroup(Group):
+    """Rows in arenas.
 
     A step binds the arenas' live rows once and runs on the same addresses until a sequence is
     admitted, retired or outgrows its bucket.
@@ -45,11 +45,6 @@ class OrtGroup:
     def state_bytes(self) -> int:
         """Bytes of this group's arenas."""
         return self._state.nbytes
-
-    @property
-    def blocks_of_step(self) -> int:
-        """None: rows grow within their arenas."""
-        return 0
 
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]

@@ -7,17 +7,15 @@ slot at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from inference.bundle.manifest import Growth
-from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.ort.admission import write_initial
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.ort.step import BoundStep
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.prefix_cache import Block, CachedPrefix
@@ -41,8 +39,8 @@ class OrtPrefixBlock:
         """Nothing: the copies are freed with this object."""
 
 
-class OrtPrefill:
-    """See `inference.engine.runners.protocol.Prefill`.
+class OrtPrefill(Prefill):
+    """A group of one row, apart.
 
     Attributes:
         state: One sequence of one row.
@@ -82,10 +80,6 @@ class OrtPrefill:
     def finish(self) -> BoundStep:
         """Prefills the rest; the returned step has the logits after the prompt."""
         return self._run(self.remaining_tokens)
-
-    def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
-        """Not available: the graph returns the logits of one position."""
-        raise NotImplementedError
 
     def release(self) -> None:
         """Gives its arenas back."""

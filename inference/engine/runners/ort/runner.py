@@ -18,15 +18,14 @@ from inference.engine.runners.ort.greedy_graph import STEPS
 from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.prefill import OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Prompt
-from inference.engine.state.block_pool import BlockPool
+from inference.engine.runners.protocol import Prompt, Runner
 from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 
 
-class OrtRunner:
-    """See `inference.engine.runners.protocol.Runner`.
+class OrtRunner(Runner):
+    """Sessions of one bundle's graphs.
 
     Args:
         bundle: A generator's bundle.
@@ -37,6 +36,9 @@ class OrtRunner:
     Raises:
         BundleError: a graph does not load, or needs what this runner does not support.
     """
+
+    supports_deferred_admission = True
+    takes_chunks = True
 
     def __init__(
         self,
@@ -49,13 +51,9 @@ class OrtRunner:
         self._sessions = OrtSessions(bundle, device or CpuDevice(), threads, spare_bytes)
         self.vocabulary_size = self._sessions.vocabulary_size
         self.footprint = MemoryModel.of(manifest.states)
-        self.supports_deferred_admission = True
-        self.takes_chunks = True
         self.reads_whole_prompts = manifest.graphs["step"].whole_prompts
         self.whole_image_token = manifest.whole_image_token
-        self.scores_prompts = False
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
-        self.blocks: BlockPool | None = None
         self.shares_prefixes = not self.reads_whole_prompts and _shares_prefixes(manifest)
 
     @property
