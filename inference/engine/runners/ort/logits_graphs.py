@@ -11,20 +11,13 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from inference.bundle.manifest import Dtype
 from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.edits import CellEdits
 from inference.engine.runners.ort.device import OrtDevice, fetch_floats
-from inference.engine.runners.ort.topk_graph import TopK
+from inference.engine.runners.ort.topk_graph import TopK, parse_graph
 from inference.engine.state.device import DeviceTensor
-
-_ELEMENT_TYPES = {
-    "float32": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-}
 
 
 class OrtLogits:
@@ -112,36 +105,27 @@ def edit_graph() -> onnx.ModelProto:
     The arithmetic is that of `Edit`. With `edited` bound to the memory of `logits`, ScatterND
     copies nothing but the cells.
     """
-    node = helper.make_node
-    nodes = [
-        node("GatherND", ["logits", "cells"], ["raw"]),
-        node("Add", ["raw", "bias"], ["biased"]),
-        node("Less", ["biased", "zero"], ["is_negative"]),
-        node("Mul", ["biased", "factor"], ["multiplied"]),
-        node("Div", ["biased", "factor"], ["divided"]),
-        node("Where", ["is_negative", "multiplied", "divided"], ["penalised"]),
-        node("Add", ["penalised", "offset"], ["final"]),
-        node("ScatterND", ["logits", "cells", "final"], ["edited"]),
-    ]
-    inputs = [
-        _value("logits", "R", "V"),
-        _value("cells", "n", 2, kind=TensorProto.INT64),
-        *(_value(name, "n") for name in ("bias", "factor", "offset")),
-    ]
-    outputs = [_value("edited", "R", "V"), _value("raw", "n")]
-    zero = numpy_helper.from_array(np.array(0, np.float32), "zero")
-    return _model(helper.make_graph(nodes, "edit", inputs, outputs, [zero]))
+    return parse_graph(
+        """edit (float[R, V] logits, int64[n, 2] cells,
+                 float[n] bias, float[n] factor, float[n] offset)
+        => (float[R, V] edited, float[n] raw) <float zero = {0}> {
+            raw = GatherND (logits, cells)
+            biased = Add (raw, bias)
+            is_negative = Less (biased, zero)
+            multiplied = Mul (biased, factor)
+            divided = Div (biased, factor)
+            penalised = Where (is_negative, multiplied, divided)
+            final = Add (penalised, offset)
+            edited = ScatterND (logits, cells, final)
+        }"""
+    )
 
 
 def cast_graph(dtype: Dtype) -> onnx.ModelProto:
-    """Values (R, V) of a dtype → floats (R, V) float32."""
-    return _model(
-        helper.make_graph(
-            [helper.make_node("Cast", ["values"], ["floats"], to=TensorProto.FLOAT)],
-            "cast",
-            [_value("values", "R", "V", kind=_ELEMENT_TYPES[dtype])],
-            [_value("floats", "R", "V")],
-        )
+    """Values (R, V) of float16 or bfloat16 → floats (R, V) float32."""
+    return parse_graph(
+        f"cast ({dtype}[R, V] values) => (float[R, V] floats)"
+        f"{{ floats = Cast <to = {onnx.TensorProto.FLOAT}> (values) }}"
     )
 
 
@@ -150,11 +134,3 @@ def open_model(
 ) -> onnxruntime.InferenceSession:
     """A session of a graph of our own."""
     return device.open(model.SerializeToString(), options)
-
-
-def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-def _value(name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)

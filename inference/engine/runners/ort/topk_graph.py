@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.ort.device import OrtDevice
@@ -30,6 +31,37 @@ _OUTPUTS = {  # by whether masses and logits are needed: each output costs a mic
 }
 
 
+_RANKING = "best_logits, token_ids = TopK <largest = 1, sorted = 1> (logits, k)"
+# The k best tokens lie in the k blocks with the best maxima, of equal ones the first. Each of these
+# blocks has a better token, or an equal one of lower id, than any token outside. The blocks are
+# sorted by position before their tokens are ranked, so that ties break equally.
+_BLOCK_RANKING = """
+    cells = Reshape (logits, by_blocks)  # (R, blocks, block)
+    maxima = ReduceMax <keepdims = 0> (cells, cell_axis)
+    best_maxima, by_rank = TopK <largest = 1, sorted = 1> (maxima, k)
+    kept, rank = TopK <largest = 0, sorted = 1> (by_rank, k)
+    indices = Unsqueeze (kept, cell_axis)
+    near = GatherND <batch_dims = 1> (cells, indices)
+    candidates = Reshape (near, by_rows)  # (R, k x block)
+    best_logits, place = TopK <largest = 1, sorted = 1> (candidates, k)
+    nth = Div (place, block)
+    owner = GatherElements <axis = 1> (kept, nth)
+    skipped = Sub (owner, nth)
+    offset = Mul (skipped, block)
+    token_ids = Add (place, offset)
+"""
+# The inverse of the best token's probability at the temperature. Log-probabilities are divided, not
+# logits: the best are near zero, where floats are dense.
+_MASS = """
+    tempered = Div (normalised, temperature)
+    renormalised = LogSoftmax <axis = -1> (tempered)
+    first_ids = Gather <axis = 1> (token_ids, first)
+    first_log_prob = GatherElements <axis = 1> (renormalised, first_ids)
+    log_mass = Neg (first_log_prob)
+    mass = Exp (log_mass)
+"""
+
+
 def topk_graph(
     vocabulary_size: int, block: int | None = None, *, with_mass: bool = False
 ) -> onnx.ModelProto:
@@ -44,32 +76,32 @@ def topk_graph(
         with_mass: Also take a temperature, (R, 1), and return the mass, (R, 1): the sum of
             exp((logit - largest) / temperature), the normaliser of a draw at that temperature.
     """
-    nodes = _ranking() if block is None else _block_ranking()
-    nodes += [
-        helper.make_node("LogSoftmax", [LOGITS], ["normalised"], axis=-1),
-        helper.make_node("GatherElements", ["normalised", TOKEN_IDS], [LOG_PROBS], axis=1),
-    ]
-    inputs = [_value(LOGITS, "R", "V"), _value(COUNT, 1, kind=TensorProto.INT64)]
-    outputs = [
-        _value(TOKEN_IDS, "R", "k", kind=TensorProto.INT64),
-        _value(LOG_PROBS, "R", "k"),
-        _value(BEST_LOGITS, "R", "k"),
-    ]
-    constants: dict[str, Any] = {}
+    constants: dict[str, Any] = {"first": [0]} if with_mass else {}
     if block is not None:
         constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
         constants |= {"by_rows": [0, -1], "cell_axis": [2]}
-    if with_mass:
-        nodes += _mass()
-        inputs.append(_value(TEMPERATURE, "R", 1))
-        outputs.append(_value(MASS, "R", 1))
-        constants["first"] = [0]
-    initializers = [
+    temperature, mass = (
+        (", float[R, 1] temperature", ", float[R, 1] mass") if with_mass else ("", "")
+    )
+    model = parse_graph(
+        f"""topk (float[R, V] logits, int64[1] k{temperature})
+        => (int64[R, k] token_ids, float[R, k] log_probs, float[R, k] best_logits{mass}) {{
+        {_RANKING if block is None else _BLOCK_RANKING}
+        normalised = LogSoftmax <axis = -1> (logits)
+        log_probs = GatherElements <axis = 1> (normalised, token_ids)
+        {_MASS if with_mass else ""}
+        }}"""
+    )
+    model.graph.initializer.extend(
         numpy_helper.from_array(np.array(value, np.int64), name)
         for name, value in constants.items()
-    ]
-    graph = helper.make_graph(nodes, "topk", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    )
+    return model
+
+
+def parse_graph(text: str) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text format."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
 
 
 def block_size(vocabulary_size: int) -> int | None:
@@ -128,53 +160,3 @@ class TopK:
             masses=None if temperatures is None else others[0][:, 0],
             logits=others[-1][:, :k] if with_logits else None,
         )
-
-
-def _ranking() -> list[NodeProto]:
-    return [
-        helper.make_node("TopK", [LOGITS, COUNT], [BEST_LOGITS, TOKEN_IDS], largest=1, sorted=1)
-    ]
-
-
-def _block_ranking() -> list[NodeProto]:
-    """The k best tokens lie in the k blocks with the best maxima, of equal ones the first.
-
-    Each of these blocks has a better token, or an equal one of lower id, than any token outside.
-    The blocks are sorted by position before their tokens are ranked, so that ties break equally.
-    """
-    node = helper.make_node
-    return [
-        node("Reshape", [LOGITS, "by_blocks"], ["cells"]),  # (R, blocks, block)
-        node("ReduceMax", ["cells", "cell_axis"], ["maxima"], keepdims=0),
-        node("TopK", ["maxima", COUNT], ["best_maxima", "by_rank"], largest=1, sorted=1),
-        node("TopK", ["by_rank", COUNT], ["kept", "rank"], largest=0, sorted=1),
-        node("Unsqueeze", ["kept", "cell_axis"], ["indices"]),
-        node("GatherND", ["cells", "indices"], ["near"], batch_dims=1),
-        node("Reshape", ["near", "by_rows"], ["candidates"]),  # (R, k x block)
-        node("TopK", ["candidates", COUNT], [BEST_LOGITS, "place"], largest=1, sorted=1),
-        node("Div", ["place", "block"], ["nth"]),
-        node("GatherElements", ["kept", "nth"], ["owner"], axis=1),
-        node("Sub", ["owner", "nth"], ["skipped"]),
-        node("Mul", ["skipped", "block"], ["offset"]),
-        node("Add", ["place", "offset"], [TOKEN_IDS]),
-    ]
-
-
-def _mass() -> list[NodeProto]:
-    """The inverse of the best token's probability at the temperature.
-
-    Log-probabilities are divided, not logits: the best are near zero, where floats are dense.
-    """
-    node = helper.make_node
-    return [
-        node("Div", ["normalised", TEMPERATURE], ["tempered"]),
-        node("LogSoftmax", ["tempered"], ["renormalised"], axis=-1),
-        node("Gather", [TOKEN_IDS, "first"], ["first_ids"], axis=1),
-        node("GatherElements", ["renormalised", "first_ids"], ["first_log_prob"], axis=1),
-        node("Neg", ["first_log_prob"], ["log_mass"]),
-        node("Exp", ["log_mass"], [MASS]),
-    ]
-
-
-def _value(name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
