@@ -24,215 +24,129 @@ _TOKENS = Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS)
 
 
 class RecurrentDecoder(nn.Module):
-    """One token a call, with attention to annotations.
+    """One token a call.
 
-    Attributes:
-        vocabulary_size: V.
-        annotation_width: D.
-        state_widths: Name → width of each state, in the order of `initial_states`.
-        attention: Over the annotations.
-    """
-
-    vocabulary_size: int
-    annotation_width: int
-    state_widths: Mapping[str, int]
-    attention: AdditiveAttention
-
-    def initial_states(self, annotations: Tensor) -> tuple[Tensor, ...]:
-        """(B, S, D) → the states before the first token, (B, width) each."""
-        raise NotImplementedError
-
-    def forward(
-        self,
-        tokens: Tensor,
-        states: tuple[Tensor, ...],
-        annotations: Tensor,
-        keys: Tensor,
-        source: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
-        """(R,) tokens → logits (R, V), the new states and the attention (R, S).
-
-        Args:
-            states: (R, width) each.
-            annotations: (B, S, D); beams of one sequence share its annotations.
-            keys: (B, S, A), what `attention.project_keys` made of them.
-            source: (B,) int32, source lengths, where sources are padded.
-        """
-        raise NotImplementedError
-
-
-class StateDecoder(nn.Module):
-    """One token a call, without attention.
+    `forward` takes tokens (R,), the states, (R, width) each, and what `held` returned; with
+    attention the source's lengths too, (B,) int32, where sources are padded. It returns logits
+    (R, V), the new states and, with attention, its weights (R, S). Beams of one sequence share what
+    is held.
 
     Attributes:
         vocabulary_size: V.
         state_widths: Name → width of each state, in the order of `initial_states`.
+        attention: Over annotations; None: steps read one vector of the source, or none.
         context_width: C, of the vector that every step reads; None where none does.
     """
 
     vocabulary_size: int
     state_widths: Mapping[str, int]
+    attention: AdditiveAttention | None
     context_width: int | None = None
 
-    def initial_states(self, context: Tensor) -> tuple[Tensor, ...]:
-        """(B, C) → the states before the first token, (B, width) each; of those with a source."""
-        raise NotImplementedError
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = None
 
-    def forward(
-        self, tokens: Tensor, states: tuple[Tensor, ...], *held: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """(R,) tokens and (R, width) each → logits (R, V) and the new states.
+    def initial_states(self, read: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's output, (B, S, D) or (B, C) → the states before the first token.
 
-        Args:
-            held: (B, C) where steps read the context.
+        (B, width) each; of decoders with a source.
         """
         raise NotImplementedError
 
+    def held(self, read: Tensor) -> tuple[Tensor, ...]:
+        """What steps read of the encoder's output: annotations and their keys, or the context."""
+        if self.attention is not None:
+            return read, self.attention.project_keys(read)
+        return () if self.context_width is None else (read,)
+
+    def held_ports(self, source: Source) -> tuple[Port, ...]:
+        """The tensors that `held` returns."""
+        if self.attention is not None:
+            key, positions = self.attention.key, source.positions
+            return (
+                _port("annotations", "B", positions, key.in_features),
+                _port("keys", "B", positions, key.out_features),
+            )
+        return () if self.context_width is None else (_port("context", "B", self.context_width),)
+
 
 class Admit(nn.Module):
-    """`admit`: a source → its annotations, their keys and the initial states."""
+    """`admit`: a source → what is held of it and the initial states."""
 
     def __init__(self, encoder: nn.Module, decoder: RecurrentDecoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 
     def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
-        """The encoder's inputs → (B, S, D), (B, S, A) and (B, width) for each state."""
-        annotations = self.encoder(*source)
-        keys = self.decoder.attention.project_keys(annotations)
-        return annotations, keys, *self.decoder.initial_states(annotations)
+        """The encoder's inputs → (B, S, D) and (B, S, A), or (B, C); (B, width) for each state."""
+        read = self.encoder(*source)
+        return *self.decoder.held(read), *self.decoder.initial_states(read)
 
 
 class Step(nn.Module):
-    """`step`: one token a row."""
+    """`step`: one token a row.
 
-    def __init__(self, decoder: RecurrentDecoder, *, has_source: bool) -> None:
+    Args:
+        lengths: 1 where the source's lengths are an input, else 0.
+    """
+
+    def __init__(self, decoder: RecurrentDecoder, lengths: int) -> None:
         super().__init__()
-        self.decoder = decoder
-        self.has_source = has_source
+        self.decoder, self.lengths = decoder, lengths
 
     def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        """(R, 1) tokens → logits (R, V), the new states and the attention (R, S).
+        """(R, 1) tokens → logits (R, V), the new states and, with attention, its weights (R, S).
 
         Args:
-            rest: SOURCE where sources are padded, the states, annotations and keys.
+            rest: SOURCE where it is an input, the states, what is held.
         """
-        source, held = (rest[0], rest[1:]) if self.has_source else (None, rest)
-        *states, annotations, keys = held
-        logits, new, attention = self.decoder(
-            tokens[:, 0], tuple(states), annotations, keys, source
-        )
-        return logits, *new, attention
-
-
-class ContextAdmit(nn.Module):
-    """`admit`: a source → its context, if steps read it, and the initial states."""
-
-    def __init__(self, encoder: nn.Module, decoder: StateDecoder) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-
-    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
-        """The encoder's inputs → (B, C) and (B, width) for each state."""
-        context = self.encoder(*source)
-        states = self.decoder.initial_states(context)
-        return states if self.decoder.context_width is None else (context, *states)
-
-
-class StateStep(nn.Module):
-    """`step`: one token a row, without attention."""
-
-    def __init__(self, decoder: StateDecoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        """(R, 1) tokens, (R, width) each, perhaps (B, C) → logits (R, V) and the new states."""
+        source, rest = rest[: self.lengths], rest[self.lengths :]
         count = len(self.decoder.state_widths)
-        logits, after = self.decoder(tokens[:, 0], rest[:count], *rest[count:])
-        return logits, *after
+        logits, new, *attention = self.decoder(tokens[:, 0], rest[:count], *rest[count:], *source)
+        return logits, *new, *attention
 
 
-def recurrent_lm_graphs(decoder: StateDecoder) -> Graphs:
-    """`step` alone (R dynamic; one token a call)."""
-    states = tuple(
-        _replaced_state(name, width).model_copy(update={"admit_output": None})
-        for name, width in decoder.state_widths.items()
-    )
-    return Graphs({"step": _state_step(decoder, ())}, states)
-
-
-def context_graphs(encoder: nn.Module, decoder: StateDecoder, source: Source) -> Graphs:
+def recurrent_graphs(
+    decoder: RecurrentDecoder, encoder: nn.Module | None = None, source: Source | None = None
+) -> Graphs:
     """`admit` and `step` (R, B and the source's sizes dynamic; one token a call).
 
     Args:
-        encoder: Called with the source's inputs → (B, C).
+        encoder: Called with the source's inputs → annotations (B, S, D), or a context (B, C); None
+            for a language model, which has `step` alone.
     """
-    width = decoder.context_width
-    held = () if width is None else (_port("context", "B", width),)
     widths = decoder.state_widths
-    initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
-    admit = source.admit_graph((*held, *initial))
-    lowerings = {
-        "admit": Lowering(ContextAdmit(encoder, decoder), admit),
-        "step": _state_step(decoder, held),
-    }
-    states = (
-        *(_replaced_state(name, width) for name, width in widths.items()),
-        *(held_state(port) for port in held),
-    )
-    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
-
-
-def _state_step(decoder: StateDecoder, held: tuple[Port, ...]) -> Lowering:
-    widths = decoder.state_widths
+    held = () if source is None else decoder.held_ports(source)
+    lengths: tuple[Port, ...] = ()
+    emitted: tuple[Port, ...] = ()
+    if source is not None and decoder.attention is not None:
+        lengths = source.length_ports
+        emitted = (_port("attention", "R", source.positions, role=Role.EMIT),)
     step = Graph(
         file="step.onnx",
-        inputs=(_TOKENS, *(_port(name, "R", width) for name, width in widths.items()), *held),
+        inputs=(
+            _TOKENS,
+            *lengths,
+            *(_port(name, "R", width) for name, width in widths.items()),
+            *held,
+        ),
         outputs=(
             _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
             *(_port(f"next_{name}", "R", width) for name, width in widths.items()),
+            *emitted,
         ),
         max_tokens_per_call=1,
     )
-    return Lowering(StateStep(decoder), step)
-
-
-def recurrent_graphs(encoder: nn.Module, decoder: RecurrentDecoder, source: Source) -> Graphs:
-    """`admit` and `step` (R, B and the source's sizes dynamic; one token a call).
-
-    Args:
-        encoder: Called with the source's inputs → annotations (B, S, D).
-    """
-    positions = source.positions
-    attention_width = decoder.attention.key.out_features
-    held = (
-        _port("annotations", "B", positions, decoder.annotation_width),
-        _port("keys", "B", positions, attention_width),
-    )
-    widths = decoder.state_widths
+    lowerings = {"step": Lowering(Step(decoder, len(lengths)), step)}
+    states = [_replaced_state(name, width) for name, width in widths.items()]
+    if source is None or encoder is None:
+        bare = (state.model_copy(update={"admit_output": None}) for state in states)
+        return Graphs(lowerings, tuple(bare))
     initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
-    before = (_port(name, "R", width) for name, width in widths.items())
-    after = (_port(f"next_{name}", "R", width) for name, width in widths.items())
-    step = Graph(
-        file="step.onnx",
-        inputs=(_TOKENS, *source.length_ports, *before, *held),
-        outputs=(
-            _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
-            *after,
-            _port("attention", "R", positions, role=Role.EMIT),
-        ),
-        max_tokens_per_call=1,
-    )
-    lowerings = {
-        "admit": Lowering(Admit(encoder, decoder), source.admit_graph((*held, *initial))),
-        "step": Lowering(Step(decoder, has_source=bool(source.length_ports)), step),
-    }
-    states = (
-        *(_replaced_state(name, width) for name, width in widths.items()),
-        *(held_state(port) for port in held),
-    )
-    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+    admit = Lowering(Admit(encoder, decoder), source.admit_graph((*held, *initial)))
+    states += map(held_state, held)
+    return Graphs({"admit": admit, **lowerings}, tuple(states), source_vocabulary=source.vocabulary)
 
 
 def _port(name: str, *shape: int | str, role: Role = Role.STATE) -> Port:

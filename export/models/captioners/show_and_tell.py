@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
-from export.decoder_graphs.recurrent import StateDecoder, context_graphs
+from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder
 from export.layers.recurrence.cells import LSTM, States
 from export.models.captioners.captioner_config import TINY, CaptionerConfig, prepare_source
@@ -60,7 +60,7 @@ class Encoder(ConvolutionalEncoder):
         return self.features(pixels).flatten(1)
 
 
-class Decoder(StateDecoder):
+class Decoder(RecurrentDecoder):
     """A word and the states → scores of the next word."""
 
     def __init__(self, config: Config) -> None:
@@ -121,7 +121,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R dynamic; one token a call)."""
     source = prepare_source(model, image)
-    return context_graphs(model.encoder, model.decoder, source)
+    return recurrent_graphs(model.decoder, model.encoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

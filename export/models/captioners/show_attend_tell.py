@@ -83,11 +83,12 @@ class Encoder(ConvolutionalEncoder):
 class Decoder(RecurrentDecoder):
     """Words and annotations → scores of the next word (§3.1.2)."""
 
+    attention: AdditiveAttention
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         words, hidden, width = config.word_width, config.hidden_width, config.convolutions.width
         self.vocabulary_size = config.vocabulary_size
-        self.annotation_width = width
         self.state_widths = {"hidden": hidden, "cell": hidden}
         self.words = nn.Embedding(config.vocabulary_size, words)
         self.initial_hidden = nn.Linear(width, hidden)
@@ -141,7 +142,7 @@ class ShowAttendTell(nn.Module):
 def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, B dynamic; one token a call)."""
     source = prepare_source(model, image)
-    return recurrent_graphs(model.encoder, model.decoder, source)
+    return recurrent_graphs(model.decoder, model.encoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

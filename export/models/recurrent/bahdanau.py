@@ -85,11 +85,12 @@ class Encoder(nn.Module):
 class Decoder(RecurrentDecoder):
     """Target words and annotations → scores of the next word (§3.1, §A.2.2)."""
 
+    attention: AdditiveAttention
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         words, hidden, seen = config.word_width, config.hidden_width, 2 * config.hidden_width
         self.vocabulary_size = config.vocabulary_size
-        self.annotation_width = seen
         self.state_widths = {"state": hidden}
         self.words = nn.Embedding(config.vocabulary_size, words)
         self.initial = nn.Linear(hidden, hidden)
@@ -163,7 +164,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: Bahdanau, image: ImageSpec | None = None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, B, S dynamic; one token a call)."""
     source = text_source(model.config.vocabulary_size)
-    return recurrent_graphs(model.encoder, model.decoder, source)
+    return recurrent_graphs(model.decoder, model.encoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

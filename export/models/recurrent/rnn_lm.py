@@ -23,7 +23,7 @@ from export.architecture import Architecture, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.language_model import LanguageModel
-from export.decoder_graphs.recurrent import StateDecoder, recurrent_lm_graphs
+from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.recurrence.cells import States
 from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.twin import Twin
@@ -51,7 +51,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # --------------------------------------------------------------------------------------- network
 
 
-class Decoder(StateDecoder):
+class Decoder(RecurrentDecoder):
     """A word and the states → scores of the next word."""
 
     def __init__(self, config: Config) -> None:
@@ -113,6 +113,6 @@ ARCHITECTURE = Architecture(
     read_config=read_config,
     build=lambda config: LanguageModel(Decoder(config)),
     rename=rename,
-    graphs=lambda model, image: recurrent_lm_graphs(model.decoder),
+    graphs=lambda model, image: recurrent_graphs(model.decoder),
     twin=TWIN,
 )

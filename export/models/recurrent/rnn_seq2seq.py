@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, language_pairs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.recurrent import StateDecoder, context_graphs
+from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
 from export.layers.recurrence.cells import States
 from export.layers.recurrence.recurrent_config import RecurrentConfig
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
         return final_states(states, lengths, is_bidirectional=self.is_bidirectional)
 
 
-class Decoder(StateDecoder):
+class Decoder(RecurrentDecoder):
     """A word, the states and perhaps the context → scores of the next word."""
 
     def __init__(self, config: Config, context_width: int) -> None:
@@ -146,7 +146,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: Seq2Seq, image: ImageSpec | None = None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, B dynamic; one token a call)."""
     source = text_source(model.config.recurrent.vocabulary_size)
-    return context_graphs(model.encoder, model.decoder, source)
+    return recurrent_graphs(model.decoder, model.encoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin
