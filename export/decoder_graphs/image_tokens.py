@@ -22,20 +22,17 @@ from torch.onnx import is_in_onnx_export
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_axes import AXES, axis_positions, image_places
-from export.decoder_graphs.source import held_state
-from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.decoder_graphs.source import LENGTHS, held_state
+from export.decoder_graphs.transformer import (
+    cache_states,
+    final_vectors,
+    image_counter,
+    step_graph,
+)
 from export.layers.attention.heads import Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import pixels_port, traced_sizes
-from inference.bundle.manifest import (
-    Graph,
-    Growth,
-    ImageSpec,
-    PatchGrid,
-    PromptImages,
-    Role,
-    State,
-)
+from inference.bundle.manifest import Graph, ImageSpec, PatchGrid, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port
 
 _SEEN, _VECTORS, _PLACES = "image_tokens_seen", "image_vectors", "image_places"
@@ -160,8 +157,7 @@ class ImageTokenStep(nn.Module):
             rows = replace(rows, axes=axes)
         past = list(zip(states[::2], states[1::2], strict=True))
         hidden, present = self.decoder.run_blocks(x, positions, rows, past)
-        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
-        final = hidden.gather(1, index).squeeze(1)  # (R, D)
+        final = final_vectors(hidden, last)
         after = passed.gather(1, last[:, None])
         return self.decoder.logits(final), after, *(part for pair in present for part in pair)
 
@@ -220,18 +216,11 @@ def image_token_graphs(
         held.append(Port(name=_PLACES, dtype="int64", shape=shape, role=Role.STATE))
     texts = () if instruction_vocabulary is None else _INSTRUCTION
     admit = Graph(file="admit.onnx", inputs=(pixels, *texts), outputs=tuple(held))
-    source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
-    before, after = (
-        Port(name=name, dtype="int64", shape=("R", 1), role=Role.STATE)
-        for name in (_SEEN, f"next_{_SEEN}")
-    )
-    logits = Port(
-        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
-    )
-    step = Graph(
-        file="step.onnx",
-        inputs=(*CONTROLS, source, before, *held, *cache_ports(decoder, "past")),
-        outputs=(logits, after, *cache_ports(decoder, "present")),
+    seen, before, after = image_counter(_SEEN, 1, counted_token=images.token_id)
+    step = step_graph(
+        decoder,
+        (LENGTHS, before, *held),
+        written=(after,),
         whole_prompts=decoder.heads.is_prefix_lm,
         whole_images=has_blocks,
     )
@@ -244,14 +233,5 @@ def image_token_graphs(
         "admit": Lowering(module, admit, traced_sizes=traced_sizes(grid)),
         "step": Lowering(step_module, step),
     }
-    seen = State(
-        name=_SEEN,
-        growth=Growth.REPLACE,
-        dtype="int64",
-        shape=("R", 1),
-        step_input=_SEEN,
-        step_output=f"next_{_SEEN}",
-        counted_token=images.token_id,
-    )
     states = (seen, *map(held_state, held), *cache_states(decoder))
     return Graphs(lowerings, states, source_vocabulary=instruction_vocabulary)

@@ -19,16 +19,19 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import encode_each
-from export.decoder_graphs.source import held_state
-from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.decoder_graphs.source import LENGTHS, held_state
+from export.decoder_graphs.transformer import (
+    cache_states,
+    final_vectors,
+    image_counter,
+    step_graph,
+)
 from export.layers.attention.gated_cross import ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import pixels_port
-from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
+from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
 from inference.bundle.manifest import Tensor as Port
-
-_SEEN = "images_seen"
 
 
 class InterleavedDecoder(TransformerDecoder):
@@ -154,9 +157,8 @@ class InterleavedStep(nn.Module):
         mask = ImageMask.of(number, self.positions, images[0][0].shape[2])
         rows = Rows(lengths, total, last)
         hidden, present = self.decoder.read(tokens, rows, past, images, mask)
-        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
-        final = hidden.gather(1, index).squeeze(1)  # (R, D)
-        return self.decoder.logits(final), after, *(part for pair in present for part in pair)
+        logits = self.decoder.logits(final_vectors(hidden, last))
+        return logits, after, *(part for pair in present for part in pair)
 
 
 def interleaved_graphs(
@@ -184,35 +186,12 @@ def interleaved_graphs(
         for kind in ("key", "value")
     )
     admit = Graph(file="admit.onnx", inputs=(pixels_port(image, has_many=True),), outputs=held)
+    seen, before, after = image_counter("images_seen", 2)
     counter = ImageCounter(images.token_id, end_token)
     step = InterleavedStep(decoder, counter, images.positions)
     lowerings = {
         "admit": Lowering(AdmitImages(encoder, decoder), admit),
-        "step": Lowering(step, _step_graph(decoder, held)),
+        "step": Lowering(step, step_graph(decoder, (LENGTHS, before), held, (after,))),
     }
-    seen = State(
-        name=_SEEN,
-        growth=Growth.REPLACE,
-        dtype="int64",
-        shape=("R", 2),
-        step_input=_SEEN,
-        step_output=f"next_{_SEEN}",
-    )
     states = (seen, *cache_states(decoder), *(held_state(port) for port in held))
     return Graphs(lowerings, states)
-
-
-def _step_graph(decoder: InterleavedDecoder, held: tuple[Port, ...]) -> Graph:
-    source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
-    logits = Port(
-        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
-    )
-    before, after = (
-        Port(name=name, dtype="int64", shape=("R", 2), role=Role.STATE)
-        for name in (_SEEN, f"next_{_SEEN}")
-    )
-    return Graph(
-        file="step.onnx",
-        inputs=(*CONTROLS, source, before, *cache_ports(decoder, "past"), *held),
-        outputs=(logits, after, *cache_ports(decoder, "present")),
-    )

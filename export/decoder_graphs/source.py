@@ -8,6 +8,9 @@ from export.layers.images.image_input import pixels_port
 from inference.bundle.manifest import Graph, Growth, ImageSpec, Role, State
 from inference.bundle.manifest import Tensor as Port
 
+LENGTHS = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
+"""Source positions of each sequence."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -36,11 +39,8 @@ class Source:
 
 def text_source(vocabulary: int) -> Source:
     """Tokens (B, S), right-padded, and lengths (B,)."""
-    ports = (
-        Port(name="source_tokens", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS),
-        Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE),
-    )
-    return Source(ports, "S", vocabulary)
+    tokens = Port(name="source_tokens", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    return Source((tokens, LENGTHS), "S", vocabulary)
 
 
 def image_source(image: ImageSpec, positions: int) -> Source:

@@ -42,7 +42,7 @@ def encoder_decoder_graphs(
     Args:
         encoder: Called with the source's inputs → (B, S, D).
     """
-    held = _cross_ports(decoder, source)
+    held = cross_ports(decoder, source)
     align = _align(encoder, decoder, source, alignment_layer(decoder.layers))
     lowerings = {
         "admit": Lowering(Admit(encoder, decoder), source.admit_graph(held)),
@@ -161,9 +161,13 @@ class Step(nn.Module):
         past, cross = pairs[: self.decoder.layers], pairs[self.decoder.layers :]
         rows = Rows(lengths, total, last)
         hidden, present = self.decoder(tokens, rows, past, cross, source)
-        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
-        final = hidden.gather(1, index).squeeze(1)  # (R, D)
-        return self.decoder.logits(final), *(tensor for pair in present for tensor in pair)
+        logits = self.decoder.logits(final_vectors(hidden, last))
+        return logits, *(tensor for pair in present for tensor in pair)
+
+
+def final_vectors(hidden: Tensor, last: Tensor) -> Tensor:
+    """Hidden states (R, T, D) → (R, D): each row's at its last real token, whose index is (R,)."""
+    return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
 
 
 class Align(nn.Module):
@@ -213,18 +217,59 @@ def _align(encoder: nn.Module, decoder: TransformerDecoder, source: Source, laye
 def _step(decoder: TransformerDecoder, source: Source | None) -> Lowering:
     """The `step` graph."""
     lengths = source.length_ports if source else ()
-    held = _cross_ports(decoder, source) if source else ()
-    shape = ("R", decoder.vocabulary_size)
-    logits = Port(name="logits", dtype="float32", shape=shape, role=Role.LOGITS)
-    graph = Graph(
-        file="step.onnx",
-        inputs=(*CONTROLS, *lengths, *cache_ports(decoder, "past"), *held),
-        outputs=(logits, *cache_ports(decoder, "present")),
-    )
+    held = cross_ports(decoder, source) if source else ()
+    graph = step_graph(decoder, lengths, held)
     return Lowering(Step(decoder, has_source=bool(lengths)), graph)
 
 
-def _cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
+def step_graph(
+    decoder: TransformerDecoder,
+    before: tuple[Port, ...],
+    behind: tuple[Port, ...] = (),
+    written: tuple[Port, ...] = (),
+    **fields: Any,
+) -> Graph:
+    """The interface of `step`.
+
+    Args:
+        before: Inputs in front of the caches.
+        behind: Inputs behind them.
+        written: Outputs in front of them.
+        fields: Of the graph.
+    """
+    shape = ("R", decoder.vocabulary_size)
+    logits = Port(name="logits", dtype="float32", shape=shape, role=Role.LOGITS)
+    return Graph(
+        file="step.onnx",
+        inputs=(*CONTROLS, *before, *cache_ports(decoder, "past"), *behind),
+        outputs=(logits, *written, *cache_ports(decoder, "present")),
+        **fields,
+    )
+
+
+def image_counter(name: str, width: int, **fields: Any) -> tuple[State, Port, Port]:
+    """A state (R, width) int64 that counts a row's images, and its ports before and after a call.
+
+    Args:
+        fields: Of the state.
+    """
+    before, after = (
+        Port(name=each, dtype="int64", shape=("R", width), role=Role.STATE)
+        for each in (name, f"next_{name}")
+    )
+    state = State(
+        name=name,
+        growth=Growth.REPLACE,
+        dtype="int64",
+        shape=before.shape,
+        step_input=before.name,
+        step_output=after.name,
+        **fields,
+    )
+    return state, before, after
+
+
+def cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
     heads = decoder.heads
     return layer_ports(decoder, "cross", ("B", heads.groups, source.positions, heads.width))

@@ -30,13 +30,7 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.source import held_state, image_source
-from export.decoder_graphs.transformer import (
-    CONTROLS,
-    Step,
-    cache_ports,
-    cache_states,
-    layer_ports,
-)
+from export.decoder_graphs.transformer import Step, cache_states, cross_ports, step_graph
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
@@ -51,7 +45,6 @@ from inference.errors import CheckpointError
 
 _BUDGET = 2048
 """N where no recipe says it."""
-_COUNT = "patches"
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -271,20 +264,11 @@ def graphs(model: Pix2Struct, image: ImageSpec | None) -> Graphs:
             f"the image recipe has patches of {image.shape[1] - 1} pixels, config.json's "
             f"patch_embed_hidden_size is {model.config.patch_values}, three values for each"
         )
-    decoder, budget = model.decoder, image.shape[0]
-    source = image_source(image, budget)
+    decoder, source = model.decoder, image_source(image, image.shape[0])
     pixels = source.ports[0].model_copy(update={"dtype": "float32"})
-    count = Port(name=_COUNT, dtype="int64", shape=("B", 1), role=Role.STATE)
-    heads = decoder.heads
-    held = layer_ports(decoder, "cross", ("B", heads.groups, budget, heads.width))
-    logits = Port(
-        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
-    )
-    step = Graph(
-        file="step.onnx",
-        inputs=(*CONTROLS, count, *cache_ports(decoder, "past"), *held),
-        outputs=(logits, *cache_ports(decoder, "present")),
-    )
+    count = Port(name="patches", dtype="int64", shape=("B", 1), role=Role.STATE)
+    held = cross_ports(decoder, source)
+    step = step_graph(decoder, (count,), held)
     admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=(count, *held))
     lowerings = {
         "admit": Lowering(Admit(model), admit),
