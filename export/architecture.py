@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torch import nn
 
@@ -14,12 +14,6 @@ from export.tokenizer.tokenizer import languages, special_tokens
 from export.twin import Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, State
 from inference.errors import CheckpointError
-
-
-class ModelConfig(Protocol):
-    """A model's own configuration, made from `config.json`."""
-
-    limits: Limits
 
 
 class LimitedByText:

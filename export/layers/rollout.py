@@ -7,41 +7,28 @@ Legend: B batch, N patches, F tokens in front of them, D width.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.blocks import EncoderBlock
-from export.layers.images.vision import GridPositions
 
 RESIDUAL = 0.5
 """Share of a layer's output that is its own input: the residual connection."""
-
-
-class Tower(Protocol):
-    """What is read of a network, for example of `export.models.vision.vit.ViT` after `prepare`."""
-
-    blocks: nn.ModuleList
-    """Each an `EncoderBlock`."""
-    positions: GridPositions
-
-    def embed(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → (B, F + N, D)."""
-        ...
 
 
 class AttentionRollout(nn.Module):
     """Pixels → the class token's attention to the grid of patches, rolled out over all layers.
 
     Args:
-        tower: Prepared for the image recipe.
+        tower: Prepared for the image recipe; has `embed`, `blocks`, each an `EncoderBlock`, and
+            `positions`, for example `export.models.vision.vit.ViT`.
         leading: F; the patches are behind them.
     """
 
-    def __init__(self, tower: Tower, leading: int) -> None:
+    def __init__(self, tower: Any, leading: int) -> None:
         super().__init__()
-        assert isinstance(tower, nn.Module)
         self.tower = tower
         self.leading = leading
         self.grid = tower.positions.grid

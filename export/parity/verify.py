@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -209,18 +209,6 @@ def torch_run(graphs: Graphs) -> Run:
     return run
 
 
-class OpenGraphs(Protocol):
-    """A `Run` that holds what it has loaded until it is closed."""
-
-    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
-        """Outputs of one graph."""
-        ...
-
-    def close(self) -> None:
-        """Unloads all graphs; the next call loads its own again."""
-        ...
-
-
 class LazySessions:
     """ONNX Runtime over a bundle's graphs, as a `Run`.
 
@@ -260,6 +248,10 @@ def _without_arena() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.enable_cpu_mem_arena = False
     return options
+
+
+OpenGraphs = LazySessions | CompiledRun | PagedRun
+"""A `Run` that holds what it has loaded until it is closed."""
 
 
 def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraphs:

@@ -16,7 +16,7 @@ from export.checkpoint.labels import classify_section, labels
 from export.config.weight_names import Rename
 from export.layers.images.image_heads import ImageModel
 from export.layers.images.image_input import pixels_port, prepare_tower
-from export.layers.rollout import AttentionRollout, Tower
+from export.layers.rollout import AttentionRollout
 from export.twin import Twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role, Tensor
 from inference.errors import CheckpointError
@@ -109,7 +109,7 @@ def image_architecture(
     )
 
 
-def rollout(tower: Tower, image: ImageSpec, leading: int = 1) -> Lowering:
+def rollout(tower: nn.Module, image: ImageSpec, leading: int = 1) -> Lowering:
     """The part "attention": a prepared tower's attention roll-out, in standard operators.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -152,31 +152,16 @@ class TextModel(nn.Module):
             self.pooling = Pooling()
 
 
-class EncoderConfig(Protocol):
-    """What BERT's heads read of a family's configuration."""
-
-    @property
-    def head(self) -> HeadConfig:
-        """The head, with its labels."""
-
-    @property
-    def norm_epsilon(self) -> float:
-        """Of the norm in the head for masked words, too."""
-
-    @property
-    def activation(self) -> str:
-        """Of the encoder's layers."""
-
-
 def with_heads(
     encoder: TextEncoder,
-    config: EncoderConfig,
+    config: Any,
     classifier_activation: str,
     masked_activation: str | None = None,
 ) -> TextModel:
     """An encoder with BERT's heads, whose hidden layers differ by family in their activation.
 
     Args:
+        config: The family's: has `head`, `activation` and `norm_epsilon`, of the encoder's layers.
         masked_activation: Of the head for masked words; by default that of the encoder's layers.
     """
     return TextModel(

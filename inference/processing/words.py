@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inference.processing.tokenizer import Tokenizer
 
 _WITHOUT_SPACES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -20,14 +20,6 @@ _WITHOUT_SPACES = (
     (0x20000, 0x3FFFF),
 )
 _PART = "\ufffd"  # a token that is no whole character
-
-
-class Pieces(Protocol):
-    """The part of a tokenizer that is needed here."""
-
-    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
-        """The text of each token by itself, leading spaces kept."""
-        ...
 
 
 def is_word_character(character: str) -> bool:
@@ -71,7 +63,7 @@ class WordEdges:
         return cls(nowhere, nowhere)
 
     @classmethod
-    def of(cls, tokenizer: Pieces, vocabulary_size: int) -> WordEdges:
+    def of(cls, tokenizer: Tokenizer, vocabulary_size: int) -> WordEdges:
         """Those of a model's output vocabulary."""
         pieces = tokenizer.pieces(range(vocabulary_size))
         begins = [bool(piece) and is_word_character(piece[0]) for piece in pieces]

@@ -5,7 +5,7 @@ Legend: B batch, F tokens in front of the patches, N patches, C classes, D width
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,49 +89,19 @@ class Pooler(nn.Module):
         return self.activation(self.dense(first)) if self.is_present else first
 
 
-class Network(Protocol):
-    """An image network, for example `export.models.vision.vit.ViT`."""
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on."""
-        ...
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → vectors (B, F + N, D)."""
-        ...
-
-
-@runtime_checkable
-class ClassTokenNetwork(Network, Protocol):
-    """A network that can leave out what only the other vectors need."""
-
-    def first(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → the class token's vector, (B, 1, D)."""
-        ...
-
-
-class Pool(Protocol):
-    """How an image's vectors become one."""
-
-    width: int
-    """Of the pooled vector."""
-
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """(B, F + N, D) → (B, `width`)."""
-        ...
-
-
 class ImageModel(nn.Module):
     """Pixels → logits (B, C), or without a head an embedding (B, D) of length one.
 
     Args:
-        network: Pixels → vectors.
-        pool: Vectors → one.
+        network: Pixels (B, height, width, 3) uint8 → vectors (B, F + N, D), with `prepare`, for
+            example `export.models.vision.vit.ViT`. Its `first`, if it has it, computes the class
+            token's vector alone, (B, 1, D).
+        pool: Vectors → one, (B, `width`).
         head: The pooled vector → (B, C); None for an embedding.
         classes: C.
     """
 
-    def __init__(self, network: Network, pool: Pool, head: nn.Module | None, classes: int) -> None:
+    def __init__(self, network: Any, pool: Any, head: nn.Module | None, classes: int) -> None:
         super().__init__()
         self.network = network
         self.pool = pool
@@ -141,7 +111,7 @@ class ImageModel(nn.Module):
     @property
     def output_width(self) -> int:
         """C or D."""
-        return self.pool.width if self.head is None else self.classes
+        return int(self.pool.width) if self.head is None else self.classes
 
     def prepare(self, image: ImageSpec) -> None:
         """Takes prepared uint8 pixels from now on; see the network's own `prepare`."""
@@ -152,7 +122,7 @@ class ImageModel(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, C) or (B, D)."""
         network = self.network
-        if isinstance(self.pool, ClassToken | Pooler) and isinstance(network, ClassTokenNetwork):
+        if isinstance(self.pool, ClassToken | Pooler) and hasattr(network, "first"):
             pooled = self.pool(network.first(pixels))
         else:
             pooled = self.pool(network(pixels))

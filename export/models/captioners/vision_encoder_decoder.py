@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -35,44 +35,6 @@ from inference.bundle.manifest import ImageSpec, Limits
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- halves
-
-
-class EncoderConfig(Protocol):
-    """Configuration of an image encoder."""
-
-    @property
-    def image(self) -> tuple[int, int]:
-        """(height, width)."""
-        ...
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of its patches."""
-        ...
-
-    @property
-    def positions(self) -> int:
-        """S: vectors of an image; those of the grid are the last ones."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """E."""
-        ...
-
-
-class DecoderConfig(Protocol):
-    """Configuration of a text decoder with cross-attention."""
-
-    @property
-    def positions(self) -> int:
-        """Tokens of a prompt and its caption."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """D."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -127,10 +89,16 @@ DECODERS: Mapping[str, Half] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Both halves."""
+    """Both halves.
 
-    encoder: EncoderConfig
-    decoder: DecoderConfig
+    Attributes:
+        encoder: Has `image` (height, width), `grid` (rows and columns of its patches), `positions`
+            (S; the vectors of the grid are the last ones) and `width` (E).
+        decoder: Has `positions`, of a prompt and its caption, and `width` (D).
+    """
+
+    encoder: Any
+    decoder: Any
     encoder_half: Half
     decoder_half: Half
     reads_encoder_width: bool
@@ -144,7 +112,7 @@ class Config:
     @property
     def has_projection(self) -> bool:
         """Whether image vectors must be brought to the decoder's width."""
-        return self.encoder.width != self.decoder.width and not self.reads_encoder_width
+        return not self.reads_encoder_width and bool(self.encoder.width != self.decoder.width)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
-
-from torch import Tensor, nn
+from typing import Any
 
 from export.architecture import Architecture, LimitedByText
 from export.config.config_reader import ConfigReader
@@ -18,7 +16,6 @@ from export.layers.images.vision import patch_count
 from export.models.decoders import llama, qwen2
 from export.models.dual_encoders import clip, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN
-from inference.bundle.manifest import ImageSpec
 from inference.errors import CheckpointError
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
@@ -36,19 +33,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What `transformers` takes where `text_config` says nothing, as in the published files."""
 
 
-class VisionTransformer(Protocol):
-    """An image tower, of `clip.py` or of `siglip.py`."""
-
-    blocks: nn.ModuleList
-    norm: nn.LayerNorm
-
-    def layer_outputs(self, pixels: Tensor) -> list[Tensor]:
-        """The first block's input, then each block's output, (B, positions, E)."""
-        ...
-
-    def prepare(self, image: ImageSpec) -> None:
-        """See `FixedSizeTower.prepare`."""
-        ...
+VisionTransformer = clip.VisionTransformer | siglip.VisionTransformer
 
 
 @dataclass(frozen=True)

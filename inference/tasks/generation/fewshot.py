@@ -15,7 +15,7 @@ Prompts with one header share a prefix, token for token, so the engine's prefix 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 from inference.errors import InvalidRequest
 
@@ -23,22 +23,11 @@ SEPARATOR = " =>"
 STOP = "\n"
 
 
-class SolvedExample(Protocol):
-    """One solved example."""
-
-    @property
-    def input(self) -> str:
-        """The question."""
-        ...
-
-    @property
-    def output(self) -> str:
-        """Its answer."""
-        ...
-
-
-def header(instruction: str | None, examples: Sequence[SolvedExample]) -> str:
+def header(instruction: str | None, examples: Sequence[Any]) -> str:
     """The text before each prompt; empty without instruction and examples.
+
+    Args:
+        examples: Solved ones, each with `input` and `output`.
 
     Raises:
         InvalidRequest: an example is empty or has a line break.
