@@ -37,7 +37,7 @@ _CAPTURE_REFUSED = "cannot use the graph capture feature"
 
 
 class AddressDevice:
-    """See `inference.engine.runners.ort.device.OrtDevice`.
+    """What `inference.engine.runners.ort.device.CpuDevice` is to the CPU.
 
     Args:
         runtime: Allocates and copies.
@@ -160,7 +160,7 @@ class AddressDevice:
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `OrtDevice.open`."""
+        """See `CpuDevice.open`."""
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
             providers.append("CPUExecutionProvider")  # arithmetic with shapes
@@ -173,11 +173,11 @@ class AddressDevice:
         return self.open(model, options)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
-        """See `OrtDevice.bind_input`."""
+        """See `CpuDevice.bind_input`."""
         binding.bind_input(name, *self._place(tensor))
 
     def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
-        """See `OrtDevice.bind_output`."""
+        """See `CpuDevice.bind_output`."""
         binding.bind_output(name, *self._place(tensor))
 
     def bind_in_place(
@@ -187,7 +187,7 @@ class AddressDevice:
         outputs: Sequence[str],
         tensor: Any,
     ) -> None:
-        """See `OrtDevice.bind_in_place`."""
+        """See `CpuDevice.bind_in_place`."""
         self.bind_input(binding, name, tensor)
         for output in outputs:
             self.bind_output(binding, output, tensor)
@@ -195,11 +195,11 @@ class AddressDevice:
     def bind_host_value(
         self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]
     ) -> None:
-        """See `OrtDevice.bind_host_value`."""
+        """See `CpuDevice.bind_host_value`."""
         binding.bind_cpu_input(name, value)
 
     def address(self, tensor: Any) -> int:
-        """See `OrtDevice.address`."""
+        """See `CpuDevice.address`."""
         return int(tensor.address)
 
     def bind_arrays(
@@ -208,7 +208,7 @@ class AddressDevice:
         binding: onnxruntime.IOBinding,
         arrays: Mapping[str, NDArray[Any]],
     ) -> list[Any]:
-        """See `OrtDevice.bind_arrays`.
+        """See `CpuDevice.bind_arrays`.
 
         What kernels read on the device is uploaded on our stream: ONNX Runtime's own copy would be
         on another one, into memory that ours may still use.
@@ -232,7 +232,7 @@ class AddressDevice:
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `OrtDevice.run_bound`. Does not wait for the device."""
+        """See `CpuDevice.run_bound`. Does not wait for the device."""
         session.run_with_iobinding(binding, _run_options(graph_id))
 
     def run(
@@ -242,7 +242,7 @@ class AddressDevice:
         arrays: Mapping[str, NDArray[Any]],
         tensors: Mapping[str, Any] | None = None,
     ) -> list[DeviceTensor]:
-        """See `OrtDevice.run`."""
+        """See `CpuDevice.run`."""
         binding = session.io_binding()
         held = self.bind_arrays(session, binding, arrays)
         for name, tensor in (tensors or {}).items():
@@ -258,15 +258,15 @@ class AddressDevice:
 
     @property
     def free_bytes(self) -> int:
-        """See `OrtDevice.free_bytes`."""
+        """See `CpuDevice.free_bytes`."""
         return self._runtime.memory()[0]
 
     def trim(self) -> None:
-        """See `OrtDevice.trim`."""
+        """See `CpuDevice.trim`."""
         self._memory.trim()
 
     def close(self) -> None:
-        """See `OrtDevice.close`."""
+        """See `CpuDevice.close`."""
         self.trim()
         self._runtime.close()
 
@@ -315,7 +315,7 @@ class CudaDevice(AddressDevice):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `OrtDevice.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
+        """See `CpuDevice.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
         options.log_severity_level = _ERRORS
         session = super().open(model, options, is_captured=is_captured)
         require_loaded(session)
@@ -327,7 +327,7 @@ class CudaDevice(AddressDevice):
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `OrtDevice.run_bound`.
+        """See `CpuDevice.run_bound`.
 
         Raises:
             DeviceError: a kernel needs cuDNN, which is missing.
