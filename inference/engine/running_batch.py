@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
 from inference.engine.runners.protocol import Group, RaggedGroup
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import SearchInput, search_inputs
+from inference.engine.search.protocol import SearchInput, StepResult, search_inputs
 from inference.engine.search.request import Failed
 from inference.engine.sequence import Align, PrefillingSequence, SequenceState, longest
 from inference.engine.speculation import Drafts, Speculation, speculation_of

@@ -15,8 +15,7 @@ from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import GreedySearch
-from inference.engine.search.protocol import Search, StepResult
-from inference.engine.search.ranking import Beams, SearchInput
+from inference.engine.search.protocol import Beams, Search, SearchInput, StepResult
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.search.scoring import ForcedDecoding
@@ -145,11 +144,9 @@ class SequenceState:
 
         Only its final event was lost. Called before its prefill.
         """
-        search = self._search
-        is_complete = isinstance(search, GreedySearch | SampleSearch) and search.has_ended
-        if is_complete:
+        if self._search.has_ended:
             self.emit(Finished(self._found(), self.request.prompt_tokens))
-        return is_complete
+        return self._search.has_ended
 
     def defer_prefill(self) -> None:
         """Leaves its prompt, of one token, to the next decode step."""
@@ -185,8 +182,7 @@ class SequenceState:
 
     def multi_step_rule(self, count: int) -> GreedyRule | None:
         """What every one of the next steps follows if they are greedy; None where they are not."""
-        search = self._search
-        return search.multi_step_rule(count) if isinstance(search, GreedySearch) else None
+        return self._search.multi_step_rule(count)
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
         """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
@@ -215,10 +211,7 @@ class SequenceState:
         Empty where more than scores decides which token follows: where constraints depend on the
         tokens before it.
         """
-        search = self._search
-        if self.width > 1 or not isinstance(search, GreedySearch | SampleSearch):
-            return Draft((), 0.0)
-        if search.follows_history:
+        if self.width > 1 or self._search.follows_history:
             return Draft((), 0.0)
         if self._drafter is None:
             source = self.request.source_ids

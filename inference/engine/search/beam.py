@@ -20,8 +20,7 @@ from inference.engine.search.logits_processors import (
     allowed,
     normalised,
 )
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import Beams, Continuations, SearchInput
+from inference.engine.search.protocol import Beams, Continuations, Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.errors import InvalidRequest
@@ -52,7 +51,7 @@ class Ending(NamedTuple):
     record: TokenRecord | None
 
 
-class BeamSearch:
+class BeamSearch(Search):
     """One sequence's beams, best first, and its finished hypotheses, best first.
 
     Tokens are stored as steps with parent indices and collected only for returned hypotheses, so

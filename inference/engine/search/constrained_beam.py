@@ -17,8 +17,7 @@ import numpy as np
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.phrases import PhraseTracker, State
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import Continuations, SearchInput
+from inference.engine.search.protocol import Continuations, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord
 from inference.errors import InvalidRequest

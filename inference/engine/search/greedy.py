@@ -14,15 +14,14 @@ from inference.engine.search.logits_processors import (
     allowed,
     normalised,
 )
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import SearchInput
+from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.errors import InvalidRequest
 from inference.sequences import Hypothesis
 
 
-class GreedySearch:
+class GreedySearch(Search):
     """One row. The score is that of a beam search: log-softmax first, then bans.
 
     Penalties and bias edit the logits, as in `transformers`, and so change the probabilities.
@@ -50,11 +49,6 @@ class GreedySearch:
     def row_requests(self) -> Sequence[CandidateRequest]:
         """One candidate, and one more for every banned token."""
         return self._row_requests
-
-    @property
-    def beams(self) -> None:
-        """None: one row needs no joint ranking."""
-        return None
 
     @property
     def follows_history(self) -> bool:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.search.logits_processors import Constraint, LogitsProcessors, normalised
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import SearchInput
+from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenHistory
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
@@ -42,7 +41,7 @@ class Sample:
     finish_reason: str | None = None
 
 
-class SampleSearch:
+class SampleSearch(Search):
     """`rules.rows` samples. A finished sample keeps its row until all have finished.
 
     A sample's tokens depend on seed, sample number and its own history only, so the first of
@@ -85,11 +84,6 @@ class SampleSearch:
         return tuple(
             plain_request(1) if one.finish_reason else one.row_request for one in self._samples
         )
-
-    @property
-    def beams(self) -> None:
-        """None: samples are independent."""
-        return None
 
     @property
     def follows_history(self) -> bool:

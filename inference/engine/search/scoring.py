@@ -8,15 +8,14 @@ import numpy as np
 
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.search.logits_processors import normalised
-from inference.engine.search.protocol import StepResult
-from inference.engine.search.ranking import SearchInput
+from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.generation import FinishReason
 from inference.sequences import Hypothesis
 
 
-class ForcedDecoding:
+class ForcedDecoding(Search):
     """One row that takes the request's `given_ids` in order and ends with the last of them.
 
     Log-probabilities are those of the model, before penalties, bias and bans.
@@ -40,11 +39,6 @@ class ForcedDecoding:
         """What each of the next steps needs; at most as many as there are given tokens left."""
         best, following = max(1, self._trace.count), self._given[self._taken :][:count]
         return tuple(CandidateRequest(best, given=(token_id,)) for token_id in following)
-
-    @property
-    def beams(self) -> None:
-        """None: one row needs no joint ranking."""
-        return None
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
         """Takes the next given token; None after the last one."""

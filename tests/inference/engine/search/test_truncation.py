@@ -20,7 +20,7 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.search import truncation
-from inference.engine.search.ranking import SearchInput
+from inference.engine.search.protocol import SearchInput
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.search.truncation import Truncated, draw, truncated, uniforms

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inference.engine.runners.candidates import Candidates
 from inference.engine.search.logits_processors import Constraint
-from inference.engine.search.ranking import Beams, Continuations, search_inputs
+from inference.engine.search.protocol import Beams, Continuations, search_inputs
 
 WIDTH, VOCABULARY = 3, 12
 VALUES = (0.0, -0.5, -0.5, -1.0, -2.0, -np.inf)  # so few that many are equal
