@@ -26,8 +26,7 @@ from inference.engine.search.request import Cancelled, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError, Overloaded, ServingError, SetupError
 from inference.sequences import TokenChunk
-from inference.stateless.parameters import graph_file
-from inference.stateless.sessions import Sessions
+from inference.stateless.sessions import Sessions, graph_file
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
     Array,

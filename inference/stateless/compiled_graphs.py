@@ -18,8 +18,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from inference.openvino_core import openvino_core
-from inference.stateless.invalid_argument import InvalidArgument
-from inference.stateless.parameters import text_parameters
+from inference.stateless.sessions import InvalidArgument, text_parameters
 
 MAX_MODELS = 4
 """Compiled models, one for each set of outputs; each has its own weights."""

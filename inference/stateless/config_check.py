@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.stateless.invalid_argument import InvalidArgument
+from inference.stateless.sessions import InvalidArgument
 
 _TYPES = {
     "TYPE_BOOL": "tensor(bool)",

@@ -25,13 +25,11 @@ from inference.engine.runners.cuda.installation import (
 )
 from inference.errors import DeviceError
 from inference.stateless.config_check import check_config, element_type
-from inference.stateless.invalid_argument import InvalidArgument
+from inference.stateless.sessions import InvalidArgument, text_parameters
 
 if TYPE_CHECKING:
     import onnx
 
-
-from inference.stateless.parameters import text_parameters
 
 _LEVELS = {
     -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,

@@ -14,7 +14,7 @@ import typer.core
 
 from inference.bundle.manifest import Bundle
 from inference.bundle.repository import Repository, VersionLock
-from inference.stateless.parameters import text_parameters
+from inference.stateless.sessions import text_parameters
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask

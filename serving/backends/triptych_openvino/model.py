@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.stateless.compiled_graphs import CompiledGraphs
-from inference.stateless.invalid_argument import InvalidArgument
+from inference.stateless.sessions import InvalidArgument
 from serving.backends.stateless_model import StatelessModel
 
 

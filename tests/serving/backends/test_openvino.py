@@ -13,7 +13,7 @@ import tritonclient.grpc as triton
 from onnx import helper
 from tritonclient.utils import InferenceServerException
 
-from inference.stateless.invalid_argument import InvalidArgument
+from inference.stateless.sessions import InvalidArgument
 from serving.triton import TritonServer
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (

@@ -48,7 +48,7 @@ import json, time
 from pathlib import Path
 import triton_python_backend_utils as pb
 from serving.liveness.model_heartbeat import Heartbeat
-from inference.stateless.parameters import text_parameters
+from inference.stateless.sessions import text_parameters
 from serving.backends.instance import TritonMetrics
 from serving.liveness.session_stats import REPORTED, SessionStats
 
