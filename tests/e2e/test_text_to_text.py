@@ -16,7 +16,6 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from export.pipeline.cli import export
-from export.precision import Precision
 from tests.e2e.conftest import Stack, client_over, running
 from tests.e2e.text_bundles import TRANSLATOR, TextBundles
 from tests.export.checkpoint.text_folders import SENTENCES, write
@@ -147,14 +146,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
     folder = tmp_path_factory.mktemp("text-to-text")
     for kind in OTHERS:
         write(kind, folder / kind)
-        export(
-            str(folder / kind),
-            name=None,
-            task=None,
-            repository=folder / "model_repository",
-            default=None,
-            precision=Precision.FP32,
-        )
+        export(str(folder / kind), repository=folder / "model_repository")
     with running(folder / "model_repository", folder) as stack:
         yield Others(stack, {kind: Original.of(folder / kind) for kind in OTHERS})
 

@@ -25,7 +25,6 @@ from transformers.pipelines import Pipeline, pipeline
 from typer.testing import CliRunner
 
 from export.pipeline.cli import export
-from export.precision import Precision
 from tests.export.checkpoint.text_folders import write
 from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
 from tests.export.twins import randomise
@@ -98,14 +97,7 @@ def export_text_bundles(folder: Path) -> None:
 
 
 def _export(made: TextBundles, name: str) -> None:
-    export(
-        str(made.checkpoints / name),
-        name=None,
-        task=None,
-        repository=made.repository,
-        default=None,
-        precision=Precision.FP32,
-    )
+    export(str(made.checkpoints / name), repository=made.repository)
 
 
 def _export_by_command(made: TextBundles, name: str, *flags: str) -> None:

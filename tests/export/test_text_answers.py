@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from export.pipeline.cli import export
-from export.precision import Precision
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 from inference.engine.engine_core import decode
@@ -72,14 +71,7 @@ def test_repeated_language_token_is_an_empty_text_as_in_transformers(tmp_path: P
 
 def _exported(kind: str, folder: Path) -> Bundle:
     """The bundle of a folder that `write` has made."""
-    export(
-        str(folder / kind),
-        name=None,
-        task=None,
-        repository=folder / "repository",
-        default=None,
-        precision=Precision.FP32,
-    )
+    export(str(folder / kind), repository=folder / "repository")
     return newest_bundle(folder / "repository", kind)
 
 

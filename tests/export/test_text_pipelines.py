@@ -20,7 +20,6 @@ from tokenizers.processors import TemplateProcessing
 from transformers.pipelines import pipeline
 
 from export.pipeline.cli import export
-from export.precision import Precision
 from inference.bundle.reader import newest_bundle
 from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
@@ -128,14 +127,7 @@ def exported(tmp_path: Path) -> Exported:
         model = kind(config).eval()
         randomise(model)
         model.save_pretrained(checkpoint)
-        export(
-            str(checkpoint),
-            name=None,
-            task=None,
-            repository=tmp_path / "repository",
-            default=None,
-            precision=Precision.FP32,
-        )
+        export(str(checkpoint), repository=tmp_path / "repository")
         return checkpoint, load_model(newest_bundle(tmp_path / "repository", "tiny"))
 
     return make

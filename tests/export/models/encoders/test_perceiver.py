@@ -13,7 +13,6 @@ import torch
 
 from export.models.encoders.perceiver_config import read_config
 from export.pipeline.cli import export
-from export.precision import Precision
 from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
@@ -112,14 +111,7 @@ class Exported:
 def _exported(tmp_path: Path, kind: str) -> Exported:
     """A random checkpoint with its own preprocessing, exported."""
     folder, repository = perceiver_folders.write(tmp_path / "tiny", kind), tmp_path / "repository"
-    export(
-        str(folder),
-        name=None,
-        task=None,
-        repository=repository,
-        default=None,
-        precision=Precision.FP32,
-    )
+    export(str(folder), repository=repository)
     return Exported(folder, repository, load_model(newest_bundle(repository, "tiny")))
 
 
