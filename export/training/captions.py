@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
-from pathlib import Path
+from functools import partial
 from random import Random
 from string import Template
 from typing import Any, NamedTuple
 
-import sacrebleu
 import torch
 from PIL import Image
 from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
@@ -32,7 +30,7 @@ from export.training.captioner import (
 )
 from export.training.functions import CaptionFunction
 from export.training.optimisation import Progress, adamw, weight_groups
-from export.training.resumable_training import optimise
+from export.training.resumable_training import HeldOutScore, endless, optimise, write_card
 from export.training.training_folder import TrainingFolder
 from inference.bundle.manifest import ImageSpec
 from inference.errors import SetupError
@@ -98,15 +96,6 @@ class Example(NamedTuple):
     tokens: list[int]
 
 
-@dataclass(frozen=True)
-class HeldOutScore:
-    """Of the saved checkpoint, greedy, against all captions of a picture; from 0 to 100."""
-
-    bleu: float
-    exact: float
-    pictures: int
-
-
 def settings(pictures: CaptionedPictures, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
     return {"task": "caption", **asdict(recipe), "pictures": pictures.fingerprint}
@@ -131,7 +120,7 @@ def train(
     optimise(
         model,
         adamw(weight_groups(model), recipe.steps, _PEAK_LR, eps=1e-6),
-        endless(examples, recipe.seed),
+        endless(partial(batches, examples), recipe.seed),
         Captioning(model, kept, recipe.processor).loss,
         recipe.steps,
         folder,
@@ -140,7 +129,9 @@ def train(
     model.save_pretrained(folder.folder)
     folder.finish()
     found = score(captioner(folder.folder), held)
-    _write_card(folder.folder, model, (len(kept.names), len(texts)), found, recipe)
+    counts = {"pictures": len(kept.names), "captions": len(texts)}
+    parameters = model.num_parameters()
+    write_card(folder.folder, _CARD, asdict(recipe), found, parameters=parameters, **counts)
     return found
 
 
@@ -161,12 +152,11 @@ def encode(pictures: CaptionedPictures, tokenizer: GPT2Tokenizer) -> list[Exampl
     return examples
 
 
-def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
-    """Batches of one epoch after the other, each in an order of its own."""
-    for epoch in count(seed):
-        order = Random(epoch).sample(examples, len(examples))
-        for start in range(0, len(order), _BATCH):
-            yield order[start : start + _BATCH]
+def batches(examples: list[Example], epoch: int) -> Iterator[list[Example]]:
+    """The batches of an epoch, in an order of its own."""
+    order = Random(epoch).sample(examples, len(examples))
+    for start in range(0, len(order), _BATCH):
+        yield order[start : start + _BATCH]
 
 
 class Captioning:
@@ -194,32 +184,4 @@ class Captioning:
 def score(caption_all: CaptionFunction, held: CaptionedPictures) -> HeldOutScore:
     """BLEU and exact matches on the held-out pictures."""
     made = caption_all([Image.fromarray(pixels) for pixels in held.pixels])
-    right = sum(one in truths for one, truths in zip(made, held.captions, strict=True))
-    most = max(map(len, held.captions))  # a picture with fewer has its last one several times
-    references = [
-        [truths[min(n, len(truths) - 1)] for truths in held.captions] for n in range(most)
-    ]
-    bleu = sacrebleu.corpus_bleu(made, references).score
-    return HeldOutScore(bleu=bleu, exact=100 * right / len(made), pictures=len(made))
-
-
-def _write_card(
-    folder: Path,
-    model: VisionEncoderDecoderModel,
-    trained: tuple[int, int],
-    found: HeldOutScore,
-    recipe: Recipe,
-) -> None:
-    card = _CARD.substitute(
-        name=folder.name,
-        parameters=f"{model.num_parameters():,}",
-        side=recipe.side,
-        pictures=f"{trained[0]:,}",
-        captions=f"{trained[1]:,}",
-        steps=recipe.steps,
-        seed=recipe.seed,
-        held_out=found.pictures,
-        bleu=f"{found.bleu:.1f}",
-        exact=f"{found.exact:.1f}",
-    )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    return HeldOutScore.of(made, held.captions)

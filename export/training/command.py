@@ -22,6 +22,7 @@ from export.training.captioned_pictures import CaptionedPictures, read_pictures
 from export.training.captioner import PATCH
 from export.training.optimisation import Progress
 from export.training.parallel_text import read_parallel_text
+from export.training.resumable_training import HeldOutScore
 from export.training.training_folder import TrainingFolder
 from inference.errors import SetupError
 
@@ -102,7 +103,7 @@ def translate(
         console.print(f"{len(text.sources)} pairs of lines{skipped}")
         with _progress(steps) as advance:
             found = _TRANSLATORS[architecture](folder, text, recipe, advance)
-        _print_score(output, f"{found.pairs} held-out pairs", found.bleu, found.exact)
+        _print_score(output, found, "pairs")
 
 
 @app.command()
@@ -150,7 +151,7 @@ def caption(
         console.print(f"{len(read.names)} pictures, {sum(map(len, read.captions))} captions")
         with _progress(steps) as advance:
             found = train_on_pictures.train(folder, read, recipe, advance)
-        _print_score(output, f"{found.pictures} held-out pictures", found.bleu, found.exact)
+        _print_score(output, found, "pictures")
 
 
 def _captioned(
@@ -198,9 +199,10 @@ def _print_finished(output: Path) -> None:
     console.print(f"{output} is finished: triptych export {output}", soft_wrap=True)
 
 
-def _print_score(output: Path, held_out: str, bleu: float, exact: float) -> None:
+def _print_score(output: Path, found: HeldOutScore, items: str) -> None:
     console.print(
-        f"{held_out}: BLEU {bleu:.1f}, {exact:.1f} % exact (greedy)\n"
+        f"{found.items} held-out {items}: BLEU {found.bleu:.1f}, "
+        f"{found.exact:.1f} % exact (greedy)\n"
         f"saved in {output}; next: triptych export {output}",
         soft_wrap=True,
     )

@@ -27,12 +27,12 @@ from export.training.bahdanau import (
     word_level,
     write_settings,
 )
-from export.training.marian import Example
+from export.training.marian import Example, batches
 from export.training.optimisation import Progress
 from export.training.parallel_text import ParallelText
-from export.training.resumable_training import optimise
+from export.training.resumable_training import HeldOutScore, endless, optimise
 from export.training.training_folder import TrainingFolder
-from export.training.translation import HeldOutScore, Recipe, endless, score, write_card
+from export.training.translation import Recipe, score, write_translator_card
 from inference.errors import SetupError
 
 _MARKS = r"[^\w\s'▁]"
@@ -58,7 +58,7 @@ def train(
     optimise(
         model,
         optimisation(model, recipe.steps),
-        endless(encode(kept, tokenizer), recipe.seed),
+        endless(partial(batches, encode(kept, tokenizer)), recipe.seed),
         lambda batch: batch_loss(
             logits, batch_of([each.source for each in batch], [each.target for each in batch])
         ),
@@ -70,7 +70,7 @@ def train(
     folder.finish()
     found = score(translator(folder.folder, 1), held)
     parameters = sum(weight.numel() for weight in model.parameters())
-    write_card(folder.folder, "recurrent", parameters, len(kept.sources), found, recipe)
+    write_translator_card(folder.folder, "recurrent", parameters, len(kept.sources), found, recipe)
     return found
 
 

@@ -1,13 +1,19 @@
-"""The optimisation of `triptych train`: its state is saved at intervals and taken over by a later
-run, whose weights are those of an uninterrupted training.
+"""What trainings on users' data share: batches, optimisation, and the score in the card.
+
+The state of the optimisation is saved at intervals and taken over by a later run, whose weights are
+those of an uninterrupted training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from string import Template
 from typing import Any, TypeVar
 
+import sacrebleu
 import torch
 from torch import nn
 
@@ -17,6 +23,42 @@ from export.training.training_folder import TrainingFolder
 SAVE_EVERY = 100
 _PARTS = ("model", "optimizer", "schedule")
 Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """Of the saved checkpoint, greedy, on held-out items; from 0 to 100."""
+
+    bleu: float
+    exact: float
+    items: int
+
+    @classmethod
+    def of(cls, made: Sequence[str], truths: Sequence[Sequence[str]]) -> HeldOutScore:
+        """Against all truths of each item; one with fewer has its last one several times."""
+        right = sum(one in each for one, each in zip(made, truths, strict=True))
+        references = [
+            [each[min(place, len(each) - 1)] for each in truths]
+            for place in range(max(map(len, truths)))
+        ]
+        bleu = sacrebleu.corpus_bleu(list(made), references).score
+        return cls(bleu=bleu, exact=100 * right / len(made), items=len(made))
+
+
+def endless(epoch: Callable[[int], Iterable[Batch]], seed: int) -> Iterator[Batch]:
+    """Batches of one epoch after the other, each in an order of its own, by its number."""
+    for number in count(seed):
+        yield from epoch(number)
+
+
+def write_card(
+    folder: Path, card: Template, recipe: Mapping[str, Any], found: HeldOutScore, **counts: int
+) -> None:
+    """Writes README.md: what was trained, by which recipe, and its score."""
+    fields = {name: f"{number:,}" for name, number in counts.items()}
+    fields |= {"bleu": f"{found.bleu:.1f}", "exact": f"{found.exact:.1f}"}
+    text = card.substitute({**recipe, **fields, "name": folder.name, "held_out": found.items})
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def optimise(

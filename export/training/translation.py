@@ -8,14 +8,12 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any
 
-import sacrebleu
 import torch
 from transformers import MarianTokenizer
 
@@ -34,7 +32,7 @@ from export.training.marian import (
 )
 from export.training.optimisation import Progress
 from export.training.parallel_text import ParallelText
-from export.training.resumable_training import optimise
+from export.training.resumable_training import HeldOutScore, endless, optimise, write_card
 from export.training.training_folder import TrainingFolder
 from inference.errors import SetupError
 
@@ -73,15 +71,6 @@ class Recipe:
     architecture: str
 
 
-@dataclass(frozen=True)
-class HeldOutScore:
-    """Of the saved checkpoint, greedy; both from 0 to 100."""
-
-    bleu: float
-    exact: float
-    pairs: int
-
-
 def settings(text: ParallelText, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
     own = asdict(recipe) | {"languages": list(recipe.languages)}  # as JSON gives it back
@@ -103,7 +92,7 @@ def train(
     optimise(
         model,
         optimisation(model, recipe.steps),
-        endless(_examples(kept, tokenizer), recipe.seed),
+        endless(partial(batches, _examples(kept, tokenizer)), recipe.seed),
         lambda batch: batch_loss(model, batch, tokenizer.pad_token_id),
         recipe.steps,
         folder,
@@ -115,16 +104,13 @@ def train(
     folder.finish()
     found = score(translator(folder.folder, 1), held)
     name = "MarianMT", model.num_parameters()
-    write_card(folder.folder, *name, len(kept.sources), found, recipe)
+    write_translator_card(folder.folder, *name, len(kept.sources), found, recipe)
     return found
 
 
 def score(translate: Translate, held: ParallelText) -> HeldOutScore:
     """BLEU and exact matches on the held-out pairs."""
-    made = translate(held.sources)
-    right = sum(one == truth for one, truth in zip(made, held.targets, strict=True))
-    bleu = sacrebleu.corpus_bleu(made, [held.targets]).score
-    return HeldOutScore(bleu=bleu, exact=100 * right / len(made), pairs=len(made))
+    return HeldOutScore.of(translate(held.sources), [[truth] for truth in held.targets])
 
 
 def _tokenizer(folder: Path, text: ParallelText, recipe: Recipe) -> MarianTokenizer:
@@ -145,27 +131,10 @@ def _examples(text: ParallelText, tokenizer: MarianTokenizer) -> list[Example]:
     return fitting
 
 
-def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
-    """Batches of one epoch after the other, each in an order of its own."""
-    for epoch in count(seed):
-        yield from batches(examples, epoch)
-
-
-def write_card(
+def write_translator_card(
     folder: Path, kind: str, parameters: int, pairs: int, found: HeldOutScore, recipe: Recipe
 ) -> None:
     """Writes README.md: what was trained, on how many pairs, and its score."""
-    card = _CARD.substitute(
-        name=folder.name,
-        kind=kind,
-        source=recipe.languages[0],
-        target=recipe.languages[1],
-        parameters=f"{parameters:,}",
-        pairs=f"{pairs:,}",
-        steps=recipe.steps,
-        seed=recipe.seed,
-        held_out=found.pairs,
-        bleu=f"{found.bleu:.1f}",
-        exact=f"{found.exact:.1f}",
-    )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    source, target = recipe.languages
+    fields = {**asdict(recipe), "kind": kind, "source": source, "target": target}
+    write_card(folder, _CARD, fields, found, parameters=parameters, pairs=pairs)

@@ -107,7 +107,7 @@ def test_any_caption_of_a_picture_is_a_right_one() -> None:
     pixels = np.zeros((2, 8, 8, 3), np.uint8)
     held = CaptionedPictures(["a", "b"], pixels, [["one two three four", "1 2 3 4"], ["x"]])
     found = score(lambda pictures: ["1 2 3 4", "y"], held)
-    assert (found.exact, found.pictures) == (50.0, 2)
+    assert (found.exact, found.items) == (50.0, 2)
     assert score(lambda pictures: ["1 2 3 4", "x"], held).bleu > found.bleu
 
 
