@@ -25,7 +25,7 @@ _POISON = 0xAB
 
 
 class HostRuntime:
-    """See `inference.engine.runners.cuda.runtime.Runtime`.
+    """What `inference.engine.runners.cuda.runtime.CudaRuntime` does, over host memory.
 
     Args:
         capacity_bytes: Of the device's memory.

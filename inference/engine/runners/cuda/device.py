@@ -25,7 +25,7 @@ from inference.engine.runners.cuda.installation import (
     require_provider,
 )
 from inference.engine.runners.cuda.row_copies import batches
-from inference.engine.runners.cuda.runtime import CudaRuntime, Direction, Runtime
+from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
 from inference.engine.runners.cuda.tensors import AddressedTensor, Memory
 from inference.engine.state.device import DeviceTensor, EntryCopies, item_bytes
 
@@ -53,7 +53,7 @@ class AddressDevice:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: CudaRuntime,
         provider: str,
         memory_name: str,
         number: int = 0,

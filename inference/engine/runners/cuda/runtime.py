@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -46,67 +46,16 @@ class DeviceOutOfMemory(MemoryError):
     """The device has no room for an allocation."""
 
 
-class Runtime(Protocol):
-    """What a device of addresses needs of a driver. Copies are ordered on one stream."""
-
-    stream: int
-    """Handle of the stream, for ONNX Runtime."""
-
-    def allocate(self, nbytes: int) -> int:
-        """Address of new memory, not initialised.
-
-        Raises:
-            DeviceOutOfMemory: there is too little.
-        """
-        ...
-
-    def free(self, address: int) -> None:
-        """Frees what `allocate` returned, once the stream does not use it any more."""
-        ...
-
-    def copy(
-        self,
-        target: int,
-        target_pitch: int,
-        source: int,
-        source_pitch: int,
-        width: int,
-        height: int,
-        direction: Direction,
-    ) -> None:
-        """Copies `height` lines of `width` bytes, which begin a pitch apart.
-
-        Host memory that is read may be reused at once; host memory that is written is complete
-        after `synchronize`.
-        """
-        ...
-
-    def copy_batch(self, copies: Sequence[BlockCopies]) -> None:
-        """Copies on the device, in any order: none touches what another one writes."""
-        ...
-
-    def clear(self, target: int, pitch: int, width: int, height: int) -> None:
-        """Sets lines to zero."""
-        ...
-
-    def synchronize(self) -> None:
-        """Waits for the stream."""
-        ...
-
-    def memory(self) -> tuple[int, int]:
-        """Bytes free and in all."""
-        ...
-
-    def close(self) -> None:
-        """Destroys the stream."""
-        ...
-
-
 class CudaRuntime:
-    """libcudart of one card; see `Runtime`.
+    """libcudart of one card; copies are ordered on one stream.
+
+    Tests of `AddressDevice` have another class with these methods, over host memory.
 
     Args:
         number: Of the card.
+
+    Attributes:
+        stream: Handle of the stream, for ONNX Runtime.
 
     Raises:
         DeviceError: no libcudart, no card, or no card of that number.
@@ -141,7 +90,11 @@ class CudaRuntime:
         return properties.value.decode()
 
     def allocate(self, nbytes: int) -> int:
-        """See `Runtime.allocate`."""
+        """Address of new memory, not initialised.
+
+        Raises:
+            DeviceOutOfMemory: there is too little.
+        """
         address = ctypes.c_void_p()
         status = self._library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(nbytes))
         if status == _OUT_OF_MEMORY:
@@ -154,7 +107,7 @@ class CudaRuntime:
         return address.value or 0
 
     def free(self, address: int) -> None:
-        """See `Runtime.free`; waits for the card."""
+        """Frees what `allocate` returned; waits for the card."""
         self._call("cudaFree", ctypes.c_void_p(address))
 
     def copy(
@@ -167,7 +120,11 @@ class CudaRuntime:
         height: int,
         direction: Direction,
     ) -> None:
-        """See `Runtime.copy`. Host memory is pageable: CUDA stages it before it returns."""
+        """Copies `height` lines of `width` bytes, which begin a pitch apart.
+
+        Host memory that is read may be reused at once (it is pageable: CUDA stages it); host memory
+        that is written is complete after `synchronize`.
+        """
         status = self._copy(
             target, target_pitch, source, source_pitch, width, height, direction, self.stream
         )
@@ -175,7 +132,10 @@ class CudaRuntime:
             self._check("cudaMemcpy2DAsync", status)
 
     def copy_batch(self, copies: Sequence[BlockCopies]) -> None:
-        """See `Runtime.copy_batch`. One call; before CUDA 13, whose signature it is, one a copy."""
+        """Copies on the device, in any order: none touches what another one writes.
+
+        One call; before CUDA 13, whose signature it is, one a copy.
+        """
         if not self._has_batches:
             for each in copies:
                 width, height = each.width, each.height
@@ -202,7 +162,7 @@ class CudaRuntime:
         )
 
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
-        """See `Runtime.clear`."""
+        """Sets lines to zero."""
         self._call(
             "cudaMemset2DAsync",
             ctypes.c_void_p(target),
@@ -214,17 +174,17 @@ class CudaRuntime:
         )
 
     def synchronize(self) -> None:
-        """See `Runtime.synchronize`."""
+        """Waits for the stream."""
         self._call("cudaStreamSynchronize", self._stream)
 
     def memory(self) -> tuple[int, int]:
-        """See `Runtime.memory`."""
+        """Bytes free and in all."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def close(self) -> None:
-        """See `Runtime.close`."""
+        """Destroys the stream."""
         self._call("cudaStreamDestroy", self._stream)
 
     def _call(self, name: str, *arguments: Any) -> None:

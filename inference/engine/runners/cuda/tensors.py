@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NoReturn
 
 from inference.bundle.manifest import Dtype
-from inference.engine.runners.cuda.runtime import Runtime
+from inference.engine.runners.cuda.runtime import CudaRuntime
 from inference.engine.state.device import item_bytes
 
 _SMALLEST_BLOCK = 512
@@ -51,7 +51,7 @@ class Memory:
     A freed block may be reused at once: all its uses are ordered on one stream.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: CudaRuntime) -> None:
         self._runtime = runtime
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._kept_bytes = 0
