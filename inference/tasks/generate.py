@@ -8,11 +8,10 @@ import numpy as np
 
 from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
-from inference.generation import Overrides
 from inference.processing.detokenizer import LeadingSpace
 from inference.processing.prepared_image import ImageLayout
 from inference.tasks.generation import fewshot
-from inference.tasks.generation.continuation import ContinuationPlan, Echo, rows_of
+from inference.tasks.generation.continuation import ContinuationPlan, Echo, given_tokens, rows_of
 from inference.tasks.generation.image_places import (
     IMAGE_PROMPTS,
     ImagePlaces,
@@ -185,15 +184,7 @@ def _scoring_call(
     given = tuple(ids[1:].tolist())
     if logprobs is None or not given:
         return None
-    options = Overrides(
-        num_beams=1,
-        num_return_sequences=1,
-        do_sample=False,
-        max_new_tokens=len(given),
-        top_log_probs=logprobs,
-        given_ids=given,
-    )
-    return model.generate_call({PROMPT_IDS: ids[:1], **held}, options)
+    return model.generate_call({PROMPT_IDS: ids[:1], **held}, given_tokens(given, logprobs))
 
 
 def _encode(

@@ -9,8 +9,7 @@ import numpy as np
 
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
-from inference.generation import Overrides
-from inference.tasks.generation.continuation import token_logprobs
+from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
@@ -201,15 +200,7 @@ class _Reader:
                 f"{most}: shorten it",
                 field=self.field,
             )
-        options = Overrides(
-            num_beams=1,
-            num_return_sequences=1,
-            do_sample=False,
-            max_new_tokens=len(given),
-            top_log_probs=self.logprobs,
-            given_ids=tuple(given),
-        )
-        return self.model.generate_call(inputs, options)
+        return self.model.generate_call(inputs, given_tokens(given, self.logprobs))
 
     def _prompt(self, text: str, field: str) -> list[int]:
         """Tokens of a text without those that the tokenizer puts behind it."""

@@ -162,6 +162,22 @@ def _after(text: str, output: Continuation) -> Continuation:
     return output.model_copy(update={"text": text + output.text})
 
 
+def given_tokens(token_ids: Sequence[int], logprobs: int) -> Overrides:
+    """The options of a call that takes tokens one by one, for their scores.
+
+    Args:
+        logprobs: Best tokens that are returned with each.
+    """
+    return Overrides(
+        num_beams=1,
+        num_return_sequences=1,
+        do_sample=False,
+        max_new_tokens=len(token_ids),
+        top_log_probs=logprobs,
+        given_ids=tuple(token_ids),
+    )
+
+
 def rows_of(options: Overrides) -> int:
     """Rows of a call in the engine; only a single one can be read while it grows."""
     if options.do_sample:

@@ -14,13 +14,8 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall
 from inference.tasks.shared.rows import Row
 
-Further = Callable[[Bucket], Mapping[Role, Array]]
-"""Further inputs of a batch, beside tokens, lengths and segments."""
-
-
-def nothing_further(bucket: Bucket) -> Mapping[Role, Array]:
-    """For graphs that take a text alone."""
-    return {}
+Further = Callable[[Bucket], Mapping[Role, Array]] | None
+"""Further inputs of a batch, beside tokens, lengths and segments; None: there are none."""
 
 
 @dataclass
@@ -44,7 +39,7 @@ class TextRows:
         part: Part,
         returns: tuple[Role, ...],
         calls: list[InferCall],
-        further: Further = nothing_further,
+        further: Further = None,
     ) -> Sequence[Row]:
         """Adds calls for all texts to `calls`: the row of each text, by its number.
 
@@ -68,7 +63,7 @@ class TextRows:
         inputs: dict[Role, Array] = {
             Role.TOKENS: bucket.token_ids,
             Role.LENGTHS: bucket.lengths,
-            **further(bucket),
+            **(further(bucket) if further else {}),
         }
         if part.graph.input(Role.SEGMENTS):
             segments = np.zeros_like(bucket.token_ids)

@@ -17,11 +17,10 @@ from inference.engine.runners.candidates import (
 from inference.engine.runners.edits import select_candidates
 from inference.engine.runners.ort.admission import write_initial
 from inference.engine.runners.ort.bound_graph import padded_sequences
+from inference.engine.runners.ort.bound_steps import BoundGreedySteps, BoundStep
 from inference.engine.runners.ort.greedy_graph import STEPS
-from inference.engine.runners.ort.greedy_steps import BoundGreedySteps
 from inference.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
-from inference.engine.runners.ort.step import BoundStep
 from inference.engine.runners.protocol import Group, Prefill, Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.memory_model import BufferShape

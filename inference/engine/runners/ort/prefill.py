@@ -13,8 +13,8 @@ import numpy as np
 
 from inference.bundle.manifest import Growth
 from inference.engine.runners.ort.admission import write_initial
+from inference.engine.runners.ort.bound_steps import BoundStep
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.ort.step import BoundStep
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
