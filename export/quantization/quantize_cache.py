@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -20,10 +19,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from export.graphs.external_data import open_graph, save
 from export.quantization.calibrate import Scales
 from export.quantization.quantize import DOMAIN, LARGEST
-from inference.bundle.manifest import Growth, Manifest, State
+from inference.bundle.manifest import Dtype, Growth, Manifest
 from inference.bundle.manifest import Tensor as Port
 
-Declared = TypeVar("Declared", Port, State)
 _PAST_KEY, _KEY_SCALE = 3, 12  # inputs of the operator; those of the values follow them
 _ATTRIBUTES = {
     "k_quant_type": "PER_CHANNEL",
@@ -56,7 +54,7 @@ def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
     prefixes = {s.admit_output: scales[s.name] for s in appended if s.admit_output is not None}
     if prefixes:
         _round_outputs(path.with_name(manifest.graphs["admit"].file), prefixes)
-    return _fitting(manifest, ports | set(prefixes))
+    return with_dtype(manifest, ports | set(prefixes), "int8")
 
 
 def _round_outputs(path: Path, scales: Mapping[str, NDArray[np.float32]]) -> None:
@@ -99,11 +97,12 @@ def _round_outputs(path: Path, scales: Mapping[str, NDArray[np.float32]]) -> Non
     save(model, path)
 
 
-def _fitting(manifest: Manifest, ports: Container[str | None]) -> Manifest:
-    """The manifest whose decoder graphs have these inputs and outputs in int8."""
+def with_dtype(manifest: Manifest, ports: Container[str | None], dtype: Dtype) -> Manifest:
+    """The manifest whose states are of a type, by the names of their inputs and outputs."""
+    changed = {"dtype": dtype}
 
     def lowered(tensors: tuple[Port, ...]) -> tuple[Port, ...]:
-        return tuple(_as_int8(port) if port.name in ports else port for port in tensors)
+        return tuple(t.model_copy(update=changed) if t.name in ports else t for t in tensors)
 
     graphs = {
         key: graph.model_copy(
@@ -111,12 +110,11 @@ def _fitting(manifest: Manifest, ports: Container[str | None]) -> Manifest:
         )
         for key, graph in manifest.graphs.items()
     }
-    states = tuple(_as_int8(s) if s.step_input in ports else s for s in manifest.states)
+    states = tuple(
+        state.model_copy(update=changed) if state.step_input in ports else state
+        for state in manifest.states
+    )
     return manifest.model_copy(update={"states": states, "graphs": graphs})
-
-
-def _as_int8(declared: Declared) -> Declared:
-    return declared.model_copy(update={"dtype": "int8"})
 
 
 def _rescale(

@@ -8,10 +8,11 @@ from typing import Any
 from export.architecture import Graphs, Lowering
 from export.parity.verify import Report, bundle_path, file_bytes
 from export.precision import Precision
+from export.quantization.quantize_cache import with_dtype
 from export.targets.cuda.assignment import assign
 from export.targets.cuda.gate import compare_low
 from export.targets.cuda.half_precision import halve
-from inference.bundle.manifest import Bundle, Dtype, Graph, Manifest, Role, Tensor
+from inference.bundle.manifest import Bundle, Dtype, Manifest
 
 LOW: dict[Precision, Dtype] = {Precision.FP16: "float16", Precision.BF16: "bfloat16"}
 
@@ -71,25 +72,4 @@ def lower(bundle: Bundle, low: Dtype) -> tuple[Bundle, dict[str, Any]]:
     before = sum(map(file_bytes, files.values()))
     done = [halve(path, key, low, states) for key, path in files.items()]
     figures = {"original_bytes": before, "casts": sum(each.casts for each in done)}
-    return replace(bundle, manifest=_lowered(bundle.manifest, low)), figures
-
-
-def _lowered(manifest: Manifest, low: Dtype) -> Manifest:
-    """The manifest with states of the low type."""
-
-    def port(tensor: Tensor) -> Tensor:
-        is_state = tensor.role is Role.STATE and tensor.dtype == "float32"
-        return tensor.model_copy(update={"dtype": low}) if is_state else tensor
-
-    def graph(each: Graph) -> Graph:
-        ports = {"inputs": each.inputs, "outputs": each.outputs}
-        return each.model_copy(
-            update={side: tuple(map(port, tensors)) for side, tensors in ports.items()}
-        )
-
-    states = tuple(
-        state.model_copy(update={"dtype": low}) if state.dtype == "float32" else state
-        for state in manifest.states
-    )
-    graphs = {key: graph(each) for key, each in manifest.graphs.items()}
-    return manifest.model_copy(update={"states": states, "graphs": graphs})
+    return replace(bundle, manifest=with_dtype(bundle.manifest, states, low)), figures
