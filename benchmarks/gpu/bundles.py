@@ -11,10 +11,9 @@ from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.cli import export
 from export.pipeline.manifest import Request, build_manifest
-from export.precision import Precision
+from export.precision import Device, Precision
 from export.targets.cuda.lowering import LOW, for_cuda, lower
 from export.targets.cuda.substitutes import substitute
-from export.targets.device import Device
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 from inference.errors import BundleError

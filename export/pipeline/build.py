@@ -20,11 +20,10 @@ from export.graphs.source_model import SourceModel
 from export.parity.verify import Report, verify
 from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, next_version, publish, staging
-from export.precision import Precision, Runtime
+from export.precision import Device, Precision, Runtime
 from export.quantization.calibration_set import CalibrationSet
 from export.quantization.samples import read_samples
 from export.report.checksums import checksums
-from export.targets.device import Device
 from export.targets.instance_config import choose_placement
 from export.targets.runtime_choice import choose, timed
 from export.targets.runtime_rules import check_precision, check_runtime, why_not_in_blocks

@@ -13,11 +13,10 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
 from export.graphs.source_model import SourceModel
-from export.precision import Precision, Runtime
+from export.precision import Device, Precision, Runtime
 from export.quantization.samples import samples_hash
 from export.registry import module_of
 from export.source_hash import source_hash
-from export.targets.device import Device
 from export.text_encoders.sentence_transformers import limits as sentence_limits
 from inference.bundle.manifest import Limits, Manifest, PromptImages, SourceInfo
 from inference.errors import CheckpointError

@@ -26,9 +26,8 @@ from export.parity.verify import (
     verify,
 )
 from export.precision import Precision
-from export.report.checksums import changed_files
+from export.report.checksums import changed_files, interface_problem
 from export.report.findings import Check, CollectingReport, Findings, Status
-from export.report.interface import interface_problem
 from export.report.latency import generator_latencies, stateless_latencies
 from export.report.lowered import least_cosines, required_cosine
 from export.report.reference import Origin, Unrepeatable

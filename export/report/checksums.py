@@ -1,13 +1,14 @@
-"""SHA-256 of a bundle's files: what was verified is what is published."""
+"""Files of a bundle: their SHA-256, and a graph's own inputs and outputs."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from export.parity.verify import bundle_path
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import Bundle, Graph
 
 
 def checksums(bundle: Bundle) -> dict[str, str]:
@@ -37,3 +38,23 @@ def _files(bundle: Bundle) -> Iterator[tuple[str, Path]]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def interface_problem(session: Any, graph: Graph) -> str | None:
+    """How a file's inputs and outputs differ from the manifest's; None where they are equal."""
+    for kind, found, declared in (
+        ("inputs", session.get_inputs(), graph.inputs),
+        ("outputs", session.get_outputs(), graph.outputs),
+    ):
+        have = [(port.name, _dtype(port.type), list(port.shape)) for port in found]
+        want = [(port.name, port.dtype, list(port.shape)) for port in declared]
+        if have != want:
+            one = next((pair for pair in zip(have, want, strict=False) if pair[0] != pair[1]), None)
+            return f"its {kind} are not the manifest's: {one or (len(have), len(want))}"
+    return None
+
+
+def _dtype(name: str) -> str:
+    """ONNX Runtime's `tensor(float)` as the manifest names it."""
+    plain = name.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(plain, plain)

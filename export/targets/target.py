@@ -11,12 +11,11 @@ from typing_extensions import override
 from export.architecture import Graphs, Lowering
 from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report
-from export.precision import Precision, Runtime
+from export.precision import Device, Precision, Runtime
 from export.quantization.calibration_set import CalibrationSet
 from export.quantization.int8_parity import lower_precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
-from export.targets.device import Device
 from export.targets.runtime_rules import lowered
 from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
 from inference.bundle.manifest import Bundle, Manifest

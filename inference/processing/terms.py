@@ -250,3 +250,18 @@ def _too_many_marks() -> re.Pattern[str]:
 def _lowered(text: str) -> str:
     """Lower case, character by character, so that places stay the same."""
     return "".join(low if len(low := one.lower()) == 1 else one for one in text)
+
+
+@dataclass(frozen=True)
+class StoredTerms:
+    """Terms that are kept under a name.
+
+    Attributes:
+        table: The terms.
+        source: Their language, where it is given.
+        target: Language of the renderings, where it is given.
+    """
+
+    table: TermTable
+    source: str | None = None
+    target: str | None = None

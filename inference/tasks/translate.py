@@ -12,8 +12,7 @@ from pydantic import ConfigDict
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import BundleError, InvalidRequest, ServingError
 from inference.processing.sentences import Paragraph
-from inference.processing.stored_terms import StoredTerms
-from inference.processing.terms import TermIndex
+from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
 from inference.tasks.generation.overrides import beam_overrides, is_greedy_stream
 from inference.tasks.shared.alignment import block_diagonal, check_size, weights_of

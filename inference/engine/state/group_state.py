@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.memory_model import BufferShape
-from inference.engine.state.state_buffer import StateBuffer
+from inference.engine.state.state_buffer import BufferPool, StateBuffer
 
 
 class GroupState:

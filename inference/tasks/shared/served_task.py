@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inference.bundle.manifest import Manifest
 from inference.errors import BundleError, InvalidRequest
-from inference.processing.stored_terms import StoredTerms
+from inference.processing.terms import StoredTerms
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel

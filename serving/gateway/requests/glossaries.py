@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from inference.errors import UnknownGlossary, UnknownRoute
-from inference.processing.stored_terms import StoredTerms
+from inference.processing.terms import StoredTerms
 from serving.gateway.admission.auth import KEY, SINGLE
 from serving.gateway.requests.glossary_store import GlossaryStore
 from triptych.glossaries.messages import (

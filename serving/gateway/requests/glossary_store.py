@@ -24,8 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from inference.errors import InternalError, InvalidRequest, SetupError, UnknownGlossary
-from inference.processing.stored_terms import StoredTerms
-from inference.processing.terms import TermTable, normalised
+from inference.processing.terms import StoredTerms, TermTable, normalised
 from triptych.glossaries.messages import Glossary, GlossaryInfo
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,9 @@ from inference.engine.runners.ort.logits_graphs import (
 )
 from inference.engine.runners.ort.topk_graph import TopK
 from inference.engine.runners.protocol import Prompt
-from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
+from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
 
 

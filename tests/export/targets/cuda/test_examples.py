@@ -16,9 +16,8 @@ from benchmarks.quality import MEASURES
 from examples import CHECKPOINTS
 from examples.bundles import examples
 from export.pipeline.cli import export
-from export.precision import Precision
+from export.precision import Device, Precision
 from export.targets.cuda.gate import BOUNDS, kind_of
-from export.targets.device import Device
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 

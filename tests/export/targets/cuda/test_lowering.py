@@ -16,7 +16,7 @@ from export.parity.verify import ParityError, Report, bundle_path, open_sessions
 from export.pipeline.publish import config
 from export.precision import Precision
 from export.registry import families
-from export.report.interface import interface_problem
+from export.report.checksums import interface_problem
 from export.targets.cuda import gate
 from export.targets.cuda.gate import BOUNDS, compare_low, kind_of
 from export.targets.cuda.kernels import restriction

@@ -14,8 +14,7 @@ from tritonclient.grpc import model_config_pb2
 from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report, bundle_path, verify
 from export.pipeline.publish import config
-from export.precision import Precision, Runtime
-from export.targets.device import Device, check_device
+from export.precision import Device, Precision, Runtime, check_device
 from export.targets.runtime_rules import check_runtime
 from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
 from export.twin import EXPORTED

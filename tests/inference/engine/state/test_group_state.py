@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import HostMemory
 from inference.engine.state.group_state import GroupState
+from inference.engine.state.state_buffer import BufferPool
 
 HELD = State(
     name="keys",

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import HostMemory
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.memory_model import BufferShape, MemoryModel, bucket
+from inference.engine.state.state_buffer import BufferPool
 
 STATES = (
     State(name="key", growth=Growth.APPEND, dtype="float32", shape=("R", 2, "P", 8),

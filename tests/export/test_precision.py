@@ -9,8 +9,7 @@ import typer
 
 from examples import CHECKPOINTS
 from export.pipeline.cli import export
-from export.precision import Precision, Runtime
-from export.targets.device import Device, check_device
+from export.precision import Device, Precision, Runtime, check_device
 from inference.errors import SetupError
 
 ONNX = Runtime.ONNXRUNTIME

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import HostMemory
+from inference.engine.state.state_buffer import BufferPool
 
 
 def test_released_buffer_is_reused() -> None:
