@@ -47,7 +47,6 @@ class Packed(Protocol):
 
     def pack(self) -> None:
         """Registers the weights in that layout; called once, on a copy of the network."""
-        ...
 
 
 def to_onnx(lowering: Lowering, path: Path) -> None:

@@ -17,11 +17,9 @@ class Filter(Protocol):
 
     def add(self, text: str) -> str:
         """The output that further text cannot change."""
-        ...
 
     def finish(self) -> str:
         """The rest of the output."""
-        ...
 
 
 class Detokenizer:

@@ -14,19 +14,15 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens."""
-        ...
 
     def encode_output(self, text: str) -> list[int] | None:
         """Ids of a text that the model writes, without special tokens; None if it lacks some."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; special tokens are left out."""
-        ...
 
     def detokenizer(self) -> Detokenizer:
         """An incremental `decode`: the concatenated pieces equal `decode` of all ids."""
-        ...
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
         """The text of each token by itself; special tokens by name, leading spaces kept.
@@ -34,7 +30,6 @@ class Tokenizer(Protocol):
         Args:
             of_source: The ids are an encoder's; they may have a vocabulary of their own.
         """
-        ...
 
 
 class ByteTokenizer(Tokenizer, Protocol):
@@ -45,7 +40,6 @@ class ByteTokenizer(Tokenizer, Protocol):
 
         None where a text is not its tokens one after the other.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +80,6 @@ class SpanTokenizer(Tokenizer, Protocol):
         self, text: str, second: str | None = None, *, with_offsets: bool = False
     ) -> EncodedText:
         """A text, or a pair of texts, as the model reads them."""
-        ...
 
     def continues(self, text: str, encoded: EncodedText) -> list[bool]:
         """Whether each token continues the word of the token before it.
@@ -94,12 +87,9 @@ class SpanTokenizer(Tokenizer, Protocol):
         Args:
             text: The text that `encoded` is of, one text alone, encoded with offsets.
         """
-        ...
 
     def token_id(self, text: str) -> int | None:
         """The one token that a text is: in the vocabulary by that name, or encoded; else None."""
-        ...
 
     def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Text of ids."""
-        ...

@@ -38,17 +38,14 @@ class Logits(Protocol):
 
     def edit(self, cells: CellEdits) -> Floats:
         """Edits cells in place; returns their scores before, (n,)."""
-        ...
 
     def rank(
         self, count: int, temperatures: Floats | None = None, *, with_logits: bool = False
     ) -> Candidates:
         """The `count` best tokens of each row; `temperatures` is (rows, 1)."""
-        ...
 
     def row(self, index: int) -> Logits:
         """One row, (1, V); shares memory."""
-        ...
 
 
 class HostLogits:

@@ -19,7 +19,6 @@ class GrammarState(Protocol):
         Raises:
             InvalidRequest: the step would take too long.
         """
-        ...
 
     def take(self, token_id: int) -> None:
         """Takes a token that is not banned.
@@ -27,17 +26,14 @@ class GrammarState(Protocol):
         Raises:
             InvalidRequest: it cannot follow.
         """
-        ...
 
     @property
     def accepts(self) -> bool:
         """Whether the output matches as it is."""
-        ...
 
     @property
     def is_complete(self) -> bool:
         """Whether it matches and nothing can follow."""
-        ...
 
 
 class Grammar(Protocol):
@@ -45,4 +41,3 @@ class Grammar(Protocol):
 
     def start(self) -> GrammarState:
         """A state without tokens; independent of others."""
-        ...

@@ -24,17 +24,14 @@ class DeviceTensor(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of its dimensions."""
-        ...
 
     @property
     def dtype(self) -> Any:
         """Compares equal to its `Dtype`."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,15 +66,12 @@ class Device(Protocol):
 
     def allocate(self, size: int, dtype: Dtype) -> DeviceTensor:
         """A one-dimensional tensor of zeros."""
-        ...
 
     def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> DeviceTensor:
         """The first elements of a one-dimensional tensor, in that shape; shares its memory."""
-        ...
 
     def entries(self, tensor: DeviceTensor, start: int, stop: int) -> DeviceTensor:
         """Entries [start, stop) of a tensor; shares its memory."""
-        ...
 
     def copy(
         self,
@@ -90,23 +84,18 @@ class Device(Protocol):
         target_start: int = 0,
     ) -> None:
         """Copies all entries, or `length` positions of each, between tensors of as many entries."""
-        ...
 
     def copy_entries(self, *jobs: EntryCopies) -> None:
         """Copies entries. Jobs may run in any order: none touches what another one writes."""
-        ...
 
     def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
         """Sets all elements to zero, or the positions from `start` on."""
-        ...
 
     def upload(self, values: NDArray[Any], target: DeviceTensor) -> None:
         """Writes host values of the target's shape and dtype."""
-        ...
 
     def fetch(self, tensor: DeviceTensor) -> NDArray[Any]:
         """The tensor on the host: the only way to read its elements. May share its memory."""
-        ...
 
 
 def item_bytes(dtype: Dtype) -> int:

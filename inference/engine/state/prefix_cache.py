@@ -24,11 +24,9 @@ class Block(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        ...
 
     def release(self) -> None:
         """Gives up what it holds."""
-        ...
 
 
 B = TypeVar("B", bound=Block)

@@ -146,4 +146,3 @@ class Outcomes(Protocol):
 
     def __getitem__(self, call: int, /) -> Outcome:
         """That of one call."""
-        ...
