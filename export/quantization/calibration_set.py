@@ -110,7 +110,8 @@ class CalibrationSet:
         for sample in _readable(samples, graph, model):
             text, is_cut = _encoded(sample, model)
             self.truncated += is_cut
-            yield _word(sample.place), text_feeds(text, graph, model, random)
+            place = sample.place.replace(" ", "_")  # as the places of observations are
+            yield place, text_feeds(text, graph, model, random)
 
 
 def text_feeds(
@@ -189,11 +190,6 @@ def _encoded(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]
     if second is not None:
         return truncated_pair(whole, limit), True
     return whole.at(windows(whole, limit, 0, "stride")[0]), True
-
-
-def _word(place: str) -> str:
-    """A place without spaces, as the places of observations are."""
-    return place.replace(" ", "_")
 
 
 def _image(path: Any, graph: Graph, model: LoadedModel) -> Feeds:

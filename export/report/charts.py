@@ -138,7 +138,10 @@ def _logarithmic(
     largest = max([10 * limit, *finite])
     bars = [
         Bar(label, f"{value:.1e}", _share(value, largest), not value <= limits.get(label, limit))
-        for label, value in sorted(values.items(), key=lambda item: _order(item[1]))
+        for label, value in sorted(
+            values.items(),
+            key=lambda item: (not math.isnan(item[1]), -item[1]),  # NaN first
+        )
     ]
     return Chart(title, note, tuple(bars), _share(limit, largest))
 
@@ -149,11 +152,6 @@ def _share(value: float, largest: float) -> float:
     if value <= _SMALLEST:
         return 0.0
     return math.log(value / _SMALLEST) / math.log(largest / _SMALLEST)
-
-
-def _order(value: float) -> tuple[bool, float]:
-    """NaN first, then the largest."""
-    return (not math.isnan(value), -value)
 
 
 def widest(charts: Sequence[Chart]) -> int:

@@ -123,7 +123,8 @@ def value_types(
         outer: Types of the values of the graph around it.
     """
     types: Types = dict(outer or {})
-    types |= {value.name: _declared(value) for value in graph.input}
+    elements = ((value.name, value.type.tensor_type.elem_type) for value in graph.input)
+    types |= {name: dtype_name(element) for name, element in elements}
     types |= {tensor.name: dtype_name(tensor.data_type) for tensor in graph.initializer}
     for node in graph.node:
         inner: list[tuple[GraphProto, Types]] = []
@@ -133,10 +134,6 @@ def value_types(
         found = _outputs(node, types, opset, inner)
         types |= {name: dtype for name, dtype in zip(node.output, found, strict=False) if name}
     yield graph, types
-
-
-def _declared(value: onnx.ValueInfoProto) -> str:
-    return dtype_name(value.type.tensor_type.elem_type)
 
 
 def _outputs(

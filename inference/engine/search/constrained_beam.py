@@ -44,7 +44,8 @@ class ConstrainedBeamSearch(BeamSearch):
 
     def __init__(self, request: EngineRequest) -> None:
         rules = request.rules
-        edges = request.word_edges or WordEdges.none(1 + max(_tokens(rules.force_words_ids)))
+        tokens = (max(map(max, spellings)) for spellings in rules.force_words_ids)
+        edges = request.word_edges or WordEdges.none(1 + max(tokens))
         self._tracker = PhraseTracker(rules.force_words_ids, edges)
         self._states = [self._tracker.start]
         # A forced end token takes the last place.
@@ -181,7 +182,3 @@ def _continuations(ranked: Sequence[_Ranked]) -> Continuations:
         [one.token_id for one in ranked],
         [one.score for one in ranked],
     )
-
-
-def _tokens(phrases: Sequence[Sequence[Sequence[int]]]) -> set[int]:
-    return {token for spellings in phrases for spelling in spellings for token in spelling}

@@ -92,7 +92,8 @@ class MemoryModel:
         for state in states:
             is_long = any(size in ("P", "S") for size in state.shape)
             held = state.growth is Growth.HOLD
-            kind = ("source" if is_long else "sequence") if held else _row_kind(is_long)
+            long, short = ("source", "sequence") if held else ("position", "row")
+            kind = long if is_long else short
             cells = prod(size for size in state.shape if isinstance(size, int))
             totals[kind] += cells * item_bytes(state.dtype)
             totals["row"] += state.prefix * cells * item_bytes(state.dtype)
@@ -103,10 +104,6 @@ class MemoryModel:
         a_row = self.row + extent.positions * self.position
         a_sequence = self.sequence + extent.sources * self.source
         return extent.sequences * (width * a_row + a_sequence)
-
-
-def _row_kind(is_long: bool) -> str:
-    return "position" if is_long else "row"
 
 
 def _settled(current: int, wanted: int, too_large: int, least: int | None = None) -> int:
