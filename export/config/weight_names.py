@@ -128,6 +128,25 @@ def projections(theirs: str, ours: str, names: str = "q_proj k_proj v_proj out_p
     return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in pairs}
 
 
+BERT_ATTENTION = "self.query self.key self.value output.dense"
+VIT_ATTENTION = "attention.query attention.key attention.value output.dense"
+
+
+def bert_block(theirs: str, ours: str, attention: str = BERT_ATTENTION) -> Names:
+    """A block of BERT, as many families name it.
+
+    Args:
+        attention: The checkpoint's names of its four layers.
+    """
+    return {
+        **projections(f"{theirs}.attention", f"{ours}.attention", attention),
+        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
+        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
+        f"{theirs}.output.dense": f"{ours}.mlp.down",
+        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
+    }
+
+
 def packed_projections(theirs: str, ours: str) -> Names:
     """`torch.nn.MultiheadAttention`, whose first three projections are one tensor."""
     names = [f"{ours}.{part}" for part in ("query", "key", "value")]

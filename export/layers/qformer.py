@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Names
+from export.config.weight_names import VIT_ATTENTION, Names, projections
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock
@@ -105,10 +105,6 @@ def qformer_names(ours: str) -> Names:
         f"{theirs}.output_query.LayerNorm": f"{block}.mlp_norm",
     }
     for name, own in (("attention", "attention"), ("crossattention", "cross")):
-        table |= {
-            f"{theirs}.{name}.attention.{part}": f"{block}.{own}.{part}"
-            for part in ("query", "key", "value")
-        }
-        table[f"{theirs}.{name}.output.dense"] = f"{block}.{own}.out"
+        table |= projections(f"{theirs}.{name}", f"{block}.{own}", VIT_ATTENTION)
         table[f"{theirs}.{name}.output.LayerNorm"] = f"{block}.{own}_norm"
     return table

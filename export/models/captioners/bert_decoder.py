@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import BERT_ATTENTION, Entry, Names, Rename, bert_block, projections
 from export.layers.activation import activation
 from export.layers.attention.attention import CachedAttention, CrossAttention
 from export.layers.attention.heads import Heads
@@ -184,21 +184,13 @@ _HEAD_NAMES = {
     _ROBERTA_HEAD: {"dense": "dense", "norm": "layer_norm"},
 }
 _BLOCK = "encoder.layer.*"
-_BODY: dict[str, str | None] = {
+_BODY: Names = {
     "embeddings.word_embeddings": "tokens",
     "embeddings.position_embeddings": "positions",
     "embeddings.token_type_embeddings": "segments",
     "embeddings.LayerNorm": "embedding_norm",
     "embeddings.position_ids": None,  # that old versions stored
-    f"{_BLOCK}.attention.output.LayerNorm": "blocks.*.attention_norm",
+    **bert_block(_BLOCK, "blocks.*"),
+    **projections(f"{_BLOCK}.crossattention", "blocks.*.cross", BERT_ATTENTION),
     f"{_BLOCK}.crossattention.output.LayerNorm": "blocks.*.cross_norm",
-    f"{_BLOCK}.intermediate.dense": "blocks.*.mlp.up",
-    f"{_BLOCK}.output.dense": "blocks.*.mlp.down",
-    f"{_BLOCK}.output.LayerNorm": "blocks.*.mlp_norm",
 }
-for _theirs, _ours in (("attention", "attention"), ("crossattention", "cross")):
-    _BODY |= {
-        f"{_BLOCK}.{_theirs}.self.{part}": f"blocks.*.{_ours}.{part}"
-        for part in ("query", "key", "value")
-    }
-    _BODY[f"{_BLOCK}.{_theirs}.output.dense"] = f"blocks.*.{_ours}.out"

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import Entry, Rename, bert_block
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
 from export.layers.attention.attention import CachedAttention
@@ -149,8 +149,6 @@ class GIT(nn.Module):
 
 # ----------------------------------------------------------------------------------------- names
 
-_BLOCK, _OWN = "git.encoder.layer.*", "decoder.blocks.*"
-
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
@@ -161,15 +159,7 @@ def rename(config: Config) -> Rename:
         "git.embeddings.position_embeddings": "decoder.positions",
         "git.embeddings.position_ids": None,
         "git.embeddings.LayerNorm": "decoder.embedding_norm",
-        **{
-            f"{_BLOCK}.attention.self.{part}": f"{_OWN}.attention.{part}"
-            for part in ("query", "key", "value")
-        },
-        f"{_BLOCK}.attention.output.dense": f"{_OWN}.attention.out",
-        f"{_BLOCK}.attention.output.LayerNorm": f"{_OWN}.attention_norm",
-        f"{_BLOCK}.intermediate.dense": f"{_OWN}.mlp.up",
-        f"{_BLOCK}.output.dense": f"{_OWN}.mlp.down",
-        f"{_BLOCK}.output.LayerNorm": f"{_OWN}.mlp_norm",
+        **bert_block("git.encoder.layer.*", "decoder.blocks.*"),
         "output.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
         "output.bias": "decoder.output_bias",
     }

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.source import held_state, image_source
 from export.decoder_graphs.transformer import Step, cache_states, cross_ports, step_graph
 from export.layers.attention.attention import SelfAttention
@@ -213,7 +213,7 @@ class PatchStep(Step):
 
 # ----------------------------------------------------------------------------------------- names
 
-_PROJECTIONS = ("query", "key", "value")
+_PROJECTIONS = "query key value output"
 _MLP = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
 
 
@@ -233,20 +233,15 @@ def rename(config: Config) -> Rename:
         "decoder.layer.0.self_attention.attention.relative_attention_bias": "decoder.relative.bias",
     }
     table |= {f"{theirs}.mlp.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
-    table |= _attention(f"{theirs}.attention", f"{ours}.attention")
+    table |= projections(f"{theirs}.attention", f"{ours}.attention", _PROJECTIONS)
     theirs, ours = "decoder.layer.*", "decoder.blocks.*"
     for name, own in (("self_attention", "attention"), ("encoder_decoder_attention", "cross")):
-        table |= _attention(f"{theirs}.{name}.attention", f"{ours}.{own}")
+        table |= projections(f"{theirs}.{name}.attention", f"{ours}.{own}", _PROJECTIONS)
         table[f"{theirs}.{name}.layer_norm"] = f"{ours}.{own}_norm"
     dense = f"{theirs}.mlp.DenseReluDense"
     table |= {f"{dense}.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
     table[f"{theirs}.mlp.layer_norm"] = f"{ours}.mlp_norm"
     return Rename(table, tied={"decoder.output": "decoder.tokens.weight"})
-
-
-def _attention(theirs: str, ours: str) -> dict[str, Entry]:
-    names = {name: name for name in _PROJECTIONS} | {"output": "out"}
-    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
 
 
 # ---------------------------------------------------------------------------------------- graphs

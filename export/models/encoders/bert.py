@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Names, Rename, projections, with_and_without
+from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
@@ -142,24 +142,7 @@ def encoder_names() -> Names:
         "embeddings.token_type_embeddings": "encoder.segments",
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
-        **block_names(theirs, ours),
-    }
-
-
-def block_names(
-    theirs: str, ours: str, attention: str = "self.query self.key self.value output.dense"
-) -> Names:
-    """The table of a block.
-
-    Args:
-        attention: The checkpoint's names of its four layers.
-    """
-    return {
-        **projections(f"{theirs}.attention", f"{ours}.attention", attention),
-        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
-        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
-        f"{theirs}.output.dense": f"{ours}.mlp.down",
-        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
+        **bert_block(theirs, ours),
     }
 
 

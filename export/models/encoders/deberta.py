@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Names, Rename, with_and_without
+from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.activation import activation
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.disentangled import DisentangledAttention, Distances, DistanceTable
@@ -269,7 +269,7 @@ def rename(config: Config) -> Rename:
         "encoder.LayerNorm": f"{table}.norm" if config.distances else None,
         "encoder.conv.conv": "encoder.convolution.convolution",
         "encoder.conv.LayerNorm": "encoder.convolution.norm",
-        **bert.block_names(theirs, ours, _PROJECTIONS),
+        **bert_block(theirs, ours, _PROJECTIONS),
         f"{theirs}.attention.self.pos_key_proj": f"{ours}.attention.position_key",
         f"{theirs}.attention.self.pos_query_proj": f"{ours}.attention.position_query",
     }

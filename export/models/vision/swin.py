@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import BERT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
@@ -249,10 +249,7 @@ def rename_network(theirs: str, ours: str) -> dict[str, Entry]:
         "embeddings.patch_embeddings.projection": "patches.projection",
         "embeddings.position_embeddings": "positions.table",
         f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
-        f"{_THEIRS}.attention.self.query": f"{_OURS}.windows.attention.query",
-        f"{_THEIRS}.attention.self.key": f"{_OURS}.windows.attention.key",
-        f"{_THEIRS}.attention.self.value": f"{_OURS}.windows.attention.value",
-        f"{_THEIRS}.attention.output.dense": f"{_OURS}.windows.attention.out",
+        **projections(f"{_THEIRS}.attention", f"{_OURS}.windows.attention", BERT_ATTENTION),
         f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
         f"{_THEIRS}.attention.self.relative_position_index": None,
         f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",

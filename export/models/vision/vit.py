@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Entry, Rename
+from export.config.weight_names import VIT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
@@ -129,10 +129,7 @@ RENAME = Rename(
         "embeddings.mask_token": None,
         "embeddings.patch_embeddings.projection": "patches.projection",
         f"{_BLOCK}.layernorm_before": "blocks.*.attention_norm",
-        f"{_BLOCK}.attention.attention.query": "blocks.*.attention.query",
-        f"{_BLOCK}.attention.attention.key": "blocks.*.attention.key",
-        f"{_BLOCK}.attention.attention.value": "blocks.*.attention.value",
-        f"{_BLOCK}.attention.output.dense": "blocks.*.attention.out",
+        **projections(f"{_BLOCK}.attention", "blocks.*.attention", VIT_ATTENTION),
         f"{_BLOCK}.layernorm_after": "blocks.*.mlp_norm",
         f"{_BLOCK}.intermediate.dense": "blocks.*.mlp.up",
         f"{_BLOCK}.output.dense": "blocks.*.mlp.down",
