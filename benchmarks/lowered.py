@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from export.parity.verify import open_sessions
+from export.parity.verify import LazySessions
 from export.pipeline.publish import publish, staging
 from export.precision import Precision, Runtime
 from export.quantization.calibrate import cache_scales
@@ -39,7 +39,7 @@ def lowered(
             key: stage.part(manifest.parts.get(key, manifest.name)) / graph.file
             for key, graph in manifest.graphs.items()
         }
-        scales = {} if is_openvino else cache_scales(manifest, open_sessions(files))
+        scales = {} if is_openvino else cache_scales(manifest, LazySessions(files))
         for key, file in files.items() if precision not in (Precision.FP32, Precision.BF16) else ():
             if is_openvino:
                 quantize_weights(key, file, precision)

@@ -263,15 +263,10 @@ def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraph
     manifest = bundle.manifest
     files = {key: bundle_path(bundle, key) for key in manifest.graphs}
     if manifest.runtime != "openvino":
-        return open_sessions(files)
+        return LazySessions(files)
     if "step" in files:
         return PagedRun(bundle, precision or Precision(manifest.precision))
     return CompiledRun(manifest, files, precision or Precision(manifest.precision))
-
-
-def open_sessions(files: Mapping[str, Path]) -> LazySessions:
-    """ONNX Runtime over the files of a bundle's graphs."""
-    return LazySessions(files)
 
 
 def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:

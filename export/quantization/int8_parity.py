@@ -20,6 +20,7 @@ from export.architecture import Graphs
 from export.parity.parity_inputs import Array, Feeds, Observation, Run
 from export.parity.token_parity import BEAMS, mixed_requests
 from export.parity.verify import (
+    LazySessions,
     ParityError,
     Report,
     bundle_path,
@@ -27,7 +28,6 @@ from export.parity.verify import (
     measure,
     observe,
     open_graphs,
-    open_sessions,
     output_of,
 )
 from export.precision import Precision
@@ -172,11 +172,11 @@ def _lower_cache(
     with tempfile.TemporaryDirectory(dir=step.parent.parent) as folder:
         changed = [files[key] for key in ("step", "admit") if key in files]
         before = [_copied(graph, Path(folder)) for graph in changed]
-        run = open_sessions(files)
+        run = LazySessions(files)
         wanted = calibration_runs(manifest, run, _HELD_OUT)
         run.close()
         lowered = quantize_cache(step, manifest, scales)
-        run = open_sessions(files)
+        run = LazySessions(files)
         given = calibration_runs(lowered, run, _HELD_OUT, follow=wanted)
         observed = observe(graphs, replace(bundle, manifest=lowered), run)
         gate = float(np.min([row_cosines(*pair).min() for pair in _pairs(originals, observed)]))

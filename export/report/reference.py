@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import onnxruntime
-
 from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
 from export.parity.parity_inputs import Observation, Run
-from export.parity.verify import bundle_path, onnx_run, torch_run
+from export.parity.verify import LazySessions, bundle_path, torch_run
 from export.text_encoders.sentence_transformers import is_sentence_folder, set_pooling
 from inference.bundle.manifest import Bundle, Manifest
 
@@ -87,9 +85,6 @@ class Origin:
                 f"{self.missing}, and the repository has no fp32 bundle of the same checkpoint"
             )
         original = self.float32
-        sessions = {
-            key: onnxruntime.InferenceSession(str(bundle_path(original, key)))
-            for key in original.manifest.graphs
-        }
-        outputs = observe(onnx_run(sessions), original.manifest)
+        files = {key: bundle_path(original, key) for key in original.manifest.graphs}
+        outputs = observe(LazySessions(files), original.manifest)
         return outputs, f"{original.manifest.name} version {original.version} (fp32)"

@@ -20,10 +20,10 @@ from export.parity.parity_inputs import Array, Observation
 from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_score
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import (
+    LazySessions,
     ParityError,
     bundle_path,
     observe,
-    open_sessions,
     relative_difference,
     torch_run,
 )
@@ -126,7 +126,7 @@ def compare_low(
     with TemporaryDirectory(dir=bundle.folder.parent.parent) as folder:
         if precision is Precision.BF16:
             bundle = emulated(bundle, original, Path(folder))
-        run = open_sessions({key: bundle_path(bundle, key) for key in original.graphs})
+        run = LazySessions({key: bundle_path(bundle, key) for key in original.graphs})
         given = list(observe(graphs, bundle, run, framing))
         run.close()
         _compare_scores(parity, wanted, given)

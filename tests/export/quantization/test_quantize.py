@@ -19,7 +19,7 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.parity.verify import ParityError, bundle_path, open_sessions
+from export.parity.verify import LazySessions, ParityError, bundle_path
 from export.precision import Precision
 from export.quantization.quantize import per_channel, quantize
 from export.twin import EXPORTED
@@ -160,7 +160,7 @@ def test_lowered_bundle_passes_its_gate(
 def test_decoder_row_does_not_depend_on_extreme_neighbours(new: int, int8: Lowered) -> None:
     bundle = int8("marian", EXPORTED)
     graph = bundle.manifest.graphs["step"]
-    run = open_sessions({"step": bundle_path(bundle, "step")})
+    run = LazySessions({"step": bundle_path(bundle, "step")})
     feeds = _step_feeds(graph, rows=8, new=new)
     alone = {name: value[5:6] if value.ndim else value for name, value in feeds.items()}
     want = run("step", alone)["logits"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from export.parity.decoder_inputs import Admitted, StepLoop
 from export.parity.parity_inputs import Probe
-from export.parity.verify import bundle_path, open_sessions
+from export.parity.verify import LazySessions, bundle_path
 from export.quantization.calibrate import (
     HEADROOM,
     CalibrationRun,
@@ -85,7 +85,7 @@ def test_prompt_in_chunks_gives_the_same_bits_as_the_whole(
     name: str, config: str, chunks: tuple[int, ...], int8: Lowered
 ) -> None:
     bundle = int8(name, config)
-    run = open_sessions({"step": bundle_path(bundle, "step")})
+    run = LazySessions({"step": bundle_path(bundle, "step")})
     tokens = np.random.default_rng(0).integers(0, 64, (1, LENGTH))
 
     def read(pieces: tuple[int, ...]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
@@ -136,7 +136,7 @@ def test_tokens_do_not_depend_on_other_sequences(name: str, beams: int, int8: Lo
 def test_scales_have_a_margin_above_the_calibrated_range(name: str, bundles: Bundles) -> None:
     bundle = bundles(name, "odd")
     graphs = bundle.manifest.graphs
-    run = open_sessions({key: bundle_path(bundle, key) for key in graphs})
+    run = LazySessions({key: bundle_path(bundle, key) for key in graphs})
     scales = cache_scales(bundle.manifest, run)
     reach = {state.name: np.zeros(len(scales[state.name])) for state in caches(bundle)}
     for done in calibration_runs(bundle.manifest, run, seed=0):
@@ -153,7 +153,7 @@ def test_scales_have_a_margin_above_the_calibrated_range(name: str, bundles: Bun
 
 def test_calibration_run_replays_the_same_tokens(bundles: Bundles) -> None:
     bundle = bundles("gpt2", "plain")
-    run = open_sessions({"step": bundle_path(bundle, "step")})
+    run = LazySessions({"step": bundle_path(bundle, "step")})
     first = calibration_runs(bundle.manifest, run, seed=1)
     other = calibration_runs(bundle.manifest, run, seed=2, follow=first)
     again = calibration_runs(bundle.manifest, run, seed=1, follow=first)

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from export.parity.verify import ParityError, Report, bundle_path, open_sessions
+from export.parity.verify import LazySessions, ParityError, Report, bundle_path
 from export.pipeline.publish import config
 from export.precision import Precision
 from export.registry import families
@@ -173,7 +173,7 @@ def test_sessions_of_float16_graphs_run_alone_and_together(
 ) -> None:
     """Rows of a batch are close to the rows alone; bit for bit is not promised on a card."""
     bundle, _ = on_cuda("clip", Precision.FP16, twins, bundles, tmp_path)
-    run = open_sessions({key: bundle_path(bundle, key) for key in bundle.manifest.graphs})
+    run = LazySessions({key: bundle_path(bundle, key) for key in bundle.manifest.graphs})
     size = twins("clip", EXPORTED).prepared.image
     assert size is not None
     pixels = np.random.default_rng(0).integers(0, 256, (3, *size.shape), dtype=np.uint8)
