@@ -1,4 +1,4 @@
-"""Configuration of Grounding DINO (`model_type: grounding-dino`)."""
+"""Configuration of Grounding DINO (`model_type: grounding-dino`), and the names of its weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.windows import Grid
 from export.models.encoders import bert
 from export.models.vision import swin_pyramid
@@ -129,3 +130,95 @@ def _read_stack(reader: ConfigReader, name: str) -> Stack:
         mlp_width=reader.integer(f"{name}_ffn_dim", 2048),
         points=reader.integer(f"{name}_n_points", 4),
     )
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    tower = "model.backbone.conv_encoder.model."
+    texts = Rename({**bert.encoder_names(), "pooler.dense": None})
+    first, last = range(2), range(3)
+    table: dict[str, Entry] = {
+        **swin_pyramid.rename(tower, "image.tower.", config.image),
+        **texts.prefixed("model.text_backbone.", "text."),
+        "model.text_projection": "text.projection",
+        **{
+            f"model.input_proj_vision.{grid}.{place}": f"image.{name}.{grid}"
+            for grid in range(config.grids)
+            for place, name in enumerate(("convolutions", "norms"))
+        },
+        "model.level_embed": "grid_vectors",
+        **_encoder_names("model.encoder.layers.*", "encoder.*"),
+        "model.enc_output": "proposal",
+        "model.enc_output_norm": "proposal_norm",
+        **{f"model.encoder_output_bbox_embed.layers.{i}": f"proposal_box.{2 * i}" for i in last},
+        "model.query_position_embeddings.weight": "queries",
+        **_decoder_names("model.decoder.layers.*", "decoder.*"),
+        **{
+            f"model.decoder.reference_points_head.layers.{i}": f"position_head.{2 * i}"
+            for i in first
+        },
+        "model.decoder.layer_norm": "norm",
+        **{
+            f"{place}bbox_embed.{layer}.layers.{i}": f"boxes.{layer}.{2 * i}"
+            for place in ("", "model.decoder.")
+            for layer in range(config.decoder.layers)
+            for i in last
+        },
+    }
+    tied = {
+        f"boxes.{layer}.{2 * i}.{leaf}": f"boxes.0.{2 * i}.{leaf}"
+        for layer in range(1, config.decoder.layers)
+        for i in last
+        for leaf in ("weight", "bias")
+    }
+    return Rename(table, tied=tied if config.shares_boxes else None)
+
+
+def _encoder_names(theirs: str, ours: str) -> dict[str, Entry]:
+    fusion, text = f"{theirs}.fusion_layer", f"{theirs}.text_enhancer_layer"
+    image = f"{theirs}.deformable_layer"
+    return {
+        f"{fusion}.layer_norm_vision": f"{ours}.fused_image_norm",
+        f"{fusion}.layer_norm_text": f"{ours}.fused_text_norm",
+        f"{fusion}.attn.vision_proj": f"{ours}.fusion.query",
+        f"{fusion}.attn.text_proj": f"{ours}.fusion.key",
+        f"{fusion}.attn.values_text_proj": f"{ours}.fusion.value",
+        f"{fusion}.attn.values_vision_proj": f"{ours}.fusion.image_value",
+        f"{fusion}.attn.out_vision_proj": f"{ours}.fusion.out",
+        f"{fusion}.attn.out_text_proj": f"{ours}.fusion.text_out",
+        f"{fusion}.vision_param": f"{ours}.image_scale",
+        f"{fusion}.text_param": f"{ours}.text_scale",
+        **projections(f"{text}.self_attn", f"{ours}.text_attention", _PROJECTIONS),
+        f"{text}.layer_norm_before": f"{ours}.text_attention_norm",
+        f"{text}.fc1": f"{ours}.text_mlp.up",
+        f"{text}.fc2": f"{ours}.text_mlp.down",
+        f"{text}.layer_norm_after": f"{ours}.text_mlp_norm",
+        **_deformable_names(f"{image}.self_attn", f"{ours}.attention"),
+        f"{image}.self_attn_layer_norm": f"{ours}.attention_norm",
+        f"{image}.fc1": f"{ours}.mlp.up",
+        f"{image}.fc2": f"{ours}.mlp.down",
+        f"{image}.final_layer_norm": f"{ours}.mlp_norm",
+    }
+
+
+def _decoder_names(theirs: str, ours: str) -> dict[str, Entry]:
+    return {
+        **projections(f"{theirs}.self_attn", f"{ours}.attention", _PROJECTIONS),
+        f"{theirs}.self_attn_layer_norm": f"{ours}.attention_norm",
+        **projections(f"{theirs}.encoder_attn_text", f"{ours}.text_attention", _PROJECTIONS),
+        f"{theirs}.encoder_attn_text_layer_norm": f"{ours}.text_attention_norm",
+        **_deformable_names(f"{theirs}.encoder_attn", f"{ours}.image_attention"),
+        f"{theirs}.encoder_attn_layer_norm": f"{ours}.image_attention_norm",
+        f"{theirs}.fc1": f"{ours}.mlp.up",
+        f"{theirs}.fc2": f"{ours}.mlp.down",
+        f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
+    }
+
+
+_PROJECTIONS = "query key value out_proj"
+
+
+def _deformable_names(theirs: str, ours: str) -> dict[str, Entry]:
+    names = {"sampling_offsets": "offsets", "attention_weights": "weights"}
+    names |= {"value_proj": "value", "output_proj": "out"}
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
