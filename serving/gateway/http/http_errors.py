@@ -29,15 +29,11 @@ class ErrorRenderer:
     Args:
         routes: Path of a route → its dialect.
         default: Dialect of all other paths.
-        methods: Path of a route → the methods of all routes with it.
     """
 
-    def __init__(
-        self, routes: Mapping[str, Routes], default: Routes, methods: Mapping[str, set[str]]
-    ) -> None:
+    def __init__(self, routes: Mapping[str, Routes], default: Routes) -> None:
         self._routes = routes
         self._default = default
-        self._methods = methods
 
     def __call__(self, scope: Scope, error: ServingError) -> Response:
         """The response of an error; its name goes to the log line and metrics."""
@@ -56,11 +52,8 @@ class ErrorRenderer:
         # Refusals of Starlette: paths, methods, multipart bodies.
         response = self(request.scope, _of_status(error, request))
         for name, value in (error.headers or {}).items():
-            response.headers[name] = value
-        path = getattr(request.scope.get("route"), "path", "")
-        if "allow" in response.headers and path in self._methods:
-            # Starlette lists those of one route.
-            response.headers["allow"] = ", ".join(sorted(self._methods[path]))
+            is_allow = name.lower() == "allow"
+            response.headers[name] = _methods(request, value) if is_allow else value
         return response
 
     def install(self, app: FastAPI) -> None:
@@ -90,6 +83,13 @@ def json_error(error: ServingError, body: str | bytes, status: int | None = None
         headers=headers,
         media_type="application/json",
     )
+
+
+def _methods(request: Request, found: str) -> str:
+    """The methods of a path, of which Starlette's refusal lists those of one route."""
+    path = getattr(request.scope.get("route"), "path", "")
+    described = request.app.openapi()["paths"].get(path, {})
+    return ", ".join(sorted({*found.split(", "), *(method.upper() for method in described)}))
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -108,24 +107,27 @@ def install(
     """
     messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
 
-    def render() -> bytes:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        document["components"]["schemas"] |= _components(messages)
-        if has_origin_gate:
-            _add_gate(document["paths"])
-        if has_key:
-            document["components"]["securitySchemes"] = _SCHEMES
-        return bytes(JSONResponse(document).body)
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            )
+            made["components"]["schemas"] |= _components(messages)
+            if has_origin_gate:
+                _add_gate(made["paths"])
+            if has_key:
+                made["components"]["securitySchemes"] = _SCHEMES
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
 
     @cache
-    def rendering() -> asyncio.Task[bytes]:
-        """Takes half a second, in a thread: other requests are served meanwhile."""
-        return asyncio.create_task(asyncio.to_thread(render))
+    def rendered() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
 
     async def respond(_: Request) -> Response:
-        return Response(await asyncio.shield(rendering()), media_type="application/json")
+        return Response(rendered(), media_type="application/json")
 
     others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
     app.router.routes[:] = others  # FastAPI's own renders it for each request

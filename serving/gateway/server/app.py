@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +71,6 @@ def create_app(
     settings = service.settings
     native = NativeDialect(service.keys)
     owners: dict[str, Routes] = {}
-    methods: defaultdict[str, set[str]] = defaultdict(set)
     routes: list[BaseRoute] = []
     others: dict[DialectName, Sequence[Routes]] = {
         "openai": openai.dialects(service.keys),
@@ -89,16 +87,13 @@ def create_app(
     ]
     for dialect in dialects:
         router = dialect.router(service)
-        for route in router.routes:
-            path = getattr(route, "path", "")
-            owners[path] = dialect
-            methods[path] |= getattr(route, "methods", None) or set()
+        owners |= {getattr(route, "path", ""): dialect for route in router.routes}
         routes += router.routes
         app.include_router(router)
     app.include_router(system_routes(service, readiness))
     app.include_router(docs_routes())
     app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
-    render_error = ErrorRenderer(owners, native, methods)
+    render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
     messages: tuple[type[BaseModel], ...] = (
