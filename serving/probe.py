@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from serving.unix_http import request
+from serving.local_http import request
 
 TIMEOUT_S = 4.0
 # As `runtime_files` and `control_socket` name them, which import too much for a probe.

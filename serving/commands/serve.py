@@ -13,13 +13,13 @@ from types import FrameType
 import typer
 
 from serving.commands.flags import with_flags
+from serving.local_http import request
 from serving.ports import free_ports
 from serving.processes.launcher import launch_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
 from serving.settings.model_settings import ModelSettings, ServeSettings
-from triptych import Client, TriptychError
-from triptych.errors import InvalidArgument
+from triptych.errors import InvalidArgument, TriptychError
 
 
 @with_flags(ServeSettings)
@@ -53,20 +53,17 @@ def serve(settings: ServeSettings) -> int:
             ],
         }
     )
-    url = f"http://{'127.0.0.1' if settings.host == '0.0.0.0' else settings.host}:{front['http']}"
-    with Client(url, timeout=1) as client:  # one: each new one reads the system's certificates
-
-        def announce() -> None:
-            client.close()
-            typer.echo(f"ready at {url}")
-
-        return processes.run(lambda: _is_ready(client), announce)
+    host = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host
+    return processes.run(
+        lambda: _is_ready(host, front["http"]),
+        lambda: typer.echo(f"ready at http://{host}:{front['http']}"),
+    )
 
 
-def _is_ready(client: Client) -> bool:
-    try:
-        return client.ready()
-    except TriptychError:
+def _is_ready(host: str, port: int) -> bool:
+    try:  # not our own client: it takes longer to import than all the rest of this command
+        return request(f"{host}:{port}", "GET", "/ready", timeout_s=1).is_success
+    except OSError:
         return False
 
 

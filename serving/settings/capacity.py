@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
 
-from inference.engine.scheduler import Capacity
 from inference.errors import SetupError
 from triptych.validation import first_fault
+
+if TYPE_CHECKING:
+    from inference.engine.scheduler import Capacity
 
 
 class CapacitySettings(BaseModel):
@@ -94,6 +96,8 @@ class CapacitySettings(BaseModel):
         Args:
             otherwise: Values of unset fields.
         """
+        from inference.engine.scheduler import Capacity  # `triptych serve` has no engine
+
         base = otherwise or Capacity()
         alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
         beside = beside or min(base.prefill_tokens_beside, alone or base.prefill_tokens)

@@ -16,14 +16,13 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2
 
 from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.local_http import Response, request
 from serving.model_config import read_config
-from serving.unix_http import Response, request
 
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
 _UNSENDABLE_BYTES = 16384
@@ -79,17 +78,7 @@ class ModelControl:
     def __init__(self, socket: Path, metrics_address: str, timeout_s: float) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        # A stopping Triton waits for open connections, idle ones included.
-        self._metrics = httpx.Client(
-            base_url=f"http://{metrics_address}",
-            timeout=_QUICK_S,
-            trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._metrics.close()
+        self._metrics_address = metrics_address
 
     def is_live(self) -> bool:
         """Whether the server responds."""
@@ -101,8 +90,9 @@ class ModelControl:
     def status(self) -> ServerStatus | None:
         """The server's status, None if it does not respond."""
         try:
-            text = self._metrics.get("/metrics").text
-        except httpx.HTTPError:
+            # One connection a request: a stopping Triton waits for open ones, idle ones included.
+            text = request(self._metrics_address, "GET", "/metrics", _QUICK_S).body.decode()
+        except OSError:
             return None
         return ServerStatus(
             read_engine_stats(text), sum(int(float(n)) for n in _PENDING.findall(text))

@@ -177,8 +177,6 @@ class TritonServer:
             self._shutdown.shorten(1.0)
         if self._process:
             self._process.end(self._shutdown.is_over)
-        if self._control:
-            self._control.close()
         self._cleanup.close()
         self._process, self._control = None, None
         self._loader.dead_stubs = 0

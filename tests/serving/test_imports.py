@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import importlib, pkgutil, sys
 import inference, serving
@@ -31,17 +33,27 @@ def test_serving_loads_neither_torch_nor_transformers_nor_export() -> None:
     } <= modules
 
 
-BACKENDS = """
-import sys
-import serving.backends.instance, inference.stateless.graph_sessions
-import inference.engine.engine, inference.engine.codec, inference.bundle.manifest
-sys.exit(" ".join({"prometheus_client", "psutil", "httpx", "ssl"} & set(sys.modules)) or 0)
-"""
+MODEL_PROCESS = (
+    "serving.backends.instance, inference.stateless.graph_sessions, inference.engine.engine, "
+    "inference.engine.codec, inference.bundle.manifest"
+)
 
 
-def test_model_processes_load_no_network_libraries() -> None:
-    """They start for each model, and `ssl` may not match the libpython that Triton's stub links."""
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        # `ssl` may not match the libpython that Triton's stub links.
+        (MODEL_PROCESS, "prometheus_client psutil httpx ssl"),
+        ("serving.commands.serve", "numpy httpx grpc triptych.tasks"),
+        ("serving.commands.triton", "httpx onnxruntime fastapi"),
+        ("serving.probe", "httpx pydantic asyncio"),
+    ],
+    ids=["model process", "serve", "triton", "probe"],
+)
+def test_processes_that_start_often_load_no_more_than_they_need(modules: str, absent: str) -> None:
+    found = f"set({absent.split()}) & set(sys.modules)"
+    program = f"import sys, {modules}; sys.exit(' '.join({found}) or 0)"
     run = subprocess.run(
-        [sys.executable, "-c", BACKENDS], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert run.returncode == 0, run.stderr

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
 from inference.errors import (
@@ -27,19 +28,26 @@ class ErrorRenderer:
     """Renders errors in the dialect that a route belongs to.
 
     Args:
-        routes: Path of a route → its dialect.
+        owners: Path of a route → its dialect.
         default: Dialect of all other paths.
+        routes: All routes of the application.
     """
 
-    def __init__(self, routes: Mapping[str, Routes], default: Routes) -> None:
-        self._routes = routes
+    def __init__(
+        self, owners: Mapping[str, Routes], default: Routes, routes: Iterable[BaseRoute]
+    ) -> None:
+        self._owners = owners
         self._default = default
+        self._methods: dict[str, set[str]] = {}
+        for route in routes:
+            if isinstance(route, Route):
+                self._methods.setdefault(route.path, set()).update(route.methods or ())
 
     def __call__(self, scope: Scope, error: ServingError) -> Response:
         """The response of an error; its name goes to the log line and metrics."""
         scope[FAILURE] = error.wire
         path = getattr(scope.get("route"), "path", "")
-        return self._routes.get(path, self._default).render_error(error)
+        return self._owners.get(path, self._default).render_error(error)
 
     def rendered(self, request: Request, error: Exception) -> Response | None:
         """The response of an exception that a route can raise; None for bugs."""
@@ -53,8 +61,13 @@ class ErrorRenderer:
         response = self(request.scope, _of_status(error, request))
         for name, value in (error.headers or {}).items():
             is_allow = name.lower() == "allow"
-            response.headers[name] = _methods(request, value) if is_allow else value
+            response.headers[name] = self._allowed(request, value) if is_allow else value
         return response
+
+    def _allowed(self, request: Request, found: str) -> str:
+        """The methods of a path, of which Starlette's refusal lists those of one route."""
+        path = getattr(request.scope.get("route"), "path", "")
+        return ", ".join(sorted({*found.split(", "), *self._methods.get(path, ())}))
 
     def install(self, app: FastAPI) -> None:
         """Handle every exception that a route can raise; bugs are left to the `Middleware`."""
@@ -83,13 +96,6 @@ def json_error(error: ServingError, body: str | bytes, status: int | None = None
         headers=headers,
         media_type="application/json",
     )
-
-
-def _methods(request: Request, found: str) -> str:
-    """The methods of a path, of which Starlette's refusal lists those of one route."""
-    path = getattr(request.scope.get("route"), "path", "")
-    described = request.app.openapi()["paths"].get(path, {})
-    return ", ".join(sorted({*found.split(", "), *(method.upper() for method in described)}))
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -99,6 +99,8 @@ def install(
 ) -> None:
     """Serve a document whose components include the tasks' request messages.
 
+    It is made once, for the first request.
+
     Args:
         app: The application, all its routes added.
         further: Requests of other dialects.
@@ -107,27 +109,24 @@ def install(
     """
     messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
 
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            made = get_openapi(
-                title=app.title, version=app.version, summary=app.summary, routes=app.routes
-            )
-            made["components"]["schemas"] |= _components(messages)
-            if has_origin_gate:
-                _add_gate(made["paths"])
-            if has_key:
-                made["components"]["securitySchemes"] = _SCHEMES
-            app.openapi_schema = made
-        return app.openapi_schema
+    def document() -> bytes:
+        made = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        made["components"]["schemas"] |= _components(messages)
+        if has_origin_gate:
+            _add_gate(made["paths"])
+        if has_key:
+            made["components"]["securitySchemes"] = _SCHEMES
+        return bytes(JSONResponse(made).body)
 
-    app.openapi = document  # type: ignore[method-assign]
-
-    @cache
-    def rendered() -> bytes:
-        return bytes(JSONResponse(app.openapi()).body)
+    making: asyncio.Task[bytes] | None = None
 
     async def respond(_: Request) -> Response:
-        return Response(rendered(), media_type="application/json")
+        nonlocal making
+        if making is None:  # half a second, in which the event loop serves other requests
+            making = asyncio.create_task(asyncio.to_thread(document))
+        return Response(await asyncio.shield(making), media_type="application/json")
 
     others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
     app.router.routes[:] = others  # FastAPI's own renders it for each request

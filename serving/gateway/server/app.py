@@ -90,10 +90,14 @@ def create_app(
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
         routes += router.routes
         app.include_router(router)
-    app.include_router(system_routes(service, readiness))
-    app.include_router(docs_routes())
-    app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
-    render_error = ErrorRenderer(owners, native)
+    own = [
+        *(system_routes(service, readiness), docs_routes()),
+        page_routes(read_assets()) if settings.page else redirect_routes(),
+    ]
+    for router in own:
+        app.include_router(router)
+    every = [*routes, *(route for router in own for route in router.routes)]
+    render_error = ErrorRenderer(owners, native, every)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
     messages: tuple[type[BaseModel], ...] = (

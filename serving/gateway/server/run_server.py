@@ -238,7 +238,6 @@ def _http_server(
 ) -> HttpServer:
     settings = service.settings
     app = create_app(service, readiness, downloads=downloads)
-    app.openapi()  # made once; it takes half a second, in which no other request would be served
     return HttpServer(
         app,
         Connections(

@@ -174,7 +174,7 @@ async def test_unknown_path_is_404(gateway: Gateway, path: str) -> None:
     [
         ("GET", "/v1/translate", "POST"),
         ("DELETE", "/v1/models", "GET"),
-        ("POST", "/health", "GET"),
+        ("POST", "/health", "GET, HEAD"),
         ("OPTIONS", "/v1/glossaries/a", "DELETE, GET, PUT"),
     ],
 )

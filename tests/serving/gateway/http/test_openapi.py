@@ -14,6 +14,7 @@ import uvicorn
 from pydantic import TypeAdapter
 
 from inference.tasks import TASKS
+from serving.gateway.http import openapi
 from serving.ports import listening
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, text_models
@@ -61,6 +62,27 @@ async def test_every_reference_resolves(gateway: Gateway) -> None:
         node: dict = described
         for step in reference.removeprefix("#/").split("/"):
             node = node[step]
+
+
+async def test_document_is_made_once_while_other_requests_are_served(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, may_end = [], threading.Event()
+
+    def make(**given: object) -> dict:
+        made.append(given)
+        assert may_end.wait(30)
+        return {"paths": {}, "components": {"schemas": {}}}
+
+    monkeypatch.setattr(openapi, "get_openapi", make)
+    documents = [asyncio.create_task(document(gateway)) for _ in range(2)]
+    while not made:
+        await asyncio.sleep(0.01)
+    assert (await gateway.http.get("/health")).status_code == 200
+    may_end.set()
+    first, second = await asyncio.gather(*documents)
+    assert first == second == await document(gateway)
+    assert len(made) == 1
 
 
 async def test_one_text_or_image_stands_for_a_list_of_one(gateway: Gateway) -> None:
