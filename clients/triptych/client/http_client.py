@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
+from urllib.request import getproxies
 
 import httpx
 from httpx_sse import EventSource
@@ -53,6 +55,7 @@ class Client(BlockingMethods):
             headers=http_exchange.headers(api_key),
             timeout=timeout,
             transport=transport,
+            verify=_certificates(base_url),
         )
 
     def health(self) -> bool:
@@ -130,6 +133,7 @@ class AsyncClient(AwaitableMethods):
             headers=http_exchange.headers(api_key),
             timeout=timeout,
             transport=transport,
+            verify=_certificates(base_url),
         )
 
     async def health(self) -> bool:
@@ -184,6 +188,12 @@ class AsyncClient(AwaitableMethods):
             return await self._http.send(request, stream=stream)
         except httpx.TransportError as failure:
             raise http_exchange.transport_error(failure, request.url) from failure
+
+
+def _certificates(base_url: str) -> ssl.SSLContext | bool:
+    """What TLS trusts. Where nothing uses it, the system's certificates are not read: slow."""
+    uses_tls = any(url.startswith("https:") for url in (base_url, *getproxies().values()))
+    return uses_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _checked(base_url: str) -> httpx.URL:

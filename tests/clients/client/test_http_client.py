@@ -4,6 +4,7 @@ import asyncio
 import base64
 import inspect
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -299,3 +300,25 @@ async def test_async_calls_run_side_by_side() -> None:
             asyncio.gather(client.translate("a"), client.translate("b")), timeout=10
         )
     assert len(responses) == 2
+
+
+@pytest.mark.parametrize("kind", [triptych.Client, triptych.AsyncClient])
+@pytest.mark.parametrize(
+    ("url", "proxy", "are_read"),
+    [
+        ("http://gateway:8080", "", False),
+        ("https://gateway", "", True),
+        ("http://gateway:8080", "https://proxy:3128", True),
+    ],
+)
+def test_certificates_are_read_where_tls_is_used(
+    kind: type, url: str, proxy: str, are_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    make = ssl.create_default_context
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **given: read.append(1) or make(**given)
+    )
+    monkeypatch.setenv("http_proxy", proxy)
+    kind(url)
+    assert bool(read) == are_read
