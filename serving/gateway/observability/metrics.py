@@ -63,7 +63,7 @@ class Metrics:
         self._exposed = self.registry
         if folder is not None:
             self._exposed = CollectorRegistry()
-            MultiProcessCollector(self._exposed, str(folder))  # type: ignore[no-untyped-call]
+            _WorkersCollector(self._exposed, str(folder))  # type: ignore[no-untyped-call]
         self.read_load: Callable[[], Load] = Load
         """What is in use now; replaced by what knows it."""
         self._exposed.register(_LoadCollector(lambda: self.read_load()))
@@ -241,6 +241,19 @@ class Metrics:
             f"triptych_{name}_seconds", text, ("route",), registry=self.registry, buckets=_SECONDS
         )
         return cache(metric.labels)
+
+
+class _WorkersCollector(MultiProcessCollector):
+    """Reads the files of all workers but those that a starting worker has only created.
+
+    prometheus_client raises for an empty file.
+    """
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of all files, joined."""
+        files = [str(file) for file in Path(self._path).glob("*.db") if file.stat().st_size]
+        joined: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return joined
 
 
 class _LoadCollector(Collector):

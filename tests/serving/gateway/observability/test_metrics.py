@@ -1,0 +1,12 @@
+"""The gateway's metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.gateway.observability.metrics import Metrics
+
+
+def test_file_that_a_starting_worker_has_not_filled_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "counter_2.db").touch()
+    assert b"triptych_workers 1.0" in Metrics(tmp_path).exposition()
