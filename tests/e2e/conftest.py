@@ -195,12 +195,6 @@ def translator(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def pictures(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with the two encoders of CLIP alone."""
-    return copy_models(repository, tmp_path_factory.mktemp("encoders"), ENCODERS)
-
-
-@pytest.fixture(scope="module")
 def both_backends(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the translator and the encoders: models of each backend."""
     return copy_models(repository, tmp_path_factory.mktemp("both"), (MODEL, *ENCODERS))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
 import psutil
 
 from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.local_http import request
 from tests.e2e.conftest import MODEL, TIMEOUT_S, Stack
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -42,8 +42,9 @@ def engine_stats(stack: Stack, model: str = MODEL) -> EngineStats:
         for argument in command_line(triton_of(stack))
         if argument.startswith("--metrics-port=")
     )
-    url = f"http://127.0.0.1:{flag.partition('=')[2]}/metrics"
-    return read_engine_stats(httpx.get(url, trust_env=False, timeout=TIMEOUT_S).text)[model]
+    server = f"127.0.0.1:{flag.partition('=')[2]}"
+    metrics = request(server, "GET", "/metrics", TIMEOUT_S).body.decode()
+    return read_engine_stats(metrics)[model]
 
 
 def command_line(pid: int) -> list[str]:

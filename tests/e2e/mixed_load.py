@@ -1,4 +1,4 @@
-"""32 requests of every kind, whose answers do not change when what serves them is killed."""
+"""Requests of every kind, whose answers do not change when what serves them is killed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ MODELS = (MODEL, GENERATOR, CAPTIONER, ENCODERS[0])
 
 
 class Load:
-    """32 requests, each different, and what they answer."""
+    """Requests of eight kinds, each different, and what they answer.
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    Args:
+        client: Sends them.
+        of_each: How many of a kind, one to four.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, of_each: int) -> None:
         self._client = client
         self.arrivals: list[list[float]] = []
         """Of the chunks of each stream of the last answers, on the monotonic clock."""
@@ -34,7 +39,7 @@ class Load:
         continued = {"model": GENERATOR, "max_new_tokens": 200, "top_k": 40}
         continued |= {"logit_bias": {"0": -100}}  # no end, so that they run when they are killed
         self.requests: list[tuple[str, dict[str, object]]] = []
-        for number in range(4):
+        for number in range(of_each):
             texts = {"texts": paragraph(number)}
             prompt = {"prompts": [f"{number} + {number} ="], "seed": number, **continued}
             image = {"images": images[2 * number : 2 * number + 2]}

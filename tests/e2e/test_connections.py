@@ -62,7 +62,7 @@ def peers(stack: Stack) -> Iterator[set[str]]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.02):
+        while not over.wait(0.1):
             for process in family(stack):
                 try:
                     sockets = process.net_connections("inet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from inference.bundle.reader import newest_bundle
 from tests.e2e.conftest import PROGRAM, Stack, start_stack, stop_stack
 from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix, stub_of
 from triptych import Client
@@ -57,23 +55,6 @@ def test_a_killed_model_process_is_healed_and_answers_again(stack: Stack, client
 
     assert eventually(answers)
     assert eventually(client.ready)
-
-
-def test_a_half_written_version_is_skipped(translator: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "model_repository"
-    shutil.copytree(translator, copy)
-    complete = newest_bundle(copy, "example-es-en").manifest.version
-    half = copy / "example-es-en" / str(complete + 1)
-    half.mkdir()
-    (half / "step.onnx").write_bytes(b"half")
-    stack = start_stack(copy, tmp_path / "serve.log")
-    try:
-        with Client(stack.url) as client:
-            versions = {model.id: model.version for model in client.models().data}
-            assert versions["example-es-en"] == complete
-            assert client.translate("el mundo no es suficiente").data[0].text
-    finally:
-        stop_stack(stack)
 
 
 def test_a_port_in_use_is_one_clear_line(repository: Path) -> None:

@@ -52,7 +52,7 @@ async def test_no_request_is_lost_with_the_process_of_its_model(
     with running(several, tmp_path) as stack:
         client = http(stack)
         await until(lambda: is_ready(client))
-        load = Load(client)
+        load = Load(client, of_each=2 if kills == 5 else 4)
         undisturbed = await load.answers(asyncio.Event())
         assert same(await load.answers(asyncio.Event()), undisturbed), "batches change the answers"
         assert await counted(client, "resent_calls") == 0

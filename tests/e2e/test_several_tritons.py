@@ -169,7 +169,9 @@ async def test_no_request_is_lost_with_a_server(
 ) -> None:
     stack, tritons = pair
     client, versions = http(stack), loaded(stack.repository)
-    load, undisturbed = await undisturbed_load(client, tritons, versions)
+    load, undisturbed = await undisturbed_load(
+        client, tritons, versions, of_each=2 if kills == 5 else 4
+    )
     counters = "resent_calls", "kept_tokens", "quarantined_calls", "endpoint_ejections"
     before = [await counted(client, name) for name in counters]
     stalls: dict[bool, list[float]] = {False: [], True: []}
@@ -246,12 +248,12 @@ async def test_server_that_falls_silent_is_left(
 
 
 async def undisturbed_load(
-    client: httpx.AsyncClient, tritons: list[Triton], versions: dict[str, int]
+    client: httpx.AsyncClient, tritons: list[Triton], versions: dict[str, int], of_each: int = 4
 ) -> tuple[Load, list[object]]:
     """The requests, and their answers while both servers run."""
     for triton in tritons:
         await triton.until_ready(versions)
-    load = Load(client)
+    load = Load(client, of_each)
     return load, await load.answers(asyncio.Event())
 
 

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.integration
 NAME = "speaker"
 PROGRAM = (sys.executable, "-m", "triptych")
 LIMIT_S = 60.0
+CLIENTS, PAUSE_S = 8, 0.02
 PROMPTS, TOKENS = 32, 4000
 """Of a stream that outlasts a reload."""
 PICTURE = base64.b64encode(image_file("red")).decode()
@@ -243,7 +244,10 @@ async def classify(http: httpx.AsyncClient, url: str, number: int) -> tuple[int,
 
 
 class Load:
-    """Concurrent requests until the block ends; each record is (start, end, status, text)."""
+    """Concurrent requests until the block ends; each record is (start, end, status, text).
+
+    Each client has had an answer before the block, and begins another request after it.
+    """
 
     def __init__(self, url: str, ask: Ask = generate) -> None:
         self._url = url
@@ -253,15 +257,22 @@ class Load:
         self.records: list[tuple[float, float, int, str]] = []
 
     async def __aenter__(self) -> Load:
-        self._clients = [asyncio.create_task(self._client(number)) for number in range(8)]
-        await asyncio.sleep(0.5)
+        self._clients = [asyncio.create_task(self._client(number)) for number in range(CLIENTS)]
+        await self._answers(2 * CLIENTS)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.sleep(1.5)
+        await self._answers(4 * CLIENTS)
         self._is_over = True
         async with asyncio.timeout(LIMIT_S):
             await asyncio.gather(*self._clients)
+
+    async def _answers(self, count: int) -> None:
+        """Wait for so many more."""
+        goal = len(self.records) + count
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.records) < goal:
+                await asyncio.sleep(0.01)
 
     async def _client(self, number: int) -> None:
         async with httpx.AsyncClient(timeout=LIMIT_S, trust_env=False) as http:
@@ -271,7 +282,8 @@ class Load:
                 status, text = await self._ask(http, self._url, number)
                 self.running -= 1
                 self.records.append((began, time.monotonic(), status, text))
-                number += 8 + 1  # another shape of request the next time
+                number += CLIENTS + 1  # another shape of request the next time
+                await asyncio.sleep(PAUSE_S)  # the processors are for the reload, too
 
     def check_switch(self, before: int, after: int) -> None:
         """Every request was answered by one version, and none by the old after the new."""

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.integration
 KEYS = {"admin": "", "few": "max_concurrent_requests = 2\n"}
 TEXTS = ["Mi hermana trabaja en un restaurante famoso.", "¿Dónde está el gato negro de Pedro?"]
 MODELS = ("example-es-en", "example-bert-sentiment")
+PAUSE_S = 0.05
 WORKER = "serving.gateway.server.worker"
 
 
@@ -67,8 +68,9 @@ class Workers:
     @asynccontextmanager
     async def http(self, key: str = "admin") -> AsyncIterator[httpx.AsyncClient]:
         """A client with a connection of its own."""
+        options = {"timeout": TIMEOUT_S, "trust_env": False, "verify": False}
         async with httpx.AsyncClient(
-            base_url=self.stack.url, headers=header(key), timeout=TIMEOUT_S, trust_env=False
+            base_url=self.stack.url, headers=header(key), **options
         ) as client:
             yield client
 
@@ -121,7 +123,10 @@ def workers(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @dataclass
 class Load:
-    """Closed-loop clients over HTTP and gRPC, each with its own connection."""
+    """Clients over HTTP and gRPC, each with its own connection; they pause between requests.
+
+    Without pauses they would take the processors that the next worker needs for its start.
+    """
 
     workers: Workers
     answered: int = 0
@@ -155,6 +160,7 @@ class Load:
                         assert response.status_code == 200, response.text
                         assert response.json()["data"][0]["text"]
                         self.answered += 1
+                        await asyncio.sleep(PAUSE_S)
                 except httpx.TransportError as error:
                     self.failures.append(type(error).__name__)
 
@@ -168,6 +174,7 @@ class Load:
                         answer = await stub.Classify(request, metadata=metadata)
                         assert answer.data[0].labels[0].label
                         self.answered += 1
+                        await asyncio.sleep(PAUSE_S)
                 except grpc.aio.AioRpcError as error:
                     self.failures.append(str(error.code()))
 
@@ -198,6 +205,7 @@ async def test_killed_worker_costs_its_own_requests_only(workers: Workers) -> No
             before, metrics = metrics, await workers.metrics()
             grown(before, metrics)
             assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.1)
         await workers.until("triptych_workers", 2)
         await load.answers(100)
         # none, if all responses were on their way

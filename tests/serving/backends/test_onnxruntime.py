@@ -386,134 +386,27 @@ def test_large_tensors_outgrow_the_first_shared_memory(
     np.testing.assert_array_equal(infer(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
 
 
-X, DOUBLE, SQUARE = SUMS
-REFUSED: dict[str, tuple[str, str]] = {
-    "unknown_input": (
-        config(tensor("input", "z", "FP32", "[-1]"), DOUBLE, max_batch_size=8),
-        "unexpected inference input 'z', allowed inputs are: x",
-    ),
-    "unknown_output": (
-        config(X, tensor("output", "cube", "FP32", "[-1]"), max_batch_size=8),
-        "unexpected inference output 'cube', allowed outputs are: double, square",
-    ),
-    "further_input": (
-        config(X, tensor("input", "y", "FP32", "[-1]"), DOUBLE, max_batch_size=8),
-        "unable to load model 'further_input', configuration expects 2 inputs, model provides 1",
-    ),
-    "wrong_type": (
-        config(tensor("input", "x", "INT32", "[-1]"), DOUBLE, max_batch_size=8),
-        "configuration expects datatype TYPE_INT32 for input 'x', model provides TYPE_FP32",
-    ),
-    "wrong_rank": (
-        config(tensor("input", "x", "FP32", "[-1, 2]"), DOUBLE, max_batch_size=8),
-        "tensor 'x': the model expects 2 dimensions (shape [-1,-1]) but the model configuration "
-        "specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by "
-        "the explicit tensor shape, making complete shape [-1,-1,2])",
-    ),
-    "fixed_output": (
-        config(X, tensor("output", "double", "FP32", "[7]"), max_batch_size=8),
-        "tensor 'double': the model expects 2 dimensions (shape [-1,-1]) but",
-    ),
-    "execution_mode": (
-        config(*SUMS, max_batch_size=8, more=parameter("execution_mode", "2")),
-        "Expected values for execution_mode are 0 or 1 but got 2.",
-    ),
-    "threads": (
-        config(*SUMS, max_batch_size=8, more=parameter("inter_op_thread_count", "many")),
-        "failed to convert 'many' to integral number",
-    ),
-    "arena": (
-        config(*SUMS, max_batch_size=8, more=parameter("enable_mem_arena", "perhaps")),
-        "failed to convert 'perhaps' to boolean",
-    ),
-    "pattern": (
-        config(*SUMS, max_batch_size=8, more=parameter("enable_mem_pattern", "2")),
-        "failed to convert '2' to boolean",
-    ),
-    "optional": (
-        config(tensor("input", "x", "FP32", "[-1]", "optional: true"), DOUBLE, max_batch_size=8),
-        "optional input 'x' is not supported for models that support batching",
-    ),
-    "accelerator": (
-        config(
-            *SUMS,
-            max_batch_size=8,
-            more="optimization {execution_accelerators {"
-            "cpu_execution_accelerator: [{name: 'warp'}]}}",
-        ),
-        "unknown Execution Accelerator 'warp' is requested",
-    ),
-    "ragged": (
-        config(
-            tensor("input", "x", "FP32", "[-1]", "allow_ragged_batch: true"),
-            DOUBLE,
-            max_batch_size=4,
-        ),
-        "configuration expects model provides input with shape [-1] for ragged input 'x', model "
-        "provides [-1,-1]",
-    ),
-    "missing_file": (
-        config(*SUMS, max_batch_size=8, more="default_model_filename: 'other.onnx'"),
-        "other.onnx' for model instance 'missing_file'",
-    ),
-}
-"""What the native backend refuses too: a configuration and a part of the reason."""
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_configuration_is_refused_in_one_line(server: TritonServer, name: str) -> None:
-    configuration, reason = REFUSED[name]
-    publish(server.settings.repository, name, sums(), configuration)
+def test_configuration_is_refused_in_one_line(server: TritonServer) -> None:
+    """`test_graph_configurations` has every refusal."""
+    wrong = config(tensor("input", "x", "INT32", "[-1]"), SUMS[1], max_batch_size=8)
+    publish(server.settings.repository, "wrong", sums(), wrong)
     with pytest.raises(SetupError) as refused:
-        server.load(name)
+        server.load("wrong")
     message = refused.value.message
-    assert "InvalidArgument: " in message
-    assert reason in message
+    assert "InvalidArgument: configuration expects datatype TYPE_INT32 for input 'x'" in message
     assert "\n" not in message
     assert ".py(" not in message, "a traceback"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("execution_mode", "1"),
-        ("enable_mem_arena", "off"),
-        ("enable_mem_pattern", "True"),
-        ("inter_op_thread_count", "2"),
-        ("anything_else", "?"),
-    ],
-)
-def test_parameters_of_the_native_backend_are_accepted(
-    server: TritonServer, client: triton.InferenceServerClient, name: str, value: str
-) -> None:
-    model, more = f"with_{name}", parameter(name, value)
-    publish(server.settings.repository, model, sums(), config(*SUMS, max_batch_size=8, more=more))
-    server.load(model)
-    x = floats([1, 2])
-    np.testing.assert_array_equal(infer(client, model, x=x).as_numpy("double"), x + x)
 
 
 def test_configuration_may_fix_a_dynamic_dimension(
     server: TritonServer, client: triton.InferenceServerClient
 ) -> None:
-    fixed = config(tensor("input", "x", "FP32", "[2]"), DOUBLE, max_batch_size=8)
+    fixed = config(tensor("input", "x", "FP32", "[2]"), SUMS[1], max_batch_size=8)
     publish(server.settings.repository, "narrow", sums(), fixed)
     server.load("narrow")
     assert infer(client, "narrow", x=floats([1, 2])).as_numpy("double").tolist() == [[2, 4]]
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'x'"):
         infer(client, "narrow", x=floats([1, 2, 3]))
-
-
-def test_fixed_first_dimension_cannot_be_batched(server: TritonServer) -> None:
-    fixed = graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        [("x", FLOAT, [2, 2])],
-        [("y", FLOAT, [2, 2])],
-    )
-    tensors = (tensor("input", "x", "FP32", "[2]"), tensor("output", "y", "FP32", "[2]"))
-    publish(server.settings.repository, "fixed", fixed, config(*tensors, max_batch_size=2))
-    with pytest.raises(SetupError, match=r"first dimension must be -1.*the model is \[2,2\]"):
-        server.load("fixed")
 
 
 def test_failed_requests_are_counted(

@@ -64,7 +64,7 @@ def test_two_instances_share_the_requests_and_each_reports_its_own(server: Trito
 def test_reloads_with_a_changed_file_leave_one_pair_of_series(server: TritonServer) -> None:
     graph = server.settings.repository / "pair" / "1" / "model.onnx"
     first = server.pid
-    for factor in range(3, 8):
+    for factor in range(3, 6):
         onnx.save(times(factor), graph)
         server.load("pair")
         assert answers(server) == {factor}
@@ -75,7 +75,7 @@ def test_reloads_with_a_changed_file_leave_one_pair_of_series(server: TritonServ
 
 
 def test_reloads_with_a_changed_configuration_leave_triton_alive(server: TritonServer) -> None:
-    for reload in range(5):
+    for reload in range(3):
         config = model_config(server.settings.repository / "pair", VersionPolicy(1))
         config["parameters"]["note"] = {"string_value": str(reload)}
         server._require_control().load("pair", config)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from serving.liveness.engine_stats import read_engine_stats
+from serving.local_http import request
 from serving.ports import free_ports
 from serving.processes import process_table
 from serving.processes.supervision import kill
@@ -90,7 +90,7 @@ class SupervisorProcess:
     def __init__(self, repository: Path) -> None:
         chosen = free_ports("127.0.0.1", {"gRPC": 0, "metrics": 0})
         self._grpc = f"127.0.0.1:{chosen['gRPC']}"
-        self._metrics = f"http://127.0.0.1:{chosen['metrics']}/metrics"
+        self._metrics = f"127.0.0.1:{chosen['metrics']}"
         self._log = repository.parent / "supervisor.log"
         command = [sys.executable, "-c", SUPERVISOR, str(repository), *map(str, chosen.values())]
         with self._log.open("w") as log:
@@ -109,7 +109,7 @@ class SupervisorProcess:
 
     def is_busy(self, model: str) -> bool:
         """Whether a model is at work, by its own numbers."""
-        stats = read_engine_stats(httpx.get(self._metrics, trust_env=False).text)
+        stats = read_engine_stats(request(self._metrics, "GET", "/metrics", 5).body.decode())
         return model in stats and stats[model].is_busy
 
     def server(self) -> int:
