@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import httpx
 import numpy as np
 import pytest
 
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
-from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.client.grpc_client import GrpcClient
 
@@ -65,27 +63,3 @@ def test_the_diagonal_turns_where_french_turns(client: Client) -> None:
     assert looked_at[" zone"] == " Area"
     assert looked_at[" économique"] == " Economic"
     assert looked_at[" européenne"] == " European"
-
-
-@pytest.mark.parametrize(
-    ("route", "body", "field"),
-    [
-        ("translate", {"texts": "hola", "return_alignment": 1}, "return_alignment"),
-        (
-            "translate",
-            {"texts": "hola", "return_alignment": True, "stream": True, "num_beams": 1},
-            "return_attention",
-        ),
-        (
-            "translate",
-            {"texts": ["gato perro. " * 20] * 20, "return_alignment": True},
-            "return_attention",
-        ),
-        ("caption", {"images": "x", "return_alignment": True}, "return_alignment"),
-    ],
-)
-def test_unsupported_alignment_is_refused(stack: Stack, route: str, body: dict, field: str) -> None:
-    extra = {"source": "es", "target": "en"} if route == "translate" else {}
-    answer = httpx.post(f"{stack.url}/v1/{route}", json={**body, **extra}, timeout=30)
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["error"]["field"] == field

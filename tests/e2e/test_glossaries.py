@@ -16,7 +16,6 @@ from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.cli import run as triptych
 from triptych.client.grpc_client import GrpcClient
-from triptych.errors import InvalidArgument
 from triptych.messages import Response
 
 pytestmark = pytest.mark.integration
@@ -183,10 +182,3 @@ def test_requests_beside_are_not_changed(client: Client) -> None:
         found = list(pool.map(ask, range(len(texts))))
     for number in range(0, len(texts), 2):
         assert found[number] == client.translate(texts[number], num_beams=4)
-
-
-def test_what_cannot_be_is_refused_by_name(client: Client) -> None:
-    with pytest.raises(InvalidArgument, match="glossary"):
-        client.translate("hola", glossary={"hola": ""})
-    with pytest.raises(Exception, match="glossary holds an empty text"):
-        client.translate("hola", glossary={"hola": " "})

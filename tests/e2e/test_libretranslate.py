@@ -7,30 +7,10 @@ import io
 import docx
 import httpx
 import pytest
-from libretranslatepy import LibreTranslateAPI
 
 from tests.e2e.conftest import Stack
-from triptych import Client
 
 pytestmark = pytest.mark.integration
-
-
-def test_client_translates_and_identifies(stack: Stack, client: Client) -> None:
-    libre = LibreTranslateAPI(stack.url)
-    text = "El mundo no es suficiente."
-    own = client.translate(text, model="example-es-en", num_beams=4, alternatives=3).data[0]
-    assert libre.translate(text, "es", "en") == own.text
-    assert libre.translate(text, "auto", "en") == own.text
-    assert libre.detect(text)[0]["language"] == "es"
-    assert {one["code"]: one["targets"] for one in libre.languages()} == {
-        "en": ["en", "fr"],
-        "es": ["en", "es"],
-        "fr": ["fr"],
-    }
-    fields = {"q": [text], "source": "es", "target": "en", "alternatives": 2}
-    found = httpx.post(f"{stack.url}/translate", json=fields, timeout=60).json()
-    texts = [one.text for one in own.alternatives or ()]
-    assert [found["translatedText"][0], *found["alternatives"][0]] == texts
 
 
 def test_markup_follows_the_words(stack: Stack) -> None:

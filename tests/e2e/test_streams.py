@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from examples.scenes.scores import heldout_pictures
 from examples.texts.grammar import sentences
 from examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import Stack
-from tests.e2e.test_lifecycle import eventually
 from triptych import AsyncClient, Client
 from triptych.client.grpc_client import GrpcClient
 from triptych.messages import Chunk
@@ -124,44 +122,3 @@ async def test_async_streams_run_side_by_side(stack: Stack, spanish: list[str]) 
         for piece, stream in zip(began, (first, second), strict=True):
             rest = [piece, *[piece async for piece in stream]]
             assert texts(rest)[0] == whole.pop(0)
-
-
-def test_events_are_what_the_page_says(stack: Stack) -> None:
-    body = {"texts": [WORLD, ""], "num_beams": 1, "stream": True, **FROM_SPANISH}
-    answer = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30)
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    *events, last = [line for line in answer.text.split("\n") if line]
-    assert last == "data: [DONE]"
-    pieces = [json.loads(event.removeprefix("data: ")) for event in events]
-    assert pieces[0]["error"]["field"] == "texts.1"
-    assert "".join(piece["text"] for piece in pieces[1:]) == "the world is not enough"
-    assert set(pieces[-1]) == {"index", "text", "finish_reason", "usage"}
-
-
-@pytest.mark.parametrize("fields", [{"num_beams": 4}, {"alternatives": 2}, {"n": 2}])
-def test_what_cannot_stream_is_refused_before_anything_is_sent(stack: Stack, fields: dict) -> None:
-    body = {"texts": WORLD, "stream": True, **FROM_SPANISH, **fields}
-    answer = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30)
-    assert answer.status_code == 422
-    assert "stream" in answer.json()["error"]["message"]
-
-
-def test_readers_that_leave_free_what_they_held(stack: Stack, client: Client) -> None:
-    paragraph = " ".join([SPANISH] * 4)
-    expected = client.translate(WORLD, num_beams=1, **FROM_SPANISH).data[0].text
-
-    def disconnect(_: int) -> None:
-        pieces = client.translate_stream(paragraph, **FROM_SPANISH)
-        assert next(pieces).index == 0
-        pieces.close()
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(disconnect, range(40)))
-
-    def is_idle() -> bool:
-        exposed = httpx.get(f"{stack.url}/metrics", timeout=10).text.splitlines()
-        return {"triptych_tokens_in_flight 0.0", "triptych_queue_size 0.0"} <= set(exposed)
-
-    assert eventually(is_idle)
-    assert client.translate(WORLD, num_beams=1, **FROM_SPANISH).data[0].text == expected
-    assert client.ready()

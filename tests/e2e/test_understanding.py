@@ -8,18 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from transformers import ViTForImageClassification, ViTImageProcessor
 
-from tests.e2e.conftest import Stack
 from tests.e2e.text_bundles import IMAGES, POSITIONS, TextBundles
 from tests.inference.processing.tokenizer_files import CORPUS, NASTY
 from tests.pictures import encoded
-from triptych import Client, GrpcClient, InvalidRequest, NotFound, cli
+from triptych import Client, GrpcClient, InvalidRequest
 from triptych.tasks.classify import Classes
 from triptych.tasks.tag import Tags
 
@@ -264,38 +262,3 @@ def test_models_list_limits_and_the_mask_token(client: Client) -> None:
     assert by_name["tiny-classes"].limits.max_top_k == 4
     assert by_name["tiny-ranker"].limits.max_documents == 1000
     assert by_name["tiny-ranker"].tasks == ["rerank", "classify"]
-
-
-def test_json_and_forms_as_documented(tiny_stack: Stack) -> None:
-    with httpx.Client(base_url=tiny_stack.url) as http:
-        body = {"pairs": [["a", "b"]], "model": "tiny-classes", "top_k": 2}
-        answer = http.post("/v1/classify", json=body).json()
-        assert len(answer["data"][0]["labels"]) == 2
-        files = [("images", ("a.png", encoded(picture(0))))]
-        answer = http.post("/v1/classify", files=files, data={"top_k": "3"}).json()
-        assert answer["model"] == IMAGES
-        assert len(answer["data"][0]["labels"]) == 3
-        empty = http.post("/v1/tag", json={"texts": ["[PAD]"]}).json()
-        assert empty["data"][0]["tokens"] is not None
-
-
-@pytest.mark.parametrize(
-    ("command", "part"),
-    [
-        (["classify", "a", "--model", "tiny-classes", "--top-k", "2"], "w"),
-        (["classify", "--pair", "a => b", "--model", "tiny-classes"], "w"),
-        (["fill-mask", "the [MASK]", "-k", "1"], "%"),
-        (["tag", CORPUS[0], "--aggregation", "simple"], "%"),
-        (["rerank", "a", "-d", "red", "-d", "blue", "--return-documents"], "blue"),
-    ],
-)
-def test_commands_print_their_results(
-    tiny_stack: Stack, capsys: pytest.CaptureFixture[str], command: list[str], part: str
-) -> None:
-    assert cli.run([*command, "--url", tiny_stack.url]) == 0, capsys.readouterr().err
-    assert part in capsys.readouterr().out
-
-
-def test_task_that_no_model_serves_is_unknown(tiny_stack: Stack) -> None:
-    with Client(tiny_stack.url) as client, pytest.raises(NotFound, match="no model is served"):
-        client.zero_shot(encoded(picture(0)), labels=["a"])
