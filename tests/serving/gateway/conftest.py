@@ -52,6 +52,7 @@ from tests.inference.tiny_models import (
     served,
     two_towers,
 )
+from tests.serving.waiting import until
 
 
 class FakeInference:
@@ -255,6 +256,19 @@ class Gateway:
         """A token of the tiny generator."""
         (model,) = (m for m in self.service.catalog.models if "generate" in m.sections)
         return model.tokenizer.pieces([number])[0]
+
+    async def held(self, *args: Any, **fields: Any) -> asyncio.Task[httpx.Response]:
+        """A POST whose call has begun; calls end when `inference.hold` is set."""
+        self.inference.hold = self.inference.hold or asyncio.Event()
+        before = self.inference.running
+        request = asyncio.create_task(self.http.post(*args, **fields))
+        await until(lambda: self.inference.running > before)
+        return request
+
+    @property
+    def exposed(self) -> str:
+        """The metrics, as Prometheus reads them."""
+        return self.service.metrics.exposition().decode()
 
     async def close(self) -> None:
         await self.http.aclose()

@@ -1,7 +1,6 @@
 """Admission, deadlines, disconnects, draining, keys, probes and metrics."""
 
 import asyncio
-import json
 import logging
 import threading
 
@@ -13,6 +12,7 @@ from serving.gateway.requests import health
 from serving.gateway.requests.execution import INLINE_LIMIT
 from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
+from tests.serving.gateway.http.test_streams import Reader
 from tests.serving.waiting import until
 
 BODY = {"texts": "hola"}
@@ -31,10 +31,6 @@ async def test_requests_over_the_limit_get_429_at_once(make_gateway: MakeGateway
     assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
 
 
-def exposition(gateway: Gateway) -> str:
-    return gateway.service.metrics.exposition().decode()
-
-
 async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
     here = threading.get_ident()
     in_pool = gateway.service.execution.in_pool
@@ -45,25 +41,20 @@ async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
 
 async def test_concurrent_tokens_are_bounded(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_tokens=10)
-    gateway.inference.hold = asyncio.Event()
-    first = asyncio.ensure_future(gateway.http.post("/v1/translate", json={"texts": "a a a a a a"}))
-    await until(lambda: gateway.inference.running == 1)
+    first = await gateway.held("/v1/translate", json={"texts": "a a a a a a"})
     refused = await gateway.http.post("/v1/translate", json={"texts": "a a a"})
     assert refused.status_code == 429
-    small = asyncio.ensure_future(gateway.http.post("/v1/translate", json={"texts": "a a"}))
-    await until(lambda: gateway.inference.running == 2)
+    small = await gateway.held("/v1/translate", json={"texts": "a a"})
     gateway.inference.hold.set()
     assert (await first).status_code == (await small).status_code == 200
 
 
 async def test_long_paragraph_takes_turns(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_sequences=3)
-    gateway.inference.hold = asyncio.Event()
     body = {"texts": "uno. dos. tres. cuatro. cinco. seis. siete"}
-    work = asyncio.ensure_future(gateway.http.post("/v1/translate", json=body))
+    work = await gateway.held("/v1/translate", json=body)
     await until(lambda: gateway.inference.running == 3)
-    exposed = (await gateway.http.get("/metrics")).text
-    assert "triptych_queue_size 4.0" in exposed
+    assert "triptych_queue_size 4.0" in (await gateway.http.get("/metrics")).text
     gateway.inference.hold.set()
     assert (await work).json()["data"][0]["text"] == body["texts"]
     assert gateway.inference.most_running == 3
@@ -81,13 +72,13 @@ async def test_embeddings_of_concurrent_requests_share_a_call(make_gateway: Make
     await until(lambda: gateway.inference.running == 1)
     texts = ["b", "c d", "e", "f g h"]
     others = [asyncio.ensure_future(embed(text)) for text in texts]
-    await until(lambda: "triptych_queue_size 4.0" in exposition(gateway))
+    await until(lambda: "triptych_queue_size 4.0" in gateway.exposed)
     gateway.inference.hold.set()
     together = [await first, *await asyncio.gather(*others)]
     assert [call.rows for call in gateway.inference.calls] == [1, 4]
     model = 'model="tiny-zero-shot-text"'
-    assert f"triptych_call_rows_count{{{model}}} 2.0" in exposition(gateway)
-    assert f"triptych_joined_calls_total{{{model}}} 4.0" in exposition(gateway)
+    assert f"triptych_call_rows_count{{{model}}} 2.0" in gateway.exposed
+    assert f"triptych_joined_calls_total{{{model}}} 4.0" in gateway.exposed
     alone = make_gateway()
     for text, vector in zip(["a", *texts], together, strict=True):
         response = await alone.http.post("/v1/embed", json={"texts": text})
@@ -96,20 +87,15 @@ async def test_embeddings_of_concurrent_requests_share_a_call(make_gateway: Make
 
 async def test_embeddings_do_not_wait_for_turns_of_sequences(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_sequences=1)
-    gateway.inference.hold = asyncio.Event()
-    sequence = asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY))
-    await until(lambda: gateway.inference.running == 1)
-    embedding = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "a"}))
-    await until(lambda: gateway.inference.running == 2)
+    sequence = await gateway.held("/v1/translate", json=BODY)
+    embedding = await gateway.held("/v1/embed", json={"texts": "a"})
     gateway.inference.hold.set()
     assert (await sequence).status_code == (await embedding).status_code == 200
 
 
 async def test_canary_passes_the_queue(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_calls_per_model=1)
-    gateway.inference.hold = asyncio.Event()
-    running = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "a"}))
-    await until(lambda: gateway.inference.running == 1)
+    running = await gateway.held("/v1/embed", json={"texts": "a"})
     waiting = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "b"}))
     canary = gateway.inference.calls[0]
     direct = asyncio.ensure_future(gateway.pool.endpoints[0].perform(canary, 9.0))
@@ -132,41 +118,18 @@ async def test_deadline_is_504_and_ends_the_work(make_gateway: MakeGateway) -> N
 async def test_disconnect_ends_the_work(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_requests=1)
     gateway.inference.hold = asyncio.Event()
-    leave = asyncio.Event()
-    sent: list[dict] = []
-    body = iter([{"type": "http.request", "body": json.dumps(BODY).encode(), "more_body": False}])
-
-    async def receive() -> dict:
-        message = next(body, None)
-        if message is None:
-            await leave.wait()
-            return {"type": "http.disconnect"}
-        return message
-
-    async def send(message: dict) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http", "method": "POST", "path": "/v1/translate", "raw_path": b"/v1/translate",
-        "query_string": b"", "headers": [(b"content-type", b"application/json")],
-        "http_version": "1.1", "scheme": "http", "server": ("gateway", 80), "client": ("a", 1),
-    }  # fmt: skip
-    request = asyncio.ensure_future(gateway.app(scope, receive, send))
-    await until(lambda: gateway.inference.running == 1)
-    leave.set()
-    await request
+    async with Reader(gateway, "translate", stream=False).reading() as reader:
+        await until(lambda: gateway.inference.running == 1)
     assert gateway.inference.cancelled == 1
-    assert sent == []
+    assert reader.sent == []
     gateway.inference.hold = None
     assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
-    failures = (await gateway.http.get("/metrics")).text
-    assert 'triptych_request_failure_total{route="/v1/translate",type="cancelled"} 1.0' in failures
+    failures = 'triptych_request_failure_total{route="/v1/translate",type="cancelled"} 1.0'
+    assert failures in gateway.exposed
 
 
 async def test_draining_refuses_new_work_and_is_not_ready(gateway: Gateway) -> None:
-    gateway.inference.hold = asyncio.Event()
-    running = asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY))
-    await until(lambda: gateway.inference.running == 1)
+    running = await gateway.held("/v1/translate", json=BODY)
     gateway.service.execution.is_draining = True
     refused = await gateway.http.post("/v1/translate", json=BODY)
     assert (refused.status_code, error_of(refused)["type"]) == (503, "unavailable")

@@ -377,25 +377,21 @@ class TestLeaving:
         async with Reader(gateway, "generate").reading() as first:
             await until(lambda: first.bodies)
             async with Reader(gateway, "generate").reading() as second:
-                await until(lambda: "triptych_queue_size 1.0" in exposed(gateway))
+                await until(lambda: "triptych_queue_size 1.0" in gateway.exposed)
             assert second.sent == []
-            assert "triptych_queue_size 0.0" in exposed(gateway)
+            assert "triptych_queue_size 0.0" in gateway.exposed
         assert gateway.inference.running == 0
-        assert "triptych_tokens_in_flight 0.0" in exposed(gateway)
+        assert "triptych_tokens_in_flight 0.0" in gateway.exposed
 
     async def test_a_slow_reader_keeps_no_slot_busy(self, gateway: Gateway) -> None:
         async with Reader(gateway, "generate").reading() as reader:
             reader.is_reading.clear()
             await until(lambda: reader.sent)
-            await until(lambda: "triptych_tokens_in_flight 0.0" in exposed(gateway))
+            await until(lambda: "triptych_tokens_in_flight 0.0" in gateway.exposed)
             assert gateway.inference.running == 0
             assert len(reader.sent) == 1
             reader.is_reading.set()
             await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
-
-
-def exposed(gateway: Gateway) -> str:
-    return gateway.service.metrics.exposition().decode()
 
 
 async def test_time_to_first_token_and_between_tokens_are_measured(gateway: Gateway) -> None:
@@ -404,7 +400,7 @@ async def test_time_to_first_token_and_between_tokens_are_measured(gateway: Gate
     await gateway.http.post("/v1/generate", json={"prompts": "a b c"})
     samples = {
         (sample.name, sample.labels.get("route")): sample.value
-        for family in text_string_to_metric_families(exposed(gateway))
+        for family in text_string_to_metric_families(gateway.exposed)
         for sample in family.samples
     }
     route = "/v1/generate"
