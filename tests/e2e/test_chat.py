@@ -16,8 +16,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.e2e.conftest import Stack
-from tests.e2e.text_bundles import CHAT, TRANSLATOR, TextBundles
-from triptych import Client, GrpcClient, cli
+from tests.e2e.text_bundles import CHAT, TextBundles
+from triptych import Client, GrpcClient
 
 pytestmark = pytest.mark.integration
 
@@ -162,26 +162,6 @@ def test_completions_of_the_client_of_openai(
     assert scores == pytest.approx(original.scores(whole)[-len(wanted) :], abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("chat", CHATS, ids=["one message", "three messages"])
-def test_streams_of_the_client_of_openai(
-    openai_client: openai.OpenAI, original: Original, chat: list[ChatCompletionMessageParam]
-) -> None:
-    wanted = original.answer(chat)
-    with openai_client.chat.completions.create(
-        model=CHAT,
-        messages=chat,
-        max_completion_tokens=NEW_TOKENS,
-        stream=True,
-        stream_options={"include_usage": True},
-    ) as stream:
-        *chunks, last = list(stream)
-    deltas = [chunk.choices[0].delta for chunk in chunks]
-    assert [delta.role for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
-    assert "".join(delta.content or "" for delta in deltas) == original.text(wanted)
-    assert chunks[-1].choices[0].finish_reason == ("stop" if wanted[-1] == 2 else "length")
-    assert (last.choices, last.usage and last.usage.completion_tokens) == ([], len(wanted))
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompts_are_completed_for_the_client_of_openai(
     openai_client: openai.OpenAI, original: Original, stream: bool
@@ -218,20 +198,6 @@ def test_same_seed_draws_the_same_answer(openai_client: openai.OpenAI, tiny_stac
             CHATS[0], model=CHAT, max_new_tokens=NEW_TOKENS, temperature=0.9, seed=7, n=3
         ).data[0]
     assert [one.text for one in item.alternatives or []] == texts
-
-
-def test_model_without_a_template_cannot_chat(openai_client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="has no chat template") as caught:
-        openai_client.chat.completions.create(model=TRANSLATOR, messages=CHATS[0])
-    assert caught.value.code == "model_not_chat"
-
-
-def test_command_prints_the_answer(
-    tiny_stack: Stack, original: Original, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["chat", "abba", "--model", CHAT, "--max-new-tokens", str(NEW_TOKENS)]
-    assert cli.run([*command, "--url", tiny_stack.url]) == 0, capsys.readouterr().err
-    assert original.text(original.answer(CHATS[0])) in capsys.readouterr().out
 
 
 def test_tasks_of_a_model_with_a_template(tiny_client: Client | GrpcClient) -> None:

@@ -1,4 +1,4 @@
-"""A running service connects to its own processes and nowhere else.
+"""A running service connects to its own processes and nowhere else, and leaves nothing behind.
 
 Two ways to see that, neither complete. Open sockets of all processes (`/proc`) show every protocol,
 but a connection that opens and closes between two looks is missed. System calls (`strace`, where it
@@ -24,6 +24,7 @@ import pytest
 from examples.demo.inputs import PICTURES
 from tests.e2e import conftest
 from tests.e2e.conftest import PROGRAM, Stack, running
+from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -79,12 +80,17 @@ def peers(stack: Stack) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_sockets_and_files_show_no_foreign_peer(both_backends: Path, tmp_path: Path) -> None:
+def test_sockets_and_files_show_no_foreign_peer_and_nothing_is_left(
+    both_backends: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with running(both_backends, tmp_path, HOME=home) as stack, peers(stack) as seen:
+        own, mapped = shm_prefix(stack), mapped_memory(stack)
+        assert set(shared_memory(own)) & mapped, "every model's process has a region"
         for _ in range(5):
             use(stack)
+        processes = descendants(stack.process.pid)
         environments = [process.environ() for process in family(stack)]
         names = {process.name() for process in family(stack)}
     assert "tritonserver" in names
@@ -93,6 +99,10 @@ def test_sockets_and_files_show_no_foreign_peer(both_backends: Path, tmp_path: P
     assert [path for path in home.rglob("*") if path.is_file()] == []
     models = [one for one in environments if "triton_python_backend" in str(one)]
     assert all(one.get("ORT_DISABLE_TELEMETRY") == "1" for one in models)
+    assert len(processes) >= 6, "gateway, triton's parent, triton and the models' processes"
+    assert not {pid for pid in processes if Path(f"/proc/{pid}").exists()}
+    assert not shared_memory(own)
+    assert not {path for path in mapped if path.exists()}
 
 
 @pytest.mark.full

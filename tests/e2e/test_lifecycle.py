@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import PROGRAM, Stack, start_stack, stop_stack
-from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix, stub_of
+from tests.e2e.conftest import PROGRAM, Stack
+from tests.e2e.introspection import stub_of
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -26,21 +26,6 @@ def eventually(claim: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.1)
     return claim()
-
-
-def test_sigterm_leaves_no_process_and_no_shared_memory(
-    both_backends: Path, tmp_path: Path
-) -> None:
-    stack = start_stack(both_backends, tmp_path / "serve.log")
-    family = descendants(stack.process.pid)
-    own, used = shm_prefix(stack), mapped_memory(stack)
-    assert set(shared_memory(own)) & used, "every model's process has a region"
-    code = stop_stack(stack)
-    assert code == 0
-    assert len(family) >= 6, "gateway, triton's parent, triton and the models' processes"
-    assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
-    assert not shared_memory(own)
-    assert not {path for path in used if path.exists()}
 
 
 def test_a_killed_model_process_is_healed_and_answers_again(stack: Stack, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Classifiers, taggers, mask fillers, rankers and encoders answer as `transformers` does.
+"""Classifiers, taggers and mask fillers answer as `transformers` does.
 
 The checkpoints are tiny and random; all are exported and served by one Triton.
 """
@@ -200,48 +200,6 @@ def test_tags_of_windows_are_those_of_the_pipeline(
     assert item.tokens[-1].end > len(LONG) // 2
 
 
-def test_documents_are_ranked_as_a_cross_encoder_ranks_them(
-    client: Client, bundles: TextBundles
-) -> None:
-    tokenizer = bundles.tokenizer("tiny-ranker")
-    model = bundles.model("BertForSequenceClassification", "tiny-ranker")
-    documents = [*CORPUS[:3], LONG, "a"]
-    with torch.no_grad():
-        scores = [
-            float(
-                model(
-                    **tokenizer(
-                        TEXTS[1], text, truncation=True, max_length=POSITIONS, return_tensors="pt"
-                    )
-                ).logits.sigmoid()
-            )
-            for text in documents
-        ]
-    (item,) = client.rerank(TEXTS[1], documents=documents, truncate=True).data
-    assert [one.index for one in item.results] == sorted(
-        range(len(documents)), key=lambda i: -scores[i]
-    )
-    np.testing.assert_allclose(
-        [one.score for one in item.results], sorted(scores, reverse=True), atol=TOLERANCE
-    )
-    (refusing,) = client.rerank(TEXTS[1], documents=documents).data
-    assert (refusing.results[-1].index, refusing.results[-1].error.type) == (3, "too_long")
-    assert refusing.results[:-1] == [one for one in item.results if one.index != 3]
-
-
-def test_embeddings_of_texts_with_a_prompt(client: Client, bundles: TextBundles) -> None:
-    tokenizer = bundles.tokenizer("tiny-embedder")
-    model = bundles.model("BertModel", "tiny-embedder")
-    inputs = tokenizer([f"a {text}" for text in TEXTS], padding=True, return_tensors="pt")
-    with torch.no_grad():
-        hidden = model(**inputs).last_hidden_state
-    mask = inputs["attention_mask"][..., None]
-    mean = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
-    expected = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-    data = client.embed(TEXTS, prompt="a ", model="tiny-embedder").data
-    np.testing.assert_allclose([item.embedding for item in data], expected, atol=TOLERANCE)
-
-
 def test_long_texts_are_refused_in_their_place(client: Client) -> None:
     for answer in (
         client.classify(["a", LONG], model="tiny-classes"),
@@ -260,5 +218,3 @@ def test_models_list_limits_and_the_mask_token(client: Client) -> None:
     assert by_name["tiny-filler"].tasks == ["fill-mask", "classify"]
     assert by_name["tiny-filler"].limits.max_top_k == 2
     assert by_name["tiny-classes"].limits.max_top_k == 4
-    assert by_name["tiny-ranker"].limits.max_documents == 1000
-    assert by_name["tiny-ranker"].tasks == ["rerank", "classify"]

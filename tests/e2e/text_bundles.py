@@ -1,4 +1,4 @@
-"""Tiny checkpoints of `transformers` with every head, exported: random weights, trained tokenizer.
+"""Tiny checkpoints of `transformers`, exported: random weights, several heads, trained tokenizer.
 
 In this process: the command line would load torch anew for each of them.
 """
@@ -43,10 +43,8 @@ class Head:
 
 
 HEADS = {
-    "tiny-embedder": Head("BertModel", {}),
     "tiny-filler": Head("BertForPreTraining", {}),
     "tiny-classes": Head("BertForSequenceClassification", {"id2label": dict(enumerate("wxyz"))}),
-    "tiny-ranker": Head("BertForSequenceClassification", {"num_labels": 1}),
     "tiny-labeller": Head("BertForTokenClassification", {"id2label": dict(enumerate(LABELS))}),
 }
 IMAGES = "tiny-images"

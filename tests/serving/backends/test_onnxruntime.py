@@ -393,7 +393,8 @@ def test_configuration_is_refused_in_one_line(server: TritonServer) -> None:
     with pytest.raises(SetupError) as refused:
         server.load("wrong")
     message = refused.value.message
-    assert "InvalidArgument: configuration expects datatype TYPE_INT32 for input 'x'" in message
+    assert "InvalidArgument: unable to load model 'wrong'" in message
+    assert "configuration expects datatype TYPE_INT32 for input 'x'" in message
     assert "\n" not in message
     assert ".py(" not in message, "a traceback"
 
