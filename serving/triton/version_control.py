@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
 from inference.errors import BundleError, SetupError
-from serving.triton.server import TritonServer
+
+if TYPE_CHECKING:  # `triptych reload` sends a command, and runs no server
+    from serving.triton.server import TritonServer
 
 log = logging.getLogger(__name__)
 

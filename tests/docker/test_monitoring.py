@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving.gateway.observability.metrics import Metrics, Timings
 from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
-from serving.triton import TritonServer
+from serving.triton.server import TritonServer
 from tests.serving.triton.tiny import publish_times, settings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "monitoring"

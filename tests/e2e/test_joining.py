@@ -21,7 +21,7 @@ from serving.gateway.server.app import create_app
 from serving.gateway.triton_client.addresses import AddressSource
 from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
-from serving.triton import TritonServer
+from serving.triton.server import TritonServer
 from tests.e2e.repositories import copy_models
 from tests.serving.triton.tiny import http, settings
 

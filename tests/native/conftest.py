@@ -20,8 +20,9 @@ import pytest
 from export.pipeline.publish import config
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import newest_bundle
-from serving.triton import TritonServer, server
+from serving.triton import server
 from serving.triton.installation import Installation, find_installation
+from serving.triton.server import TritonServer
 from serving.triton.stubs import running_stubs
 from tests.serving.triton.tiny import settings
 from triptych.cli import run

@@ -16,7 +16,7 @@ from export.parity.parity_inputs import Feeds, Probe, comparable, stateless_feed
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Graph
 from inference.bundle.reader import newest_bundle
-from serving.triton import TritonServer
+from serving.triton.server import TritonServer
 from tests.native.conftest import JOINED, PRECISIONS, STATELESS
 from tests.serving.triton.tiny import http
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from serving import probe
-from serving.triton import TritonServer
 from serving.triton.control_socket import ControlSocket
+from serving.triton.server import TritonServer
 from tests.serving.triton.tiny import publish_times, settings
 
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
 from inference.errors import SetupError
-from serving.triton import TritonServer
+from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.triton.tiny import settings
 

@@ -14,7 +14,7 @@ from onnx import helper
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.sessions import InvalidArgument
-from serving.triton import TritonServer
+from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,

@@ -11,8 +11,9 @@ from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError, SetupError
 from serving.settings.served_device import ServedDevice
-from serving.triton import TritonServer, devices
+from serving.triton import devices
 from serving.triton.control import VersionPolicy, model_config
+from serving.triton.server import TritonServer
 from serving.triton.supervisor import run_triton
 from tests.serving.triton.tiny import publish_times, settings
 

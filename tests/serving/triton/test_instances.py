@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 from serving.liveness.engine_stats import EngineStats
-from serving.triton import TritonServer
 from serving.triton.control import VersionPolicy, model_config
+from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, living_stubs, settings, times, wait_until
 

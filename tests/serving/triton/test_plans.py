@@ -16,7 +16,8 @@ import pytest
 from inference.bundle.manifest import MANIFEST
 from inference.errors import DeviceError
 from serving.tensorrt.plans import Plans
-from serving.triton import TritonServer, bundle_loader, devices, installation
+from serving.triton import bundle_loader, devices, installation
+from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, publish_times, settings, times
 

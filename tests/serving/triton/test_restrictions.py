@@ -15,8 +15,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.triton import TritonServer
 from serving.triton.runtime_files import SHARED_MEMORY
+from serving.triton.server import TritonServer
 from tests.serving.triton.tiny import answer, http, publish_times, runtime_files, settings
 
 pytestmark = pytest.mark.integration

@@ -19,8 +19,8 @@ from serving.local_http import request
 from serving.ports import free_ports
 from serving.processes import process_table
 from serving.processes.supervision import kill
-from serving.triton import TritonServer
 from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.server import TritonServer
 from serving.triton.server_process import await_orphan
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import (
@@ -35,7 +35,8 @@ from tests.serving.triton.tiny import (
 
 SUPERVISOR = """
 import sys
-from serving.triton import TritonSettings, run_triton
+from serving.settings.triton_settings import TritonSettings
+from serving.triton.supervisor import run_triton
 grpc_port, metrics_port = map(int, sys.argv[2:])
 settings = TritonSettings(repository=sys.argv[1], grpc_port=grpc_port, metrics_port=metrics_port)
 sys.exit(run_triton(settings))

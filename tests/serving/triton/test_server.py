@@ -18,8 +18,8 @@ import pytest
 
 from inference.errors import SetupError
 from serving.processes import process_table
-from serving.triton import TritonServer
 from serving.triton.installation import STUB, find_installation
+from serving.triton.server import TritonServer
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
     answer,

@@ -11,9 +11,9 @@ import pytest
 
 from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats
-from serving.triton import TritonServer
 from serving.triton import supervisor as supervision
 from serving.triton.control import ServerStatus
+from serving.triton.server import TritonServer
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import engine_stats
 
