@@ -56,6 +56,7 @@ SETTINGS: dict[str, dict[str, int]] = {
         "MAX_ROWS": ROWS,
         "STATE_MEMORY": STATE_BYTES,
         "MAX_WAITING": 500,
+        "MAX_CONCURRENT_SEQUENCES": 256,
         "GRACEFUL_TERMINATION_TIMEOUT": 0,
     },
 }
@@ -256,7 +257,7 @@ async def test_disconnect_stops_decoding(stack_of: Callable[[str], Stack], http:
     """Decoding ends soon after the client disconnects.
 
     Four of three hundred sentences at a time, so that the abort arrives long before the last one,
-    on a busy machine too.
+    on a busy machine too; nearly all of them are Triton's by then, and would be decoded without it.
     """
     stack = stack_of("narrow")
     client = http(stack)
