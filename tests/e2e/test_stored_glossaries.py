@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Stack, running
+from tests.e2e.conftest import Stack, start_stack, stop_stack
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -18,7 +19,9 @@ TEXT = "El restaurante tiene buena comida."
 @pytest.mark.full
 def test_a_restart_keeps_them(repository: Path, tmp_path: Path) -> None:
     for is_first in (True, False):
-        with running(repository, tmp_path) as stack, Client(stack.url) as client:
+        stack = start_stack(repository, tmp_path / "serve.log")
+        with ExitStack() as ends, Client(stack.url) as client:
+            ends.callback(stop_stack, stack)
             if is_first:
                 client.put_glossary("kitchen", {"restaurante": "diner"}, source="es", target="en")
             assert "diner" in client.translate(TEXT, glossary_name="kitchen").data[0].text
