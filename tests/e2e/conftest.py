@@ -143,13 +143,13 @@ def stack(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         stop_stack(running)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # some files have a stack of their own
 def client(stack: Stack) -> Iterator[Client]:
     with Client(stack.url, timeout=60) as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # some files have a stack of their own
 def grpc_client(stack: Stack) -> Iterator[GrpcClient]:
     with GrpcClient(stack.grpc_address, timeout=60) as client:
         yield client
