@@ -83,9 +83,7 @@ class PagedRun:
             Span(int(p), columns, table, *read)
             for p, table, read in zip(past, tables, images, strict=True)
         ]
-        sources = [feeds[name] for name in decoder.source_inputs]
-        sequences = len(sources[0]) if sources else 1
-        call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last, sequences)
+        call.run(tokens.reshape(-1), spans, np.arange(rows) * columns + last)
         logits = graph.output(Role.LOGITS)
         assert logits is not None
         outputs = {logits.name: call.outputs()[0].copy()}

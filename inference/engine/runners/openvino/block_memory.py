@@ -17,7 +17,7 @@ from inference.engine.state.block_pool import BlockPool
 
 
 class BlockMemory:
-    """Tensors (blocks, G, positions, K) for all blocks that the pool has handed out, and one more.
+    """Tensors (blocks, G, positions, K) for all blocks that the pool has handed out.
 
     Args:
         step: A compiled decoder; its inputs `key_cache.i` and `value_cache.i` say what a block is.
@@ -37,22 +37,18 @@ class BlockMemory:
         sizes = (prod(shape) * self._types[name].size for name, shape in self._shapes.items())
         self.pool = BlockPool(_block_tokens(self._shapes), sum(sizes))
         self.version = 0
+        self._blocks = 0
         self._tensors: dict[str, NDArray[Any]] = {}
         self._resize(0)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks that have numbers."""
-        return self.scratch * self.pool.block_bytes
-
-    @property
-    def scratch(self) -> int:
-        """A block that no sequence holds, for rows that only pad a call."""
-        return len(next(iter(self._tensors.values()))) - 1
+        return self._blocks * self.pool.block_bytes
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """The memory of all blocks that have numbers, by the names of the inputs."""
-        if len(self.pool) > self.scratch:
+        if len(self.pool) > self._blocks:
             self._resize(len(self.pool))
         return self._tensors
 
@@ -79,10 +75,11 @@ class BlockMemory:
         """Moves all blocks to memory for so many; pages that are never touched take none."""
         self.version += 1
         for name, shape in self._shapes.items():
-            grown = np.zeros((blocks + 1, *shape), self._types[name].to_dtype())
-            if name in self._tensors and blocks:
-                grown[: len(self._tensors[name])] = self._tensors[name]
+            grown = np.zeros((max(blocks, 1), *shape), self._types[name].to_dtype())
+            if self._blocks and blocks:
+                grown[: self._blocks] = self._tensors[name]
             self._tensors[name] = grown
+        self._blocks = blocks
 
 
 def _block_tokens(shapes: Mapping[str, Sequence[int]]) -> int:

@@ -109,19 +109,19 @@ class DecoderCall:
         token_ids: NDArray[np.int64],
         spans: Sequence[Span],
         scored: NDArray[np.int64],
-        sequences: int = 1,
     ) -> None:
         """One call.
+
+        With fewer rows than threads, OpenVINO 2026.4 divides the positions of a row among threads,
+        and adds up their results: other bits than those of a row in a larger batch. Rows without a
+        position or a token make up the number.
 
         Args:
             token_ids: (N,) new tokens of all rows, row after row.
             spans: Of each row.
             scored: (M,) indices in N.
-            sequences: Whose sources are bound; 1 where the model has none.
         """
         self._memory.tensors()  # for all blocks that the spans have
-        if len(spans) < self._threads:
-            token_ids, spans, scored = self._pad(token_ids, spans, scored, sequences)
         pasts, counts, tables, images, shifts = zip(*spans, strict=True)
         past = np.array(pasts, np.int32)
         if len(token_ids) == len(spans):
@@ -142,10 +142,11 @@ class DecoderCall:
                 positions = lengths + _of_tokens(shifts, counts)
         if self._lengths is not None:
             self._write(self._lengths, positions)
-        self._write(PAST_LENS, past)
-        self._write(BEGINS, _begins(counts))
+        empty = [0] * (self._threads - len(spans))
+        self._write(PAST_LENS, np.array([*pasts, *empty], np.int32))
+        self._write(BEGINS, _begins([*counts, *empty]))
         self._write(BLOCKS, blocks)
-        self._write(BLOCK_BEGINS, _begins(held))
+        self._write(BLOCK_BEGINS, _begins([*held, *empty]))
         multiples = -(-int(lengths.max()) // LONGEST_MULTIPLE)
         self._write(LONGEST, np.int32(multiples * LONGEST_MULTIPLE))
         self._write(SCORED, scored)
@@ -158,35 +159,6 @@ class DecoderCall:
         except RuntimeError:
             self.has_failed = True
             raise
-
-    def _pad(
-        self,
-        token_ids: NDArray[np.int64],
-        spans: Sequence[Span],
-        scored: NDArray[np.int64],
-        sequences: int,
-    ) -> tuple[NDArray[np.int64], Sequence[Span], NDArray[np.int64]]:
-        """Adds a row without a past behind the rows of each sequence.
-
-        Where there are fewer rows than threads, OpenVINO 2026.4 divides the positions of a row
-        among threads, and adds up their results: other bits than those of a row in a larger batch.
-        It does not where a row has several new tokens.
-        """
-        width = len(spans) // sequences
-        is_enough = sequences * (width + 1) >= self._threads
-        added = Span(0, 1 if is_enough else 2, [self._memory.scratch])
-        padded: list[Span] = []
-        places: list[int] = []
-        start = 0
-        for first in range(0, len(spans), width):
-            padded += [*spans[first : first + width], added]
-            for span in spans[first : first + width]:
-                places += range(start, start + span.tokens)
-                start += span.tokens
-            start += added.tokens
-        tokens, kept = np.zeros(start, np.int64), np.array(places)
-        tokens[kept] = token_ids
-        return tokens, padded, kept[scored]
 
     def outputs(self) -> tuple[NDArray[np.float32], Candidates]:
         """(M, V) logits, valid until the next call, and the best tokens of each."""

@@ -208,10 +208,9 @@ class PagedGroup(RaggedGroup):
     ) -> Candidates:
         """The call of a step, whose tokens are all scored, and of what is prefilled beside them."""
         call, scored = self._bound_call(slice(0, len(self._sources))), np.arange(len(token_ids))
-        sequences = self._sequences(len(self._sources))
         beside, self._beside = self._beside, None
         if beside is None:
-            call.run(token_ids, spans, scored, sequences)
+            call.run(token_ids, spans, scored)
         else:
             prefill, count, last = beside
             tokens, span = prefill.next_tokens(count)
@@ -219,13 +218,9 @@ class PagedGroup(RaggedGroup):
             if last is not None:
                 scored = np.append(scored, len(token_ids) - 1)
                 row_requests = [*row_requests, last]
-            call.run(token_ids, [*spans, span], scored, sequences)
+            call.run(token_ids, [*spans, span], scored)
             prefill.advance(count)
         return candidates_of(self._decoder, call, row_requests)
-
-    def _sequences(self, count: int) -> int:
-        """Sequences whose sources a call of so many reads."""
-        return count if self._sources.of(Growth.HOLD) else 1
 
     def _lengths(self) -> Iterator[int]:
         """The length of each row."""
@@ -282,7 +277,7 @@ class PagedGroup(RaggedGroup):
         call = self._bound_call(slice(first, first + len(prompts)))
         begins = np.cumsum([0, *(len(ids) for ids in tokens[:-1])])
         scored = begins + lengths - 1
-        call.run(np.concatenate(tokens), spans, scored, self._sequences(len(prompts)))
+        call.run(np.concatenate(tokens), spans, scored)
         return candidates_of(self._decoder, call, row_requests)
 
     def _bound_call(self, slots: slice) -> DecoderCall:
