@@ -23,8 +23,7 @@ from inference.bundle.manifest import (
 from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens
-_MOST_IMAGES = 3  # of a prompt
-_MOST_IN_A_CALL = 6  # padding included, with one a prompt at least
+_MOST_IMAGES = 3
 _DELIMITERS = 0.3  # share of the tokens of a text whose labels end in some
 
 Array = NDArray[Any]
@@ -84,8 +83,7 @@ class Probe:
 
     def image_counts(self, count: int) -> NDArray[np.int32]:
         """(count,) of images in a prompt; with several prompts, one of them has none."""
-        most = max(1, min(_MOST_IMAGES, _MOST_IN_A_CALL // count))
-        drawn = self.random.integers(1, most + 1, count)
+        drawn = self.random.integers(1, _MOST_IMAGES + 1, count)
         drawn[1:2] = 0
         return drawn.astype(np.int32)
 

@@ -31,11 +31,3 @@ def test_all_sources_are_admitted_before_the_first_step(name: str, twins: Twins)
     found = [each.place for each in observe_decoder(record, manifest, probe)]
     assert [key for key, _ in groupby(called)] == ["admit", "step"]
     assert called.count("admit") == 3 + any(place.startswith("chunk") for place in found)
-
-
-@pytest.mark.parametrize("prompts", [1, 2, 6, 7, 16])
-def test_all_prompts_but_one_have_images_however_many_there_are(prompts: int) -> None:
-    """The calibration of caches reads more prompts at once than a call of the gate has images."""
-    counts = Probe(8, 8).image_counts(prompts)
-    assert counts.shape == (prompts,)
-    assert [place for place, count in enumerate(counts) if count == 0] == [1][: prompts - 1]
