@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from inference.stateless.invalid_argument import InvalidArgument
-from inference.stateless.parameters import graph_file
 from onnx import helper
 
 from inference.stateless.graph_sessions import GraphSessions
+from inference.stateless.sessions import InvalidArgument, graph_file
 from serving.model_config import as_loaded, read_config
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (
