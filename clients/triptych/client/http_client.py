@@ -192,7 +192,7 @@ class AsyncClient(AwaitableMethods):
 
 def _certificates(base_url: str) -> ssl.SSLContext | bool:
     """What TLS trusts. Where nothing uses it, the system's certificates are not read: slow."""
-    uses_tls = any(url.startswith("https:") for url in (base_url, *getproxies().values()))
+    uses_tls = any(url.lower().startswith("https:") for url in (base_url, *getproxies().values()))
     return uses_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

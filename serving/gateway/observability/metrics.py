@@ -6,6 +6,7 @@ each of them can answer `/metrics` for all, and nothing is lost with a worker th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -251,9 +252,15 @@ class _WorkersCollector(MultiProcessCollector):
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of all files, joined."""
-        files = [str(file) for file in Path(self._path).glob("*.db") if file.stat().st_size]
+        files = [str(file) for file in Path(self._path).glob("*.db") if _has_content(file)]
         joined: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
         return joined
+
+
+def _has_content(file: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # a worker that ends removes its own
+        return file.stat().st_size > 0
+    return False
 
 
 class _LoadCollector(Collector):

@@ -308,6 +308,7 @@ async def test_async_calls_run_side_by_side() -> None:
     [
         ("http://gateway:8080", "", False),
         ("https://gateway", "", True),
+        ("HTTPS://gateway", "", True),
         ("http://gateway:8080", "https://proxy:3128", True),
     ],
 )
