@@ -98,13 +98,15 @@ class EngineCore:
             running.abort_expired(started_s)
         is_decoding, prefilled = self._decode_step()
         self._prefill_prompts(is_decoding, prefilled)
-        self._running.drop_empty()
+        if self._runner.keeps_buffers:
+            self._running.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
         self._update_gauges()
 
     def trim(self) -> None:
         """Frees memory kept for speed alone."""
+        self._running.drop_empty()
         self._runner.trim()
         self._update_gauges()
 
@@ -251,7 +253,7 @@ class EngineCore:
         metrics = self.metrics
         metrics.rows_in_use, metrics.waiting = self.rows_in_use, self.waiting
         metrics.state_bytes = self._running.state_bytes
-        metrics.spare_bytes = self._runner.spare_bytes
+        metrics.spare_bytes = self._runner.spare_bytes + self._running.spare_bytes
         metrics.bytes_per_slot = metrics.state_bytes // max(1, metrics.rows_in_use)
         metrics.prefix_bytes = self._prefixes.nbytes if self._prefixes is not None else 0
 

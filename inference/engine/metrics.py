@@ -41,7 +41,7 @@ class EngineMetrics:
         waiting: Accepted sequences without rows now.
         state_bytes: Bytes of all arenas now.
         state_limit_bytes: Their limit.
-        spare_bytes: Bytes of released arenas kept for reuse.
+        spare_bytes: Bytes of released buffers, and of batches without sequences, kept for reuse.
         bytes_per_slot: `state_bytes` per live row; 0 when idle.
         prefix_bytes: Bytes of the prefix cache now.
         put_back: Sequences that lost their memory to older ones and were prefilled again.

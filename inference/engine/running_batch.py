@@ -100,10 +100,20 @@ class RunningBatch:
         """The smallest sizes that hold members and newcomers at their maximal lengths."""
         return longest([*self.members, *joining])
 
+    def reservation_with(self, joining: Sequence[SequenceState]) -> BufferShape:
+        """The reservation once newcomers are admitted; without members also a smaller one."""
+        needed = self.needs(joining)
+        if self.rows:
+            return self.reservation.covering(needed)
+        return self.reservation.settled(needed, needed)
+
     def reserve(self, joining: Sequence[SequenceState], expected_sequences: int) -> None:
         """Reserves memory for newcomers and for sequences that are expected soon."""
-        self.reservation = self.reservation.covering(self.needs(joining))
-        self.group.reserve(self.reservation, expected_sequences)
+        reservation = self.reservation_with(joining)
+        if not self.rows and reservation != self.reservation:
+            self.group.shrink()
+        self.reservation = reservation
+        self.group.reserve(reservation, expected_sequences)
 
     def shrink(self) -> None:
         """Gives back memory that no member needs."""

@@ -48,9 +48,14 @@ class RunningBatches:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that all arenas and blocks hold now."""
+        """Bytes of blocks, and of the arenas of batches with sequences."""
         blocks = 0 if self._blocks is None else self._blocks.used * self._blocks.block_bytes
-        return blocks + sum(running.state_bytes for running in self._by_width.values())
+        return blocks + sum(running.state_bytes for running in self if running.rows)
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of the arenas that batches without sequences keep."""
+        return sum(running.state_bytes for running in self if not running.rows)
 
     def check_fits(self, request: EngineRequest) -> None:
         """Refuses what could never run, not even alone. Thread-safe.
@@ -118,6 +123,7 @@ class RunningBatches:
             self._admissions += 1
             sequence.admission = self._admissions
         if width not in self._by_width:
+            self.drop_empty()
             self._by_width[width] = RunningBatch(
                 self._runner.group(width),
                 self._runner.align,
@@ -138,7 +144,10 @@ class RunningBatches:
         return running.restart(self._runner.group(running.group.width))
 
     def drop_empty(self) -> None:
-        """Frees the arenas of batches without sequences."""
+        """Frees the arenas of batches without sequences.
+
+        They are kept for the next sequences until those are of another width.
+        """
         for width, running in list(self._by_width.items()):
             if not running.rows:
                 running.group.release()
@@ -206,7 +215,7 @@ class RunningBatches:
     ) -> int:
         """Sequences likely to be in a batch soon, within rows and memory."""
         width = running.group.width
-        reservation = running.reservation.covering(running.needs(joining))
+        reservation = running.reservation_with(joining)
         each = self._footprint.bytes(width, replace(reservation, sequences=1))
         return min(
             len(running.members) + len(joining) + waiting,
@@ -225,7 +234,7 @@ class RunningBatches:
         """Bytes that the arenas may grow to if no batch shrinks."""
         extents = {each: running.reservation for each, running in self._by_width.items()}
         running = self._by_width[width]
-        extents[width] = running.reservation.covering(running.needs(joining))
+        extents[width] = running.reservation_with(joining)
         return self._bytes(extents, joining)
 
     def _bytes(self, extents: dict[int, BufferShape], joining: Sequence[SequenceState]) -> int:

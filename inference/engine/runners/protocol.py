@@ -290,6 +290,8 @@ class Runner(ABC):
     must be read together (D112)."""
     scores_prompts: bool = False
     """Whether prefills have `score`, so that given tokens need no step each."""
+    keeps_buffers: bool = False
+    """Whether a new group gets the buffers of a released one, so that none is kept without rows."""
     blocks: BlockPool | None = None
     """What all groups keep positions in; None where each group has buffers of its own."""
 

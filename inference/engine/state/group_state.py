@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inference.bundle.manifest import Growth, State
 from inference.engine.state.memory_model import BufferShape
@@ -21,6 +21,7 @@ class GroupState:
         source_lengths: Source positions of each sequence; 0 where the model has no source.
         reservation: Sizes that may be allocated before they are needed.
         expected_sequences: Sequences likely to be live soon, including those that are.
+        before_move: Called before the arenas' addresses or sizes change.
         nbytes: Bytes of all arenas.
     """
 
@@ -44,6 +45,7 @@ class GroupState:
         self._extent = BufferShape()
         self.reservation = BufferShape()
         self.expected_sequences = 0
+        self.before_move: Callable[[], object] = lambda: None
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -76,6 +78,7 @@ class GroupState:
 
     def release(self) -> None:
         """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
+        self.before_move()
         self.lengths.clear()
         self.source_lengths.clear()
         self._extent, self.nbytes = BufferShape(), 0
@@ -152,6 +155,7 @@ class GroupState:
         """Moves all states to buffers of these sizes."""
         if extent == self._extent:
             return
+        self.before_move()
         self._extent = BufferShape()  # if an allocation fails, the next call lays out anew
         used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
         width, expected = self.width, self.expected_sequences

@@ -49,13 +49,13 @@ class BufferShape:
     def settled(self, tight: BufferShape, reservation: BufferShape) -> BufferShape:
         """Sizes to use when `tight` is needed: the current ones unless far too large.
 
-        Without this slack every admission and retirement would move all states. New
-        positions are made for as many tokens again, within the reservation, so that growing rows
-        are rarely moved.
+        Without this slack every admission and retirement would move all states. Entries are given
+        back only by `GroupState.shrink` and `release`. New positions are made for as many tokens
+        again, within the reservation, so that growing rows are rarely moved.
         """
         positions = max(tight.positions, min(reservation.positions, 2 * tight.positions))
         return BufferShape(
-            _settled(self.sequences, tight.sequences, 4 * tight.sequences),
+            max(self.sequences, tight.sequences),
             _settled(self.positions, positions, 2 * positions, tight.positions),
             _settled(self.sources, tight.sources, 2 * tight.sources),
         )

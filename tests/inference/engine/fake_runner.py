@@ -110,7 +110,7 @@ class FakeGroup(Group):
         self.rows: list[Row | None] = []
         self._logits = logits
         self._extent = BufferShape()
-        self._reservation = BufferShape()
+        self.reservation = BufferShape()
         self.expected_sequences = 0
 
     @property
@@ -182,17 +182,17 @@ class FakeGroup(Group):
         del self.rows[len(self.rows) - self.width :]
 
     def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
-        self._reservation, self.expected_sequences = reservation, expected_sequences
+        self.reservation, self.expected_sequences = reservation, expected_sequences
 
     def release(self) -> None:
         self._extent = BufferShape()
 
     def shrink(self) -> None:
-        self._reservation = BufferShape()
+        self.reservation = BufferShape()
         self._extent = self._needed()
 
     def _ensure_capacity(self) -> None:
-        self._extent = self._extent.settled(self._needed(), self._reservation)
+        self._extent = self._extent.settled(self._needed(), self.reservation)
 
     def _needed(self) -> BufferShape:
         longest = max((len(row.history) for row in self.rows if row), default=0)

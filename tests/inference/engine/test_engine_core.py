@@ -14,6 +14,7 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.engine.state.memory_model import BufferShape
 from inference.errors import DeadlineExceeded, InternalError
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
@@ -287,6 +288,38 @@ def test_fail_ends_every_sequence_and_frees_all_state(runner: Runner) -> None:
 
 def _raise(*arguments: object) -> None:
     raise RuntimeError("no scores")
+
+
+def test_buffers_serve_the_next_sequences_until_another_width_needs_some() -> None:
+    runner = FakeRunner(LOGITS, VOCABULARY)
+    decoder = EngineCore(runner, CAPACITY)
+    for _ in range(2):
+        Caller(decoder)
+        finish(decoder)
+    (single,) = runner.groups
+    assert (decoder.metrics.state_bytes, decoder.metrics.spare_bytes) == (0, single.state_bytes)
+    assert single.state_bytes
+    request = EngineRequest(RULES.model_copy(update={"num_beams": 2}), prompt_ids=(2,))
+    decoder.add(SequenceState(request, lambda event: None))
+    finish(decoder)
+    beams = runner.groups[1]
+    assert beams.state_bytes
+    assert not single.state_bytes
+    decoder.trim()
+    assert (beams.state_bytes, decoder.metrics.spare_bytes) == (0, 0)
+
+
+def test_buffers_of_a_long_sequence_are_not_kept_by_short_ones() -> None:
+    runner = FakeRunner(LOGITS, VOCABULARY)
+    decoder = EngineCore(runner, CAPACITY)
+    Caller(decoder, rules=RULES.model_copy(update={"max_new_tokens": 400}))
+    finish(decoder)
+    (group,) = runner.groups
+    long = group.state_bytes
+    Caller(decoder)
+    finish(decoder)
+    assert group.state_bytes < long / 2
+    assert group.reservation == BufferShape.holding(1, 51, 0)
 
 
 @pytest.mark.integration

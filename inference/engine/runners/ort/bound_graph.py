@@ -29,8 +29,7 @@ class BoundGraph:
         is_captured: Runs may be captured as a graph: everything bound lies at addresses that recur,
             and the rows may be more than there are, see `padded_sequences`.
 
-    Attributes:
-        layout: That of the state when it was bound.
+    It is valid until the state moves.
     """
 
     def __init__(
@@ -44,9 +43,8 @@ class BoundGraph:
         *,
         is_captured: bool = False,
     ) -> None:
-        self.layout = state.layout
         self._sessions, self._device, self._session = sessions, sessions.device, session
-        self._rows, self._slots, self._tokens = rows, slots, tokens
+        self._state, self._rows, self._slots, self._tokens = state, rows, slots, tokens
         self._prefix = state.prefix
         self._count = rows.stop - rows.start
         self._width = state.width
@@ -60,8 +58,6 @@ class BoundGraph:
         self._total = self._bind_total(graph)
         for arena in state.of(Growth.HOLD):
             self._bind_input(arena.state.step_input, arena.view(slots))
-        source_lengths = np.array(state.source_lengths[slots], np.int32)
-        self._upload(Role.SOURCE, _padded(source_lengths, slots.stop - slots.start, 1))
         self._upload(Role.LAST, np.zeros(self._count, np.int64))
 
     def _write_controls(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32]) -> None:
@@ -75,6 +71,10 @@ class BoundGraph:
             token_ids = _padded(token_ids, self._count, 0)
             reached = _padded(reached, self._count, 1 + self._prefix)
         self._device.upload(token_ids, self._controls[Role.TOKENS])
+        if Role.SOURCE in self._controls:
+            sources = np.array(self._state.source_lengths[self._slots], np.int32)
+            sources = _padded(sources, self._slots.stop - self._slots.start, 1)
+            self._device.upload(sources, self._controls[Role.SOURCE])
         if Role.LENGTHS in self._controls:
             self._device.upload(reached, self._controls[Role.LENGTHS])
         # On CUDA, T = TOTAL is a first prompt, and a captured graph keeps the value: for T = 1

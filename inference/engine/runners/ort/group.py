@@ -29,16 +29,17 @@ from inference.engine.state.memory_model import BufferShape
 class OrtGroup(Group):
     """Rows in arenas.
 
-    A step binds the arenas' live rows once and runs on the same addresses until a sequence is
-    admitted, retired or outgrows its bucket.
+    The arenas' rows are bound once for each number of sequences, and steps run on these addresses
+    until the arenas move.
     """
 
     def __init__(self, sessions: OrtSessions, width: int) -> None:
         self.width = width
         self._sessions = sessions
         self._state = sessions.group_state(width)
-        self._step: BoundStep | None = None
-        self._greedy: BoundGreedySteps | None = None
+        self._state.before_move = self._unbind
+        self._steps: dict[int, BoundStep] = {}  # by sequences
+        self._greedy: dict[int, BoundGreedySteps] = {}
 
     @property
     def state_bytes(self) -> int:
@@ -70,7 +71,6 @@ class OrtGroup(Group):
         assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
         step, done = prefill.finish(), prefill.state
         candidates = self._candidates(step.logits, [row_request], step.emitted)
-        self._unbind()
         slots = len(self._state) + 1
         self._state.ensure_capacity(slots, done.lengths[0], done.source_lengths[0])
         self._state.adopt(done)
@@ -90,23 +90,22 @@ class OrtGroup(Group):
         state = self._state
         state.ensure_capacity(len(state), max(state.lengths) + 1)
         state.advance_lengths()
-        if self._step is None or self._step.layout != state.layout:
-            self._unbind()
-            self._step = self._bound_step()
+        step = self._bound_step()
         lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
-        self._step.run(token_ids[:, None], lengths)
-        logits = self._sessions.device.entries(self._step.logits, 0, len(token_ids))
-        return self._candidates(logits, row_requests, self._step.emitted)
+        step.run(token_ids[:, None], lengths)
+        logits = self._sessions.device.entries(step.logits, 0, len(token_ids))
+        return self._candidates(logits, row_requests, step.emitted)
 
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Several steps in one call; see `Group.step_greedily`."""
         assert self.width == 1
         state = self._state
         state.ensure_capacity(len(state), max(state.lengths) + STEPS)
-        if self._greedy is None or self._greedy.layout != state.layout:
-            self._unbind()
-            self._greedy = BoundGreedySteps(self._sessions, self._sessions.greedy, state)
-        found = self._greedy.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
+        steps = self._greedy.get(len(state))
+        if steps is None:
+            steps = BoundGreedySteps(self._sessions, self._sessions.greedy, state)
+            self._greedy[len(state)] = steps
+        found = steps.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
         state.advance_lengths(STEPS)
         return found
 
@@ -125,31 +124,32 @@ class OrtGroup(Group):
 
     def shrink(self) -> None:
         """Gives back memory not needed now; see `Group.shrink`."""
-        self._unbind()
         self._state.shrink()
 
     def release(self) -> None:
         """Gives back all memory; see `Group.release`."""
-        self._unbind()
         self._sessions.release(self._state)
 
     def _bound_step(self) -> BoundStep:
         """A step of every row."""
         is_captured = self._sessions.device.keeps_addresses
         count = padded_sequences(self._state) if is_captured else len(self._state)
-        rows, slots = slice(0, count * self.width), slice(0, count)
-        return BoundStep(
-            self._sessions, self._state, rows, slots, tokens=1, is_captured=is_captured
-        )
+        if count not in self._steps:
+            rows, slots = slice(0, count * self.width), slice(0, count)
+            self._steps[count] = BoundStep(
+                self._sessions, self._state, rows, slots, tokens=1, is_captured=is_captured
+            )
+        return self._steps[count]
 
     def _unbind(self) -> None:
-        self._step = self._greedy = None
+        """Drops what is bound: it must not keep buffers alive."""
+        self._steps.clear()
+        self._greedy.clear()
 
     def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
         """Gives prompts slots with their initial states, and room for their tokens."""
         state, first = self._state, len(self._state)
         sources = [self._sessions.source_length(prompt) for prompt in prompts]
-        self._unbind()  # its buffers may be moved, and must not be kept alive
         state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
         write_initial(self._sessions, state, prompts, first)
         for length, source in zip(lengths, sources, strict=True):

@@ -54,6 +54,7 @@ class OrtRunner(Runner):
         self.reads_whole_prompts = manifest.graphs["step"].whole_prompts
         self.whole_image_token = manifest.whole_image_token
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
+        self.keeps_buffers = self._sessions.device.keeps_addresses
         self.shares_prefixes = not self.reads_whole_prompts and _shares_prefixes(manifest)
 
     @property

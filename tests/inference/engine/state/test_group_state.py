@@ -58,6 +58,18 @@ def test_resized_arenas_are_zero_behind_sources(state: GroupState) -> None:
     assert_zero_behind_sources(state)
 
 
+def test_a_move_is_announced_while_arenas_are_where_they_were(state: GroupState) -> None:
+    enter(state, 5)
+    announced: list[int] = []
+    state.before_move = lambda: announced.append(state.of(Growth.HOLD)[0].capacity)
+    state.ensure_capacity(1, 1, 5)
+    assert announced == []
+    enter(state, 5)
+    state.shrink()
+    state.release()
+    assert announced == [1, 2]
+
+
 def test_moved_rows_are_zero_behind_sources(state: GroupState) -> None:
     enter(state, 40)
     enter(state, 5)

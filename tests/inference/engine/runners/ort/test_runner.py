@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given
 
@@ -232,6 +234,41 @@ def test_state_shrinks_after_a_long_sequence_retires(attention: OrtRunner) -> No
     group.retire(0)
     group.step(np.array([2]), [plain_request(1)])
     assert group.state_bytes < large / 2
+
+
+class CountingDevice(CpuDevice):
+    """Counts the inputs that are bound."""
+
+    bound = 0
+
+    def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
+        self.bound += 1
+        super().bind_input(binding, name, tensor)
+
+
+def test_rows_are_bound_once_for_each_number_of_sequences(tmp_path: Path) -> None:
+    device = CountingDevice()
+    group = OrtRunner(attention_bundle(tmp_path), threads=1, device=device).group(1)
+    prompts = [Prompt(np.array([0]), np.array([1, 2])), Prompt(np.array([0]), np.array([3]))]
+    bound, results = [], []
+    for _ in range(2):
+        group.admit_deferred(prompts)
+        both = group.step(np.array([1, 2]), [plain_request(3)] * 2)
+        group.retire(0)
+        one = group.step(np.array([2]), [plain_request(3)])
+        group.retire(0)
+        bound.append(device.bound)
+        results.append([both.log_probs.tolist(), one.log_probs.tolist()])
+    assert 0 < bound[0] == bound[1]
+    assert results[0] == results[1]
+    prompts = [Prompt(np.array([0]), np.array([4])), Prompt(np.array([0]), np.array([5, 6]))]
+    group.admit_deferred(prompts)
+    found = group.step(np.array([1, 2]), [plain_request(3)] * 2)
+    fresh = OrtRunner(attention_bundle(tmp_path / "fresh"), threads=1).group(1)
+    fresh.admit_deferred(prompts)
+    wanted = fresh.step(np.array([1, 2]), [plain_request(3)] * 2)
+    assert device.bound == bound[0]
+    assert np.array_equal(found.log_probs, wanted.log_probs)
 
 
 def test_count_is_limited_to_the_vocabulary() -> None:
