@@ -8,6 +8,7 @@ import numpy as np
 import openvino
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 from openvino import opset13 as ops
 
 from inference.engine.runners.openvino.cross_attention import replace_cross_attention
@@ -54,6 +55,46 @@ def test_attention_to_sources_follows_its_equation(scale: float | None) -> None:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     wanted = weights / weights.sum(-1, keepdims=True) @ value
     assert np.abs(run(attention(scale), *given) - wanted).max() < 1e-5
+
+
+def layers_from_onnx() -> openvino.Model:
+    """Two layers of ONNX Runtime's MultiHeadAttention of one query to sources with lengths."""
+    shapes: dict[str, list[int | str]] = {"query": ["B", "W", HEADS * WIDTH]}
+    shapes |= {name: ["B", HEADS, "S", WIDTH] for name in ("key0", "value0", "key1", "value1")}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, ["B"]))
+    options = {"domain": "com.microsoft", "num_heads": HEADS}
+    nodes = [
+        helper.make_node(
+            "MultiHeadAttention", [query, f"key{i}", f"value{i}", "", "lengths"], [out], **options
+        )
+        for i, (query, out) in enumerate([("query", "between"), ("between", "found")])
+    ]
+    outputs = [helper.make_tensor_value_info("found", TensorProto.FLOAT, shapes["query"])]
+    graph = helper.make_graph(nodes, "layers", inputs, outputs)
+    versions = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+    return openvino_core().read_model(model.SerializeToString())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_layers_share_the_mask_of_their_sources(rows: int) -> None:
+    query, key, value, _ = arrays(4, rows, 20)
+    given = [query.swapaxes(1, 2).reshape(4, rows, -1), key, value, value, key]
+    lengths = np.array([20, 1, 7, 13], np.int32)
+    found, masks = [], []
+    for replaces in (False, True):
+        model = layers_from_onnx()
+        if replaces:
+            replace_cross_attention(model)
+        masks.append(sum(op.get_type_name() == "Range" for op in model.get_ordered_ops()))
+        options = {"INFERENCE_NUM_THREADS": 2, "INFERENCE_PRECISION_HINT": "f32"}
+        request = openvino_core().compile_model(model, "CPU", options).create_infer_request()
+        request.infer([*given, lengths])
+        found.append(request.get_output_tensor(0).data.copy())
+    assert masks == [2, 1]
+    assert np.abs(found[0] - found[1]).max() < 1e-5
+    assert np.abs(found[1]).max() > 0.1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 9])
