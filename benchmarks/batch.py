@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -197,12 +197,13 @@ def _answer(
     local = open_local_model(repository, bundle, threads=threads)
     began_s, before_s = time.time(), time.process_time()
     task, limits = TASKS[work.task], TaskLimits(max_client_batch_size=REQUEST_ROWS)
+    model = replace(local.model, task_limits=limits)
     submitted = []
     for start in range(0, len(rows), REQUEST_ROWS):
         part = list(rows[start : start + REQUEST_ROWS])
         fields = {**work.request, work.field: part}
         request: Any = operation(task.declaration, task.declaration.response, **fields).request
-        plan = task.prepare(request, part if work.field == "images" else (), local.model, limits)
+        plan = task.prepare(request, part if work.field == "images" else (), model)
         submitted.append((plan, [local.submit(call) for call in plan.calls]))
     for plan, futures in submitted:
         assert all(

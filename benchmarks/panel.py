@@ -6,6 +6,7 @@ All columns of `make quality` make the same requests; they differ only in what r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def local_responses(models: Mapping[str, LocalModel]) -> Respond:
         request: Any = operation(declared, declared.response, **fields).request
         model = models[bundle]
         images = getattr(request, "images", None) or ()
-        plan = TASKS[task].prepare(request, images, model.model, limits)
+        loaded = replace(model.model, task_limits=limits)
+        plan = TASKS[task].prepare(request, images, loaded)
         return plan.finish(model.answer(plan.calls))
 
     return respond

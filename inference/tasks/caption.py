@@ -25,7 +25,6 @@ from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
@@ -133,11 +132,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
     needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE, IMAGE_PROMPTS)
 
     def prepare(
-        self,
-        request: CaptionRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: CaptionRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> CaptionPlan:
         """One call for each readable image.
 
@@ -153,19 +148,19 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             stream=request.stream,
             widens_beam=True,
         )
-        options = sampling_overrides(request, outputs, model, limits)
+        options = sampling_overrides(request, outputs, model)
         if request.return_attention:
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
         section, header = self.section_of(model), self.header(request, model)
         smallest = ImageLayout.smallest(model.image)
         written = request.prompt if header is None else None
-        begin = _prompt_ids(written, section, model, limits, smallest)
+        begin = _prompt_ids(written, section, model, smallest)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         instruction: dict[str, Array] = {}
         if section.images is not None:
             text, _ = section.written(section.images, request.prompt)
-            instruction = section.images.instruction(text, "prompt", model, limits)
+            instruction = section.images.instruction(text, "prompt", model)
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 
@@ -173,13 +168,13 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             image = unwrap(prepared)
             ids = begin
             if image.layout != smallest:
-                ids = _prompt_ids(request.prompt, section, model, limits, image.layout)
+                ids = _prompt_ids(request.prompt, section, model, image.layout)
             prompt = {name: np.array(ids, dtype=np.int64)} if ids else {}
             held = {PIXELS: image.pixels} if has_one else held_images([image])
             calls.append(model.generate_call({**held, **instruction, **prompt}, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_sized_images(images, model, limits, header), numbered)
+        numbers = attempt_each(prepare_sized_images(images, model, header), numbered)
         return CaptionPlan(
             model,
             () if section.answers or model.reads_source else _shown(begin, section, model),
@@ -216,9 +211,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         """One token."""
         return [generator_canary(model)]
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Outputs."""
-        return {"max_best_of": limits.max_best_of}
+        return {"max_best_of": model.task_limits.max_best_of}
 
 
 def _grid(model: LoadedModel) -> tuple[int, int]:
@@ -237,11 +232,7 @@ def _shown(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple
 
 
 def _prompt_ids(
-    prompt: str | None,
-    section: CaptionSection,
-    model: LoadedModel,
-    limits: TaskLimits,
-    layout: ImageLayout,
+    prompt: str | None, section: CaptionSection, model: LoadedModel, layout: ImageLayout
 ) -> list[int]:
     """The prompt as the model reads it, with the image where the prompt holds it.
 
@@ -254,11 +245,9 @@ def _prompt_ids(
             message = f"prompt has {places.place}: the image has its place"
             raise InvalidRequest(message, field="prompt")
         text, is_complete = section.written(places, prompt)
-        ids = places.encode(
-            text, "prompt", model, limits, layouts=[layout], is_complete=is_complete
-        )
+        ids = places.encode(text, "prompt", model, layouts=[layout], is_complete=is_complete)
     elif prompt:
-        ids = model.encode(prompt, "prompt", limits, special=False)
+        ids = model.encode(prompt, "prompt", special=False)
     else:
         return []
     start = model.generation.decoder_start_ids

@@ -27,7 +27,6 @@ from inference.tasks.generation.overrides import (
 )
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from inference.tasks.shared.served_task import TaskConfig
@@ -63,11 +62,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
     needs = (GENERATOR, TOKENIZER, IMAGE_PROMPTS)
 
     def prepare(
-        self,
-        request: ChatRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: ChatRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
         """One call.
 
@@ -82,16 +77,16 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
             early_stopping=request.early_stopping,
             stream=request.stream,
         )
-        options = sampling_overrides(request, outputs, model, limits)
+        options = sampling_overrides(request, outputs, model)
         options = structured(options, request, request.stop, allows_space=False)
 
         def read() -> IncrementalText:
             return IncrementalText(model.tokenizer, stops=outputs.stops)
 
         places = self.places(model)
-        shown = [] if places is None else _shown(request, places, images, model, limits)
+        shown = [] if places is None else _shown(request, places, images, model)
         held = held_images(shown)
-        ids = np.array(self._encoded(request, shown, model, limits), dtype=np.int64)
+        ids = np.array(self._encoded(request, shown, model), dtype=np.int64)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         may_end_early = bool(outputs.stops) and rows_of(options) == 1
         penalty = request.length_penalty
@@ -121,11 +116,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         return _TEMPLATE_SIZE + sum(lengths)
 
     def _encoded(
-        self,
-        request: ChatRequest,
-        images: Sequence[PreparedImage],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: ChatRequest, images: Sequence[PreparedImage], model: LoadedModel
     ) -> Sequence[int]:
         """The conversation's ids, with as many of them for each image as the model reads.
 
@@ -138,9 +129,9 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         messages = [message.model_dump() for message in request.messages]
         if places is not None:
             messages = [{**each, "content": places.parts(each["content"])} for each in messages]
-        text = template.render(messages, model.longest_text(limits))
+        text = template.render(messages, model.longest_text)
         if places is None:
-            ids = model.encode(text, _FIELD, limits, special=False)
+            ids = model.encode(text, _FIELD, special=False)
         else:
             _check_places(text, places, request)
             begin = section.special_tokens.get("bos_token")
@@ -149,29 +140,24 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
                 text,
                 _FIELD,
                 model,
-                limits,
                 layouts=[image.layout for image in images],
                 is_complete=is_complete,
             )
         if not ids:
             raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
-        longest, limit = min(model.prompt_bounds(limits))
+        longest, limit = min(model.prompt_bounds())
         if len(ids) > longest:
             raise TooLong(f"{_FIELD} have {len(ids)} tokens, {limit}: shorten them", field=_FIELD)
         return ids
 
 
 def _shown(
-    request: ChatRequest,
-    places: ImagePlaces,
-    images: Sequence[ImageInput],
-    model: LoadedModel,
-    limits: TaskLimits,
+    request: ChatRequest, places: ImagePlaces, images: Sequence[ImageInput], model: LoadedModel
 ) -> list[PreparedImage]:
     """The images of a conversation."""
     text = "".join(message.content for message in request.messages)
-    read = prepare_sized_images(images, model, limits)
-    return PromptPixels.of(places, "", [text], read).of_prompt(0, limits, _FIELD)
+    read = prepare_sized_images(images, model)
+    return PromptPixels.of(places, "", [text], read).of_prompt(0, model.task_limits, _FIELD)
 
 
 def _check_places(text: str, places: ImagePlaces, request: ChatRequest) -> None:

@@ -16,7 +16,6 @@ from inference.tasks.classification.windows import windows
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
@@ -109,11 +108,7 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
     needs = (_TEXT_SCORES | _IMAGE_SCORES, labelled(declared.TASK.name))
 
     def prepare(
-        self,
-        request: ClassifyRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: ClassifyRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ClassifyPlan:
         """Calls for the texts, pairs or images.
 
@@ -125,9 +120,9 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         calls: list[InferCall] = []
         rows = TextRows(model)
         if request.images is not None:
-            items = _image_items(images, request, model, limits, calls)
+            items = _image_items(images, request, model, calls)
         else:
-            items = _text_items(request, model, limits, rows, calls)
+            items = _text_items(request, model, rows, calls)
         section = self.section_of(model)
         return ClassifyPlan(
             model,
@@ -165,7 +160,7 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} cannot classify {field}", field=field)
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Labels of a response."""
         return {"max_top_k": min(MAX_TOP_K, len(self.section_of(model).labels))}
 
@@ -199,7 +194,6 @@ def _image_items(
     images: Sequence[ImageInput],
     request: ClassifyRequest,
     model: LoadedModel,
-    limits: TaskLimits,
     calls: list[InferCall],
 ) -> tuple[_Item | ServingError, ...]:
     """Each image's rows, or its error; adds to `calls`."""
@@ -210,7 +204,7 @@ def _image_items(
             "with --attention",
             field="return_attention",
         )
-    pixels = prepare_images(images, model, limits)
+    pixels = prepare_images(images, model)
     part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
     rows = image_rows(pixels, part, (Role.LOGITS,), calls)
     weights: Sequence[Row | ServingError | None] = [None] * len(rows)
@@ -225,27 +219,23 @@ def _image_items(
 
 
 def _text_items(
-    request: ClassifyRequest,
-    model: LoadedModel,
-    limits: TaskLimits,
-    rows: TextRows,
-    calls: list[InferCall],
+    request: ClassifyRequest, model: LoadedModel, rows: TextRows, calls: list[InferCall]
 ) -> tuple[_Item | ServingError, ...]:
     """Each text's or pair's rows, or its error; adds to `rows` and `calls`."""
     is_pairs = request.texts is None
     field = "pairs" if is_pairs else "texts"
     inputs: list[tuple[str, str | None]] = [(text, None) for text in request.texts or ()]
     inputs += [(pair.first, pair.second) for pair in request.pairs or ()]
-    limits.check_batch(len(inputs), field)
+    model.task_limits.check_batch(len(inputs), field)
 
     def added(index: int, texts: tuple[str, str | None]) -> list[int]:
         first, second = texts
         name = f"{field}.{index}"
         is_whole = request.stride is None
-        text = model.encode_text(first, name, limits, second=second, is_whole=is_whole)
+        text = model.encode_text(first, name, second=second, is_whole=is_whole)
         if request.stride is None:
             return [rows.add(text)]
-        cut = windows(text, model.text_limit(limits), request.stride, "stride")
+        cut = windows(text, model.text_limit, request.stride, "stride")
         return [rows.add(text.at(positions)) for positions in cut]
 
     numbers = attempt_each(inputs, added)

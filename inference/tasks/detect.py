@@ -24,7 +24,6 @@ from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCa
 from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
@@ -125,11 +124,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
     )
 
     def prepare(
-        self,
-        request: DetectRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: DetectRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> Plan:
         """Calls for labels that are not cached, and for the images.
 
@@ -140,14 +135,14 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         """
         section = self.section_of(model)
         if section.images is not None:
-            return plan_written(request, images, model, limits, section)
+            return plan_written(request, images, model, section)
         if section.strides:
-            return plan_grounded(request, images, model, limits, section)
+            return plan_grounded(request, images, model, section)
         labels = request.labels or []
-        embedding = EmbeddingCalls(model, limits)
+        embedding = EmbeddingCalls(model)
         embedding.add_labels(labels)
         texts = embedding.batch_texts()
-        sized = prepare_sized_images(images, model, limits)
+        sized = prepare_sized_images(images, model)
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
         pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
         rows = image_rows(pixels, detector, _outputs(model.manifest), embedding.calls)
@@ -180,7 +175,7 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
             return [generator_canary(model)]
         return part_canaries(model, *_TOWERS)
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""
         return {"max_labels": MAX_LABELS}
 

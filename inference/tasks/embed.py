@@ -16,7 +16,6 @@ from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
@@ -87,11 +86,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
     needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
 
     def prepare(
-        self,
-        request: EmbedRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: EmbedRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> EmbedPlan:
         """Calls for the images, or for the texts that are not cached.
 
@@ -106,12 +101,12 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
                 f"{model.name} returns embeddings of unit length only: leave normalize out",
                 field="normalize",
             )
-        calls = EmbeddingCalls(model, limits)
+        calls = EmbeddingCalls(model)
         if request.texts is None:
             items = tuple(map(_image_reader, calls.add_images(images)))
         else:
             prompt = _prompt(request, section, model)
-            items = _text_readers(request.texts, prompt, calls, limits)
+            items = _text_readers(request.texts, prompt, calls)
         scales = request.normalize and not section.is_normalized
         return EmbedPlan(model, scales, items, tuple(calls.calls))
 
@@ -177,7 +172,7 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _text_readers(
-    texts: Sequence[str], prompt: str, calls: EmbeddingCalls, limits: TaskLimits
+    texts: Sequence[str], prompt: str, calls: EmbeddingCalls
 ) -> tuple[Read | ServingError, ...]:
     """One reader per text; equal texts share a row.
 
@@ -185,7 +180,7 @@ def _text_readers(
         InvalidRequest: too many texts.
         ServingError: no text is valid; the first one's error.
     """
-    limits.check_batch(len(texts), "texts")
+    calls.model.task_limits.check_batch(len(texts), "texts")
 
     def added(index: int, text: str) -> str:
         field = f"texts.{index}"

@@ -15,7 +15,6 @@ from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.length_buckets import Bucket
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, part
@@ -131,11 +130,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
     needs = (part(takes=Role.POSITIONS, returns=Role.TOP_SCORES) & SPANS,)
 
     def prepare(
-        self,
-        request: FillMaskRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: FillMaskRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> FillMaskPlan:
         """Calls for the texts.
 
@@ -143,7 +138,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
             InvalidRequest: too many texts or masks, a target that is not one token.
             ServingError: no text is valid; the first one's error.
         """
-        limits.check_batch(len(request.texts), "texts")
+        model.task_limits.check_batch(len(request.texts), "texts")
         targets = _targets(request.targets or (), model)
         top_k = _top_k(request, model)
         rows = TextRows(model)
@@ -151,7 +146,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
 
         def added(index: int, text: str) -> tuple[int, tuple[int, ...]]:
             field = f"texts.{index}"
-            encoded = model.encode_text(text, field, limits)
+            encoded = model.encode_text(text, field)
             masks = tuple(i for i, token in enumerate(encoded.ids) if token == mask.mask_token_id)
             if not masks:
                 raise InvalidRequest(
@@ -188,7 +183,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         """The mask token."""
         return {"mask_token": self.section_of(model).mask_token}
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Tokens of a mask, targets, and masks times tokens."""
         return {
             "max_top_k": _graph_top_k(model),

@@ -29,7 +29,6 @@ from inference.tasks.generation.overrides import (
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
@@ -45,11 +44,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
     needs = (GENERATOR, TOKENIZER, IMAGE_PROMPTS)
 
     def prepare(
-        self,
-        request: GenerateRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: GenerateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
         """One call for each prompt.
 
@@ -58,7 +53,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
                 as many images as places for them.
             ServingError: no prompt can be continued; the first one's error.
         """
-        limits.check_batch(len(request.prompts), "prompts")
+        model.task_limits.check_batch(len(request.prompts), "prompts")
         # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
         is_plain = model.reads_source and not request.examples
         before = fewshot.before(request.instruction) if is_plain else ""
@@ -70,11 +65,11 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             early_stopping=request.early_stopping,
             stream=request.stream,
         )
-        options = sampling_overrides(request, outputs, model, limits)
+        options = sampling_overrides(request, outputs, model)
         options = structured(options, request, request.stop, allows_space=bool(header))
         _check_echo(request, model)
         places = self.section_of(model).images
-        pixels = _pixels(places, header or before, request, images, model, limits)
+        pixels = _pixels(places, header or before, request, images, model)
 
         def read() -> IncrementalText:
             trim = LeadingSpace() if header else None
@@ -86,14 +81,14 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
-            model.check_characters(len(header or before) + len(prompt), field, limits)
+            model.check_characters(len(header or before) + len(prompt), field)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
-            shown = [] if pixels is None else pixels.of_prompt(index, limits, field)
+            shown = [] if pixels is None else pixels.of_prompt(index, model.task_limits, field)
             held = image_inputs(shown, field, model)
             if places is not None:
-                held = {**held, **places.instruction(text, field, model, limits)}
+                held = {**held, **places.instruction(text, field, model)}
             layouts = [image.layout for image in shown]
-            ids = np.array(_encode(text, field, model, limits, places, layouts), dtype=np.int64)
+            ids = np.array(_encode(text, field, model, places, layouts), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             reader = read if may_end_early else None
             calls.append(model.generate_call({name: ids, **held}, options, reader))
@@ -145,12 +140,11 @@ def _pixels(
     request: GenerateRequest,
     images: Sequence[ImageInput],
     model: LoadedModel,
-    limits: TaskLimits,
 ) -> PromptPixels | None:
     """The images of each prompt; None where prompts hold none."""
     if places is None:
         return None
-    read = prepare_sized_images(images, model, limits)
+    read = prepare_sized_images(images, model)
     return PromptPixels.of(places, header, request.prompts, read)
 
 
@@ -191,7 +185,6 @@ def _encode(
     text: str,
     field: str,
     model: LoadedModel,
-    limits: TaskLimits,
     places: ImagePlaces | None,
     layouts: Sequence[ImageLayout],
 ) -> list[int]:
@@ -206,12 +199,12 @@ def _encode(
         TooLong: more than the gateway or the model takes, or no room left for an output.
     """
     if places is None:
-        ids = model.encode(text, field, limits) or model.beginning
+        ids = model.encode(text, field) or model.beginning
     else:
-        ids = places.encode(text, field, model, limits, layouts=layouts)
+        ids = places.encode(text, field, model, layouts=layouts)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
-    longest, limit = min(model.prompt_bounds(limits))
+    longest, limit = min(model.prompt_bounds())
     if len(ids) > longest:
         raise TooLong(f"{field} has {len(ids)} tokens, {limit}: shorten it", field=field)
     return ids

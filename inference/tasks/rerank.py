@@ -14,7 +14,6 @@ from inference.tasks.classification.windows import truncated_pair
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, item_error, unwrap
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores
@@ -106,11 +105,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
     needs = (scores(takes=Role.TOKENS, shape="(B, C)") & SPANS,)
 
     def prepare(
-        self,
-        request: RerankRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: RerankRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> RerankPlan:
         """Calls for the pairs.
 
@@ -118,7 +113,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
             InvalidRequest: too many queries or pairs.
             ServingError: no pair is valid; the first one's error.
         """
-        limits.check_batch(len(request.query), "query")
+        model.task_limits.check_batch(len(request.query), "query")
         if (pairs := len(request.query) * len(request.documents)) > MAX_DOCUMENTS:
             raise InvalidRequest(
                 f"{len(request.query)} queries and {len(request.documents)} documents are {pairs} "
@@ -135,7 +130,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
 
         def numbered(index: int, query: str) -> tuple[int | ServingError, ...]:
             def added(position: int, document: str) -> int:
-                return rows.add(_pair(request, index, position, model, limits))
+                return rows.add(_pair(request, index, position, model))
 
             return attempt_each(request.documents, added)
 
@@ -162,7 +157,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         """A batch of one."""
         return part_canaries(model, (Role.TOKENS, Role.LOGITS))
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Documents, times queries, and their characters."""
         return {"max_documents": MAX_DOCUMENTS, "max_pair_characters": MAX_PAIR_CHARACTERS}
 
@@ -174,9 +169,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         return characters + documents * queries * _PAIR_SIZE
 
 
-def _pair(
-    request: RerankRequest, index: int, position: int, model: LoadedModel, limits: TaskLimits
-) -> EncodedText:
+def _pair(request: RerankRequest, index: int, position: int, model: LoadedModel) -> EncodedText:
     """One query with one document.
 
     Raises:
@@ -186,10 +179,8 @@ def _pair(
     query, field = request.query[index], f"documents.{position}"
     if not query.strip():
         raise InvalidRequest(f"query.{index} is empty", field=f"query.{index}")
-    limit = model.text_limit(limits)
-    pair = model.encode_text(
-        query, field, limits, second=request.documents[position], is_whole=False
-    )
+    limit = model.text_limit
+    pair = model.encode_text(query, field, second=request.documents[position], is_whole=False)
     if request.truncate:
         return truncated_pair(pair, limit)
     if len(pair) > limit:

@@ -12,7 +12,6 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
@@ -60,11 +59,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
     needs = (GENERATOR, TOKENIZER, ONE_LANGUAGE)
 
     def prepare(
-        self,
-        request: ScoreRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: ScoreRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ScorePlan:
         """One call for each target.
 
@@ -73,8 +68,8 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
             ServingError: no target can be scored; the first one's error.
         """
         targets = request.targets
-        limits.check_batch(len(targets), "targets")
-        pixels = prepare_images(images, model, limits) if images else ()
+        model.task_limits.check_batch(len(targets), "targets")
+        pixels = prepare_images(images, model) if images else ()
         for name, given in (("texts", request.texts or ()), (IMAGES, pixels)):
             if len(given) not in (0, 1, len(targets)):
                 raise InvalidRequest(
@@ -88,7 +83,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
             place = index if len(request.texts or ()) > 1 else 0
             text = request.texts[place] if request.texts else ""
             fields = f"targets.{index}", f"texts.{place}"
-            reader = _Reader(model, limits, *fields, request.logprobs or 0)
+            reader = _Reader(model, *fields, request.logprobs or 0)
             ends = request.with_end
             if pixels:
                 image = unwrap(pixels[index if len(pixels) > 1 else 0])
@@ -140,7 +135,6 @@ class _Reader:
     """Reads one target and its text; the fields are named in errors."""
 
     model: LoadedModel
-    limits: TaskLimits
     field: str
     text_field: str
     logprobs: int
@@ -149,13 +143,13 @@ class _Reader:
         """Encoder tokens."""
         if not text.strip():
             raise InvalidRequest(f"{self.text_field} is empty", field=self.text_field)
-        ids = self.model.encode(text, self.text_field, self.limits)
+        ids = self.model.encode(text, self.text_field)
         self.model.check_length(len(ids), self.text_field)
         return ids
 
     def output(self, target: str, with_end: bool | None) -> list[int]:
         """Tokens of a whole output: the forced first one, the text, the end."""
-        self.model.encode(target, self.field, self.limits)  # refuses what is far too long
+        self.model.encode(target, self.field)  # refuses what is far too long
         ids = self.model.tokenizer.encode_output(target)
         if ids is None:
             raise InvalidRequest(
@@ -204,8 +198,8 @@ class _Reader:
 
     def _prompt(self, text: str, field: str) -> list[int]:
         """Tokens of a text without those that the tokenizer puts behind it."""
-        ids = self.model.encode(text, field, self.limits)
-        own = self.model.encode(text, field, self.limits, special=False)
+        ids = self.model.encode(text, field)
+        own = self.model.encode(text, field, special=False)
         starts = range(len(ids) - len(own), -1, -1)
         first = next((start for start in starts if ids[start : start + len(own)] == own), 0)
         return ids[: first + len(own)]

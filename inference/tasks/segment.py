@@ -19,7 +19,6 @@ from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCa
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import answer_each, unwrap
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
@@ -134,11 +133,7 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
     needs = (part(takes=Role.PIXELS, returns=Role.MASKS), TEXT_EMBEDDING, WHOLE_IMAGE)
 
     def prepare(
-        self,
-        request: SegmentRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: SegmentRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> SegmentPlan:
         """Calls for labels that are not cached.
 
@@ -153,10 +148,10 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
                 "masks: send fewer of them at once",
                 field="images",
             )
-        embedding = EmbeddingCalls(model, limits)
+        embedding = EmbeddingCalls(model)
         embedding.add_labels(request.labels)
         texts = embedding.batch_texts()
-        prepared = prepare_sized_images(images, model, limits)
+        prepared = prepare_sized_images(images, model)
         labels = tuple(request.labels)
         return SegmentPlan(model, labels, texts, prepared, tuple(embedding.calls))
 
@@ -168,7 +163,7 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
         """Images whose masks a request may have."""
         return MAX_MASKS // len(request.labels)
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""
         return {"max_labels": MAX_LABELS}
 

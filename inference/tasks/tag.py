@@ -22,7 +22,6 @@ from inference.tasks.classification.windows import windows
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, labelled, scores
@@ -118,11 +117,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
     needs = (scores(takes=Role.TOKENS, shape="(B, T, C)") & SPANS, labelled(declared.TASK.name))
 
     def prepare(
-        self,
-        request: TagRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: TagRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> TagPlan:
         """Calls for the texts, or for their windows.
 
@@ -130,19 +125,18 @@ class Tag(ServedTask[TagRequest, TagSection]):
             InvalidRequest: too many texts, a stride that is too large.
             ServingError: no text is valid; the first one's error.
         """
-        limits.check_batch(len(request.texts), "texts")
+        model.task_limits.check_batch(len(request.texts), "texts")
         rows = TextRows(model)
 
         def added(index: int, text: str) -> _Item:
             encoded = model.encode_text(
                 text,
                 f"texts.{index}",
-                limits,
                 with_offsets=True,
                 is_whole=request.stride is None,
             )
             continues = model.spans.continues(text, encoded)
-            limit = model.text_limit(limits)
+            limit = model.text_limit
             cut = windows(encoded, limit, request.stride or 0, "stride")
             numbered = (_Window(one, rows.add(encoded.at(one))) for one in cut)
             return _Item(text, encoded, continues, tuple(numbered))

@@ -20,7 +20,6 @@ from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, usage_of
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
@@ -204,11 +203,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
     needs = (GENERATOR, TOKENIZER)
 
     def prepare(
-        self,
-        request: TranslateRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: TranslateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> TranslatePlan:
         """One call for each sentence.
 
@@ -216,7 +211,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             InvalidRequest: too many texts, more translations than beams, unknown target language.
             ServingError: no text can be translated; the first one's error.
         """
-        limits.check_batch(len(request.texts), "texts")
+        model.task_limits.check_batch(len(request.texts), "texts")
         direction = self._direction(request, model)
         check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
@@ -238,10 +233,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
-            most = MostTokens(own, model, limits) if request.divide_long_sentences else None
-            paragraph, termed = divided(rest, index, speller, field, limits, most)
+            most = MostTokens(own, model) if request.divide_long_sentences else None
+            paragraph, termed = divided(rest, index, speller, field, most)
             read = [sentence.text for sentence in termed]
-            encoded = encoded_sentences(read, own, field, model, limits)
+            encoded = encoded_sentences(read, own, field, model)
             sentences = []
             for sentence, ids in zip(termed, encoded, strict=True):
                 first = len(calls)

@@ -16,7 +16,6 @@ from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
@@ -114,11 +113,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
     needs = (IMAGE_EMBEDDING, TEXT_EMBEDDING)
 
     def prepare(
-        self,
-        request: ZeroShotRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: ZeroShotRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ZeroShotPlan:
         """Calls for label texts that are not cached, and for the images.
 
@@ -129,13 +124,13 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         """
         templates = tuple(request.templates or [DEFAULT_TEMPLATE])
         _check(request.labels, templates)
-        embedding = EmbeddingCalls(model, limits)
+        embedding = EmbeddingCalls(model)
         places = {template: template.count(_PLACE) for template in templates}
         for index, label in enumerate(request.labels):
             for template in templates:
                 field = f"labels.{index}"
                 length = len(template) + places[template] * (len(label) - len(_PLACE))
-                check_characters(length, field, model.text_limit(limits))
+                check_characters(length, field, model.text_limit)
                 embedding.add_text(render(template, label), field, " in its template")
         texts = embedding.batch_texts()
         rows = embedding.add_images(images)
@@ -154,7 +149,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         """A batch of one for each tower."""
         return part_canaries(model, *((role, Role.EMBEDDING) for role in _TOWERS))
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""
         return {"max_labels": MAX_LABELS}
 

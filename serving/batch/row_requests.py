@@ -99,10 +99,10 @@ class RowRequests:
         is_image = self.field == IMAGES
         texts = [""] * len(values) if is_image else values
         message = self.template.model_copy(update={self.field: texts})
-        limits = TaskLimits(max_client_batch_size=BATCHED)
+        model = replace(self.local.model, task_limits=TaskLimits(max_client_batch_size=BATCHED))
         images = values if is_image else ()
         try:
-            plan = self.task.prepare(message, images, self.local.model, limits)
+            plan = self.task.prepare(message, images, model)
         except ServingError as error:
             return Submitted(chunk, error)
         first = rows[chunk[0]]

@@ -13,7 +13,6 @@ from pyarrow import fs
 
 from inference.errors import ServingError
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.batch.job import Job, Manifest
 from serving.batch.parts import check_kept
@@ -149,7 +148,7 @@ def _check_request(manifest: Manifest, model: LoadedModel) -> None:
     if not is_image:
         message = message.model_copy(update={job.field: [first.value]})
     try:
-        task.prepare(message, [first.value] if is_image else (), model, TaskLimits())
+        task.prepare(message, [first.value] if is_image else (), model)
     except ServingError as error:
         if not (error.field or "").startswith(job.field):
             raise

@@ -22,7 +22,6 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.export.twins import make_twin
 
@@ -105,7 +104,7 @@ def ask(
     """What a task returns for one picture, in answers of that many tokens at most."""
     task = TASKS[name]
     request = task.declaration.request.model_validate({"images": ["beside"], **asked})
-    plan = task.prepare(request, [picture], model, TaskLimits())
+    plan = task.prepare(request, [picture], model)
     (call,) = plan.calls
     limited = model.generation.with_overrides(call.options)
     limited = limited.model_copy(update={"max_new_tokens": new_tokens, "do_sample": False})

@@ -18,7 +18,6 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
 from serving.load_model import load_model
 from tests.export.checkpoint.text_folders import SENTENCES, write
 
@@ -94,7 +93,7 @@ def _answers(bundle: Bundle, kind: str, num_beams: int) -> list[str]:
     field = task.declaration.inputs
     fields = {field: TEXTS, "num_beams": num_beams, **asked}
     request = task.declaration.request.model_validate(fields)
-    plan = task.prepare(request, (), model, TaskLimits())
+    plan = task.prepare(request, (), model)
     limited = model.generation.model_copy(update={"max_new_tokens": NEW_TOKENS})
     requests = [
         EngineRequest(limited.with_overrides(call.options), source_ids=call.inputs["source_ids"])

@@ -22,7 +22,6 @@ from transformers.pipelines import pipeline
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from serving.load_model import load_model
@@ -136,7 +135,7 @@ def exported(tmp_path: Path) -> Exported:
 def asked(model: LoadedModel, folder: Path, task: str, **fields: object) -> Response[Any]:
     """The response to a request, as the gateway computes it."""
     served = TASKS[task]
-    plan = served.prepare(served.declaration.request(**fields), (), model, TaskLimits())
+    plan = served.prepare(served.declaration.request(**fields), (), model)
     return plan.finish([run(folder, call) for call in plan.calls])
 
 

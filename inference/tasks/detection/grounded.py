@@ -21,7 +21,6 @@ from inference.tasks.detection.regions import SizedRow, best_first, box, sigmoid
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, part
@@ -88,11 +87,7 @@ class GroundedPlan(Plan):
 
 
 def plan_grounded(
-    request: DetectRequest,
-    images: Sequence[ImageInput],
-    model: LoadedModel,
-    limits: TaskLimits,
-    section: DetectSection,
+    request: DetectRequest, images: Sequence[ImageInput], model: LoadedModel, section: DetectSection
 ) -> GroundedPlan:
     """One call for each readable image: images differ in size.
 
@@ -101,10 +96,8 @@ def plan_grounded(
         TooLong: the labels together are more than the model takes.
         ServingError: no image can be read; the first one's error.
     """
-    ids = model.encode_text(
-        join_labels(request.labels or ()), LABELS, limits, what=" (as one text)"
-    ).ids
-    prepared = prepare_sized_images(images, model, limits)
+    ids = model.encode_text(join_labels(request.labels or ()), LABELS, what=" (as one text)").ids
+    prepared = prepare_sized_images(images, model)
     detector = model.part(takes=Role.PIXELS, returns=Role.TOKEN_LOGITS)
     boxes = detector.graph.output(Role.BOXES)
     assert boxes is not None

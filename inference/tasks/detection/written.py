@@ -22,7 +22,6 @@ from inference.tasks.detection.regions import box
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
@@ -79,11 +78,7 @@ class WrittenPlan(Plan):
 
 
 def plan_written(
-    request: DetectRequest,
-    images: Sequence[ImageInput],
-    model: LoadedModel,
-    limits: TaskLimits,
-    section: DetectSection,
+    request: DetectRequest, images: Sequence[ImageInput], model: LoadedModel, section: DetectSection
 ) -> WrittenPlan:
     """One call for each readable image.
 
@@ -99,7 +94,7 @@ def plan_written(
     text = section.prompt
     if request.labels:
         text = section.labelled + ". ".join(request.labels)
-    ids = section.images.encode(section.images.place + text, LABELS, model, limits)
+    ids = section.images.encode(section.images.place + text, LABELS, model)
     model.check_length(len(ids), LABELS)
     calls: list[GenerateCall] = []
 
@@ -110,7 +105,7 @@ def plan_written(
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_sized_images(images, model, limits), numbered)
+    placed = attempt_each(prepare_sized_images(images, model), numbered)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
     return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)

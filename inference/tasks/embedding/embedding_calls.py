@@ -9,7 +9,6 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.embedding_cache import Embedded
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outcome
 from inference.tasks.shared.rows import Row, image_rows
@@ -21,7 +20,6 @@ class EmbeddingCalls:
     """The calls of one request, filled by `add_text`, `batch_texts` and `add_images`."""
 
     model: LoadedModel
-    limits: TaskLimits
     calls: list[InferCall] = field(default_factory=list)
     _known: dict[str, Embedded] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -46,7 +44,7 @@ class EmbeddingCalls:
         if (entry := self.model.embeddings.get(text)) is not None:
             self._known[text] = entry
             return
-        encoded = self.model.encode_text(text, name, self.limits, what=what)
+        encoded = self.model.encode_text(text, name, what=what)
         self._numbers[text] = self._texts.add(encoded)
 
     def add_labels(self, labels: Sequence[str]) -> None:
@@ -78,7 +76,7 @@ class EmbeddingCalls:
             InvalidRequest: too many images.
             ServingError: none could be read; the first one's error.
         """
-        pixels = prepare_images(images, self.model, self.limits)
+        pixels = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
         return image_rows(pixels, part, (Role.EMBEDDING,), self.calls)
 

@@ -120,7 +120,6 @@ class ImagePlaces(TaskConfig):
         text: str,
         field: str,
         model: LoadedModel,
-        limits: TaskLimits,
         *,
         layouts: Sequence[ImageLayout] = (),
         is_complete: bool = False,
@@ -150,16 +149,14 @@ class ImagePlaces(TaskConfig):
             before = [images.token_id] * (self.count(text) * images.tokens)
             special = not is_complete and not self.begin
             written = self.begin + words + self.end
-            return before + model.encode(written, field, limits, special=special)
+            return before + model.encode(written, field, special=special)
         special = self.around is None and not is_complete
         written = self.laid_out(text, [layout.grid for layout in layouts])
-        ids = model.encode(written, field, limits, special=special)
+        ids = model.encode(written, field, special=special)
         sizes = (layout.size for layout in layouts)
         return ids if images is None else images.expanded(ids, sizes)
 
-    def instruction(
-        self, text: str, field: str, model: LoadedModel, limits: TaskLimits
-    ) -> dict[str, Array]:
+    def instruction(self, text: str, field: str, model: LoadedModel) -> dict[str, Array]:
         """What the image encoder reads of a text, as an input of its call; {} where it reads none.
 
         Raises:
@@ -168,7 +165,7 @@ class ImagePlaces(TaskConfig):
         if model.instruction_tokenizer is None:
             return {}
         words = self._behind_images(text, field)
-        model.check_characters(len(words), field, limits)
+        model.check_characters(len(words), field)
         ids = model.instruction_tokenizer.encode(words)
         longest = model.manifest.limits.max_input_tokens
         if longest is not None and len(ids) > longest:
@@ -246,12 +243,12 @@ class PromptTask(ServedTask[AnyRequest, AnySection]):
         """One token."""
         return [generator_canary(model)]
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Outputs, stop strings and images."""
-        taken = {"max_prompt_images": limits.max_prompt_images}
+        taken = {"max_prompt_images": model.task_limits.max_prompt_images}
         return {
-            "max_best_of": limits.max_best_of,
-            "max_stop_sequences": limits.max_stop_sequences,
+            "max_best_of": model.task_limits.max_best_of,
+            "max_stop_sequences": model.task_limits.max_stop_sequences,
             **(taken if self.places(model) else {}),
         }
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from inference.errors import InvalidRequest
 from inference.generation import Generation, Overrides
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from triptych.parameters import GenerationParameters, StructureParameters
 
@@ -43,10 +42,7 @@ class OutputOptions:
 
 
 def sampling_overrides(
-    parameters: GenerationParameters,
-    outputs: OutputOptions,
-    model: LoadedModel,
-    limits: TaskLimits,
+    parameters: GenerationParameters, outputs: OutputOptions, model: LoadedModel
 ) -> Overrides:
     """Overrides of a request that may sample.
 
@@ -57,7 +53,7 @@ def sampling_overrides(
     Raises:
         InvalidRequest: mutually exclusive fields, or more than the limits.
     """
-    _check_caps(parameters, outputs, model, limits)
+    _check_caps(parameters, outputs, model)
     hypotheses = outputs.n or 1
     is_sampled = _is_sampled(parameters, outputs, model.generation)
     default_beams = _default_beams(model.generation, outputs)
@@ -229,20 +225,17 @@ def _check_rows(
 
 
 def _check_caps(
-    parameters: GenerationParameters,
-    outputs: OutputOptions,
-    model: LoadedModel,
-    limits: TaskLimits,
+    parameters: GenerationParameters, outputs: OutputOptions, model: LoadedModel
 ) -> None:
     for name, value in (("n", outputs.n), ("best_of", parameters.best_of)):
-        if value is not None and value > limits.max_best_of:
+        if value is not None and value > model.task_limits.max_best_of:
             raise InvalidRequest(
-                f"{name} is {value}, at most {limits.max_best_of} are taken", field=name
+                f"{name} is {value}, at most {model.task_limits.max_best_of} are taken", field=name
             )
-    if len(outputs.stops) > limits.max_stop_sequences:
+    if len(outputs.stops) > model.task_limits.max_stop_sequences:
         raise InvalidRequest(
             f"stop holds {len(outputs.stops)} strings, "
-            f"at most {limits.max_stop_sequences} are taken",
+            f"at most {model.task_limits.max_stop_sequences} are taken",
             field="stop",
         )
     words = model.manifest.vocabulary_size

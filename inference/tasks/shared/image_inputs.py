@@ -33,7 +33,7 @@ def measured(
 
 
 def prepare_images(
-    images: Sequence[ImageInput], model: LoadedModel, limits: TaskLimits
+    images: Sequence[ImageInput], model: LoadedModel
 ) -> tuple[Pixels | ServingError, ...]:
     """Each image's pixels (height, width, 3) at the model's size, or why there are none.
 
@@ -41,15 +41,12 @@ def prepare_images(
         InvalidRequest: too many images.
         ServingError: none could be read; the first one's error.
     """
-    prepared = prepare_sized_images(images, model, limits)
+    prepared = prepare_sized_images(images, model)
     return tuple(one if isinstance(one, ServingError) else one.pixels for one in prepared)
 
 
 def prepare_sized_images(
-    images: Sequence[ImageInput],
-    model: LoadedModel,
-    limits: TaskLimits,
-    header: str | None = None,
+    images: Sequence[ImageInput], model: LoadedModel, header: str | None = None
 ) -> tuple[PreparedImage | ServingError, ...]:
     """Each image at the model's size with its own size, or why there is none.
 
@@ -60,13 +57,13 @@ def prepare_sized_images(
         InvalidRequest: too many images.
         ServingError: none could be read; the first one's error.
     """
-    limits.check_batch(len(images), IMAGES)
+    model.task_limits.check_batch(len(images), IMAGES)
 
     def prepared(index: int, image: ImageInput) -> PreparedImage:
         try:
             if isinstance(image, PreparedImage):
                 return image
-            return read_image(_bytes(image), limits.image, model.image, header)
+            return read_image(_bytes(image), model.task_limits.image, model.image, header)
         except ServingError as error:
             error.field = f"{IMAGES}.{index}"
             raise

@@ -37,6 +37,8 @@ class LoadedModel:
     """Embeddings of texts of earlier requests."""
     sizes: BucketSizes = JOINED
     """Of the calls of a stateless graph with texts."""
+    task_limits: TaskLimits = field(default_factory=TaskLimits)
+    """Of one request; the manifest's may be tighter."""
 
     @property
     def name(self) -> str:
@@ -125,50 +127,45 @@ class LoadedModel:
             )
         return spec
 
-    def encode(
-        self, text: str, field: str, limits: TaskLimits, *, special: bool = True
-    ) -> list[int]:
+    def encode(self, text: str, field: str, *, special: bool = True) -> list[int]:
         """Token ids of one sequence; a text far over the limit is refused before tokenising.
 
         Raises:
             TooLong: names the tightest limit and the length.
         """
         check_abandoned()
-        self.check_characters(len(text), field, limits)
+        self.check_characters(len(text), field)
         return self.tokenizer.encode(text, add_special_tokens=special)
 
-    def check_characters(self, length: int, field: str, limits: TaskLimits) -> None:
+    def check_characters(self, length: int, field: str) -> None:
         """Raises TooLong for a text that `encode` would refuse unread.
 
         Args:
             field: The request's field of the text.
         """
-        check_characters(length, field, self._most_tokens(limits))
+        check_characters(length, field, self._most_tokens)
 
-    def longest_text(self, limits: TaskLimits) -> int:
+    @property
+    def longest_text(self) -> int:
         """Characters of the longest text that `encode` reads."""
-        return self._most_tokens(limits) * CHARACTERS_PER_TOKEN
+        return self._most_tokens * CHARACTERS_PER_TOKEN
 
-    def _most_tokens(self, limits: TaskLimits) -> int:
+    @property
+    def _most_tokens(self) -> int:
         """Tokens of one sequence, whichever limit is the tightest."""
-        own = self.manifest.limits
-        return min(
-            self.text_limit(limits),
-            (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
-        )
+        own = None if self.reads_source else self.manifest.limits.max_total_tokens
+        return min(self.text_limit, own or self.task_limits.max_input_tokens)
 
-    def text_limit(self, limits: TaskLimits) -> int:
+    @property
+    def text_limit(self) -> int:
         """Tokens of one text, special tokens included."""
-        return min(
-            limits.max_input_tokens,
-            self.manifest.limits.max_input_tokens or limits.max_input_tokens,
-        )
+        most = self.task_limits.max_input_tokens
+        return min(most, self.manifest.limits.max_input_tokens or most)
 
     def encode_text(
         self,
         text: str,
         field: str,
-        limits: TaskLimits,
         *,
         second: str | None = None,
         what: str = "",
@@ -190,7 +187,7 @@ class LoadedModel:
             TooLong: names the limit and the length.
         """
         check_abandoned()
-        limit = self.text_limit(limits) if is_whole else limits.max_input_tokens
+        limit = self.text_limit if is_whole else self.task_limits.max_input_tokens
         for part in (text, second):
             if part is not None:
                 check_characters(len(part), field, limit)
@@ -216,9 +213,10 @@ class LoadedModel:
                 field=field,
             )
 
-    def prompt_bounds(self, limits: TaskLimits) -> Iterator[tuple[int, str]]:
+    def prompt_bounds(self) -> Iterator[tuple[int, str]]:
         """Maximum lengths of a prompt in tokens, each with the words that name its limit."""
-        yield limits.max_input_tokens, f"at most {limits.max_input_tokens} are taken"
+        most = self.task_limits.max_input_tokens
+        yield most, f"at most {most} are taken"
         own = self.manifest.limits
         if own.max_input_tokens is not None:
             yield own.max_input_tokens, f"{self.name} takes at most {own.max_input_tokens}"

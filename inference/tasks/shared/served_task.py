@@ -12,7 +12,6 @@ from inference.bundle.manifest import Manifest
 from inference.errors import BundleError, InvalidRequest
 from inference.processing.terms import StoredTerms
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, Outcome, size_of
 from inference.tasks.shared.needs import Need
@@ -92,11 +91,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
 
     @abstractmethod
     def prepare(
-        self,
-        request: AnyRequest,
-        images: Sequence[ImageInput],
-        model: LoadedModel,
-        limits: TaskLimits,
+        self, request: AnyRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> Plan:
         """A request's calls. Runs in a thread pool, unless `size` is small.
 
@@ -141,7 +136,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """Texts or images that such a request may have; None: as many as the gateway's limit."""
         return None
 
-    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+    def limits(self, model: LoadedModel) -> Mapping[str, int]:
         """Fields of `triptych.messages.ModelLimits` that the task fills."""
         return {}
 

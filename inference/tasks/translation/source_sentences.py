@@ -11,7 +11,6 @@ from inference.processing.cancellation import check_abandoned
 from inference.processing.long_sentences import Fits, with_parts
 from inference.processing.sentences import Paragraph, split_sentences
 from inference.processing.terms import TermIndex, composed
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.sentence_terms import (
@@ -33,7 +32,6 @@ class MostTokens:
 
     direction: LanguageEncoding
     model: LoadedModel
-    limits: TaskLimits
 
     def fits(self, share: float) -> Fits:
         """Whether a text has at most this share of the tokens."""
@@ -46,7 +44,7 @@ class MostTokens:
         def fits(text: str) -> bool:
             check_abandoned()
             read = direction.words + text
-            if len(read) > model.longest_text(self.limits):
+            if len(read) > model.longest_text:
                 return False
             ids = model.tokenizer.encode(read, add_special_tokens=not direction.has_own_tokens)
             return len(ids) <= room
@@ -60,7 +58,7 @@ class MostTokens:
         def add(part: str) -> None:
             nonlocal total
             total += len(self.model.tokenizer.encode(part, add_special_tokens=False))
-            check_tokens(total, field, self.limits)
+            check_tokens(total, field, self.model)
 
         return add
 
@@ -70,7 +68,6 @@ def divided(
     index: TermIndex | None,
     speller: TermSpeller,
     field: str,
-    limits: TaskLimits,
     most: MostTokens | None = None,
 ) -> tuple[Paragraph, list[GlossarySentence]]:
     """The paragraph and its sentences, with their terms.
@@ -85,14 +82,15 @@ def divided(
         InvalidRequest: nothing to translate, or a term that the model cannot write.
         TooLong: more than a text may have, whatever its tokens are.
     """
-    check_characters(len(text), field, limits.max_input_tokens)
+    model = speller.model
+    check_characters(len(text), field, model.task_limits.max_input_tokens)
     text = text if index is None else composed(text, field)
-    paragraph = split_sentences(text, limits.max_input_tokens)
-    check_tokens(len(paragraph.sentences), field, limits)  # each has at least one
+    paragraph = split_sentences(text, model.task_limits.max_input_tokens)
+    check_tokens(len(paragraph.sentences), field, model)  # each has at least one
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
     found = [] if index is None else index.find(text)
-    check_tokens(len(found), field, limits)
+    check_tokens(len(found), field, model)
     paragraph = without_cut_terms(paragraph, found)
     if most is not None:
         kept = [(term.start, term.end) for term in found]
@@ -104,11 +102,7 @@ def divided(
 
 
 def encoded_sentences(
-    sentences: Sequence[str],
-    direction: LanguageEncoding,
-    field: str,
-    model: LoadedModel,
-    limits: TaskLimits,
+    sentences: Sequence[str], direction: LanguageEncoding, field: str, model: LoadedModel
 ) -> list[list[int]]:
     """The ids of a text's sentences.
 
@@ -123,22 +117,20 @@ def encoded_sentences(
     ids: list[list[int]] = []
     total = 0
     for sentence in sentences:
-        own = model.encode(
-            direction.words + sentence, field, limits, special=not direction.has_own_tokens
-        )
+        own = model.encode(direction.words + sentence, field, special=not direction.has_own_tokens)
         ids.append([*direction.before, *own, *direction.behind])
         model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
         total += len(ids[-1])
         check_tokens(
             total,
             field,
-            limits,
+            model,
             f" ({total} in its first {len(ids)} of {len(sentences)} sentences)",
         )
     return ids
 
 
-def check_tokens(least: int, field: str, limits: TaskLimits, what: str = "") -> None:
+def check_tokens(least: int, field: str, model: LoadedModel, what: str = "") -> None:
     """Raises TooLong for a text with more tokens than the gateway takes.
 
     Args:
@@ -146,10 +138,10 @@ def check_tokens(least: int, field: str, limits: TaskLimits, what: str = "") -> 
         field: The request's field of the text.
         what: How they were counted, for the error.
     """
-    if least > limits.max_input_tokens:
+    most = model.task_limits.max_input_tokens
+    if least > most:
         raise TooLong(
-            f"{field} has more than {limits.max_input_tokens} tokens{what}: "
-            "split it into several texts",
+            f"{field} has more than {most} tokens{what}: split it into several texts",
             field=field,
         )
 

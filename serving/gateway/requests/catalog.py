@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from inference.bundle.repository import Repository
 from inference.errors import BundleError, InvalidRequest, UnknownModel
 from inference.tasks import TASKS
+from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.load_model import load_model
@@ -23,9 +25,13 @@ class Catalog:
 
     Args:
         models: Those that are served at first.
+        limits: Of one request.
     """
 
-    def __init__(self, models: Iterable[LoadedModel] = ()) -> None:
+    def __init__(
+        self, models: Iterable[LoadedModel] = (), limits: TaskLimits | None = None
+    ) -> None:
+        self._limits = limits or TaskLimits()
         self._models: dict[str, LoadedModel] = {}
         self._published: dict[str, tuple[int, ...]] = {}
         for model in models:
@@ -38,7 +44,7 @@ class Catalog:
             model: The version that answers from now on.
             published: The complete versions in the repository, newest first.
         """
-        self._models = {**self._models, model.name: model}
+        self._models[model.name] = replace(model, task_limits=self._limits)
         self._published[model.name] = tuple(published) or (model.manifest.version,)
 
     def remove(self, name: str) -> None:
@@ -120,7 +126,7 @@ class Catalog:
         limits: dict[str, int] = {}
         details: dict[str, Any] = {}
         for task in tasks:
-            limits |= task.limits(settings.task_limits, model)
+            limits |= task.limits(model)
             details |= task.details(model)
         return Model(
             id=manifest.name,
@@ -142,13 +148,13 @@ class Catalog:
         )
 
 
-def load_catalog(repository: Repository) -> Catalog:
+def load_catalog(repository: Repository, limits: TaskLimits | None = None) -> Catalog:
     """The newest complete version of every bundle; what cannot be read is skipped with one line.
 
     This is what the gateway expects to serve; `VersionFollower` replaces the versions by those that
     Triton serves.
     """
-    catalog = Catalog()
+    catalog = Catalog(limits=limits)
     for name in repository.names():
         complete = repository.complete(name)
         published = [bundle.version for bundle in complete]

@@ -70,7 +70,6 @@ class Service:
         self.tracer = _tracer(settings)
         self.execution = Execution(inference, settings, metrics, counts)
         self.glossaries = Glossaries(settings.glossaries)
-        self._limits = settings.task_limits
         self.fetcher = ImageFetcher(settings)
 
     async def completed(self, request: TaskRequest) -> TaskRequest:
@@ -129,13 +128,12 @@ class Service:
             images = await self.fetcher.fetched(images)
         if images:
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
-            images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
+            images, pixels = await self.execution.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
             images = await self._decoded(images, pixels, model, header)
         prepare = request.task.prepare
-        arguments = (request.message, images, model, self._limits)
-        return await self.execution.in_pool(size, prepare, *arguments)
+        return await self.execution.in_pool(size, prepare, request.message, images, model)
 
     async def _decoded(
         self,
@@ -158,7 +156,7 @@ class Service:
             if not isinstance(image, bytes) or spec is None:
                 return image
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
-            arguments = (image, self._limits.image, spec, header)
+            arguments = (image, model.task_limits.image, spec, header)
             try:
                 return await self.execution.in_process(expected_s, read_image, *arguments)
             except ServingError as error:

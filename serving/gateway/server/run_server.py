@@ -111,7 +111,7 @@ async def _serve(
     """
     descriptors = divided(raise_limit(), settings.max_connections)
     repository = Repository(settings.repository)
-    catalog = load_catalog(repository)
+    catalog = load_catalog(repository, settings.task_limits)
     with contextlib.closing(_listener(settings, share)) as http_socket:
         # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
         # the polling thread (grpc/grpc#40989): with this reference it never runs.

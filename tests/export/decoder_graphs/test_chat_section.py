@@ -21,7 +21,6 @@ from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle
 from inference.errors import CheckpointError
 from inference.tasks.chat import TASK
-from inference.tasks.shared.limits import TaskLimits
 from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
 from tests.export.twins import make_twin
 from triptych.tasks.chat import ChatMessage, ChatRequest
@@ -69,7 +68,7 @@ def test_answer_is_that_of_transformers(chat: list[tuple[str, str]], folder: Fol
     local = LocalModel(bundle, TorchRunner(graphs, bundle.manifest), {})
     messages = [ChatMessage(role=role, content=content) for role, content in chat]
     request = ChatRequest(messages=messages, max_new_tokens=NEW_TOKENS)
-    plan = TASK.prepare(request, (), local.model, TaskLimits())
+    plan = TASK.prepare(request, (), local.model)
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
     ids = tokenizer.apply_chat_template(

@@ -22,7 +22,7 @@ LIMITS = TaskLimits(max_client_batch_size=3)
 
 def plan(model: LoadedModel, images: list[str | bytes], **fields: object) -> CaptionPlan:
     request = CaptionRequest(images=["beside"] * len(images), **fields)
-    return TASK.prepare(request, images, model, LIMITS)
+    return TASK.prepare(request, images, replace(model, task_limits=LIMITS))
 
 
 def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) -> None:
@@ -115,7 +115,7 @@ def test_parameters_reach_the_engine_as_those_of_generate(captioner: LoadedModel
     (call,) = plan(captioner, [image_file("red")], **SAMPLING).calls
     generator = served(manifest("generate"), WordTokenizer())
     asked = GenerateRequest(prompts=["a"], **SAMPLING)
-    (wanted,) = GENERATE.prepare(asked, (), generator, LIMITS).calls
+    (wanted,) = GENERATE.prepare(asked, (), generator).calls
     assert call.options == wanted.options
     assert call.options.do_sample
 
@@ -206,7 +206,7 @@ def test_a_model_of_instructions_answers_one(prompt: str | None, wanted: str) ->
     )
     loaded = served(described, tokenizer)
     request = CaptionRequest(images=["file"], prompt=prompt)
-    made = TASK.prepare(request, [image_file("red")], loaded, LIMITS)
+    made = TASK.prepare(request, [image_file("red")], loaded)
     (call,) = made.calls
     pieces = tokenizer.pieces(call.inputs["prompt_ids"].tolist())
     assert " ".join(pieces) == wanted.format(INSTRUCTION)
@@ -225,7 +225,7 @@ def test_a_question_is_drawn_above_patches_of_the_image(captioner: LoadedModel) 
     calls = []
     for prompt in ("a b", "c"):
         request = CaptionRequest(images=["x"], prompt=prompt)
-        made = TASK.prepare(request, [image_file("red")], asked, TaskLimits())
+        made = TASK.prepare(request, [image_file("red")], asked)
         (call,) = made.calls
         assert list(call.inputs) == ["pixels"]  # the decoder does not begin with it
         assert call.inputs["pixels"].shape == (2048, 257, 3)
@@ -235,12 +235,12 @@ def test_a_question_is_drawn_above_patches_of_the_image(captioner: LoadedModel) 
     for missing in (None, " "):
         request = CaptionRequest(images=["x"], prompt=missing)
         with pytest.raises(InvalidRequest, match="write one in prompt"):
-            TASK.prepare(request, [image_file("red")], asked, TaskLimits())
+            TASK.prepare(request, [image_file("red")], asked)
 
 
 def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel) -> None:
     request = CaptionRequest(images=["file"], prompt="a red")
-    made = TASK.prepare(request, [image_file("red")], source_captioner, LIMITS)
+    made = TASK.prepare(request, [image_file("red")], source_captioner)
     (call,) = made.calls
     assert call.inputs["pixels"].shape == (4, 4, 3)
     assert call.inputs["source_ids"].tolist()[:2] == [3, 3]
@@ -249,11 +249,11 @@ def test_an_encoder_reads_the_image_with_the_text(source_captioner: LoadedModel)
     (item,) = made.finish([finished((answer,), (-0.5,), ("stop",), 9)]).data
     assert item.text == "circle"  # without the prompt, which the encoder read
     asked = GenerateRequest(prompts=["<image> a red"], images=["file"])
-    continued = GENERATE.prepare(asked, [image_file("red")], source_captioner, LIMITS)
+    continued = GENERATE.prepare(asked, [image_file("red")], source_captioner)
     assert continued.calls[0].inputs["pixels"].shape == (4, 4, 3)
     none = GenerateRequest(prompts=["a red"])
     with pytest.raises(InvalidRequest, match=r"prompts.0 holds 0 images: tiny-caption reads one"):
-        GENERATE.prepare(none, [], source_captioner, LIMITS)
+        GENERATE.prepare(none, [], source_captioner)
 
 
 def test_a_task_is_named_for_the_sentence_that_the_model_reads(
@@ -269,7 +269,7 @@ def test_a_task_is_named_for_the_sentence_that_the_model_reads(
 
     def read(prompt: str | None) -> list[int]:
         request = CaptionRequest(images=["file"], prompt=prompt)
-        made = TASK.prepare(request, [image_file("red")], model, LIMITS)
+        made = TASK.prepare(request, [image_file("red")], model)
         return made.calls[0].inputs["source_ids"].tolist()
 
     def words(text: str) -> list[int]:

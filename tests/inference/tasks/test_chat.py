@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,9 @@ def model(section: dict[str, object] | None = None) -> LoadedModel:
 
 def plan(loaded: LoadedModel, *texts: str, **fields: object) -> ContinuationPlan:
     messages = [ChatMessage.from_text(text) for text in texts]
-    return TASK.prepare(ChatRequest(messages=messages, **fields), (), loaded, LIMITS)
+    return TASK.prepare(
+        ChatRequest(messages=messages, **fields), (), replace(loaded, task_limits=LIMITS)
+    )
 
 
 def test_conversation_is_one_prompt_without_added_tokens() -> None:
@@ -127,7 +131,9 @@ def seeing(template: str = PARTS_TEMPLATE) -> LoadedModel:
 def converse(loaded: LoadedModel, *texts: str, images: tuple[str, ...]) -> ContinuationPlan:
     messages = [ChatMessage.from_text(text) for text in texts]
     request = ChatRequest(messages=messages, images=["file"] * len(images) or None)
-    return TASK.prepare(request, [image_file(colour) for colour in images], loaded, TWO)
+    return TASK.prepare(
+        request, [image_file(colour) for colour in images], replace(loaded, task_limits=TWO)
+    )
 
 
 def test_images_are_parts_of_messages_and_their_tokens_are_repeated() -> None:

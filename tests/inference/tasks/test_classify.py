@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -20,7 +22,7 @@ LONG = " ".join("abcdefghijklmnopqrstuvwxyz")
 def plan(model: LoadedModel, **fields: object) -> ClassifyPlan:
     images = fields.pop("images", ())
     request = ClassifyRequest(images=["placeholder"] * len(images) or None, **fields)
-    return TASK.prepare(request, images, model, LIMITS)
+    return TASK.prepare(request, images, replace(model, task_limits=LIMITS))
 
 
 def classify(model: LoadedModel, **fields: object) -> list[Classes]:
@@ -74,7 +76,7 @@ def test_top_k_is_the_number_of_labels_at_most(top_k: int | None, count: int) ->
 
 def test_five_labels_are_returned_by_default() -> None:
     model = served(text_classifier(labels=("x", "y", "z")))
-    assert TASK.limits(LIMITS, model) == {"max_top_k": 3}
+    assert TASK.limits(model) == {"max_top_k": 3}
     assert ClassifyRequest(texts="a").top_k == 5
 
 
@@ -246,4 +248,4 @@ def test_text_without_tokens_is_refused() -> None:
 
     model = served(text_classifier(), Dropping())
     with pytest.raises(InvalidRequest, match=r"texts.0 is empty: it has no tokens"):
-        TASK.prepare(ClassifyRequest(texts=["\x00"]), (), model, LIMITS)
+        TASK.prepare(ClassifyRequest(texts=["\x00"]), (), model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,7 +42,9 @@ def plan(
     **fields: object,
 ) -> DetectPlan:
     request = DetectRequest(images=["beside"] * len(images), labels=labels, **fields)
-    return TASK.prepare(request, images, served(manifest or detector()), LIMITS)
+    return TASK.prepare(
+        request, images, replace(served(manifest or detector()), task_limits=LIMITS)
+    )
 
 
 def run(call: InferCall) -> Outputs:
@@ -163,7 +166,7 @@ def writer() -> LoadedModel:
 
 def _asked(writer: LoadedModel, **fields: object) -> WrittenPlan:
     request = DetectRequest(images=["beside"], **fields)
-    made = TASK.prepare(request, [image_file("red")], writer, LIMITS)
+    made = TASK.prepare(request, [image_file("red")], writer)
     assert isinstance(made, WrittenPlan)
     return made
 

@@ -23,7 +23,7 @@ def plan(model: LoadedModel, cache: EmbeddingCache | None = None, **fields: obje
     images = fields.pop("images", ())
     request = EmbedRequest(images=["placeholder"] * len(images) or None, **fields)
     model = replace(model, embeddings=EmbeddingCache() if cache is None else cache)
-    return TASK.prepare(request, images, model, LIMITS)
+    return TASK.prepare(request, images, replace(model, task_limits=LIMITS))
 
 
 def embed(call: InferCall) -> Outputs:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from inference.bundle.manifest import Role
@@ -22,7 +24,7 @@ def model() -> LoadedModel:
 
 
 def plan(model: LoadedModel, **fields: object) -> FillMaskPlan:
-    return TASK.prepare(FillMaskRequest(**fields), (), model, LIMITS)
+    return TASK.prepare(FillMaskRequest(**fields), (), replace(model, task_limits=LIMITS))
 
 
 def fill(model: LoadedModel, **fields: object) -> list[FilledMasks]:
@@ -111,7 +113,7 @@ def test_number_of_candidates_is_limited(model: LoadedModel) -> None:
 
 def test_listing_names_mask_token_and_limits(model: LoadedModel) -> None:
     assert TASK.details(model) == {"mask_token": "?"}
-    assert TASK.limits(LIMITS, model) == {
+    assert TASK.limits(model) == {
         "max_top_k": 6,
         "max_targets": 100,
         "max_candidates": 2000,

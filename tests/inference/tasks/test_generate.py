@@ -1,5 +1,5 @@
-import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +32,9 @@ def model() -> LoadedModel:
 
 
 def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
-    return TASK.prepare(GenerateRequest(prompts=list(prompts), **fields), (), model, LIMITS)
+    return TASK.prepare(
+        GenerateRequest(prompts=list(prompts), **fields), (), replace(model, task_limits=LIMITS)
+    )
 
 
 def test_each_prompt_is_one_call_as_it_is_written(model: LoadedModel) -> None:
@@ -198,9 +200,9 @@ def test_prompt_over_several_limits_names_the_tightest(
     model: LoadedModel, prompt: str, own: Limits, gateway: int, told: str
 ) -> None:
     bounded = served(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
-    limits = TaskLimits(max_input_tokens=gateway)
+    bounded = replace(bounded, task_limits=TaskLimits(max_input_tokens=gateway))
     with pytest.raises(TooLong, match=told):
-        TASK.prepare(GenerateRequest(prompts=[prompt]), (), bounded, limits)
+        TASK.prepare(GenerateRequest(prompts=[prompt]), (), bounded)
 
 
 def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None:
@@ -276,7 +278,7 @@ def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
 def test_prompts_read_in_both_directions_are_not_scored(model: LoadedModel) -> None:
     graphs = {"step": model.manifest.graphs["step"].model_copy(update={"whole_prompts": True})}
     manifest = model.manifest.model_copy(update={"graphs": graphs})
-    prefix_lm = dataclasses.replace(model, manifest=manifest)
+    prefix_lm = replace(model, manifest=manifest)
     with pytest.raises(InvalidRequest, match="does not score them"):
         plan(prefix_lm, "one two", echo=True, logprobs=1)
     assert len(plan(prefix_lm, "one two", echo=True).calls) == 1
@@ -287,7 +289,7 @@ def test_prompts_whose_images_are_read_in_both_directions_are_not_scored(
 ) -> None:
     graphs = {"step": model.manifest.graphs["step"].model_copy(update={"whole_images": True})}
     manifest = model.manifest.model_copy(update={"graphs": graphs})
-    reads_images = dataclasses.replace(model, manifest=manifest)
+    reads_images = replace(model, manifest=manifest)
     assert len(plan(reads_images, "one two", echo=True, logprobs=1).calls) == 2
     with pytest.raises(InvalidRequest, match="does not score their prompts"):
         plan(reads_images, "one two", echo=True, logprobs=1, images=["beside"])
@@ -335,7 +337,7 @@ def with_images(model: LoadedModel, *prompts: str, **fields: object) -> Continua
     images = fields.pop("images")
     assert isinstance(images, list)
     request = GenerateRequest(prompts=list(prompts), images=["file"] * len(images), **fields)
-    return TASK.prepare(request, images, model, TEXT_AND_IMAGES)
+    return TASK.prepare(request, images, replace(model, task_limits=TEXT_AND_IMAGES))
 
 
 def test_images_fill_the_places_of_prompts(reader: LoadedModel) -> None:
@@ -373,9 +375,9 @@ def test_listing_says_what_stands_for_an_image(model: LoadedModel, reader: Loade
     assert TASK.details(reader) == {"image_place": "<image>"}
     assert TASK.inputs(reader) == ("prompts", "images")
     assert TASK.inputs(model) == ("prompts",)
-    assert TASK.limits(TEXT_AND_IMAGES, reader)["max_prompt_images"] == 2
+    assert TASK.limits(replace(reader, task_limits=TEXT_AND_IMAGES))["max_prompt_images"] == 2
     assert TASK.details(model) == {}
-    assert "max_prompt_images" not in TASK.limits(TEXT_AND_IMAGES, model)
+    assert "max_prompt_images" not in TASK.limits(model)
 
 
 def test_echo_of_a_prompt_with_images_is_its_own_text(reader: LoadedModel) -> None:

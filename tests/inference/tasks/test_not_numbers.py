@@ -11,7 +11,6 @@ from inference.bundle.manifest import Role
 from inference.errors import InternalError
 from inference.tasks import classify, detect, embed, fill_mask, rerank, segment, tag, zero_shot
 from inference.tasks.shared.embedding_cache import EmbeddingCache
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import Plan, ServedTask
@@ -33,7 +32,6 @@ from triptych.tasks.segment import SegmentRequest
 from triptych.tasks.tag import TagRequest
 from triptych.tasks.zero_shot import ZeroShotRequest
 
-LIMITS = TaskLimits(max_client_batch_size=20)
 REASON = "the model returned values that are not numbers"
 IMAGES = (image_file("red"), image_file("blue"))
 
@@ -122,7 +120,7 @@ def is_poisoned(call: InferCall, case: Case) -> bool:
 
 
 def answer(case: Case, rows: slice, value: float) -> Sequence[BaseModel]:
-    plan = case.task.prepare(case.request, case.images, case.model(), LIMITS)
+    plan = case.task.prepare(case.request, case.images, case.model())
     following: Plan | None = plan
     while following is not None:
         plan = following
@@ -155,7 +153,7 @@ def test_a_request_without_any_number_fails(case: Case) -> None:
 def test_a_document_without_a_score_is_reported_after_the_others() -> None:
     model = served(text_models.cross_encoder())
     request = RerankRequest(query="q", documents=["b", "c", "a"])
-    plan = rerank.TASK.prepare(request, (), model, LIMITS)
+    plan = rerank.TASK.prepare(request, (), model)
     (call,) = plan.calls
     (item,) = plan.finish([poisoned(run(call), slice(0, 1), np.nan)]).data
     assert [entry.index for entry in item.results] == [2, 1, 0]
@@ -166,7 +164,7 @@ def test_a_document_without_a_score_is_reported_after_the_others() -> None:
 def test_attention_without_numbers_is_an_error_of_its_image() -> None:
     model = served(text_models.image_classifier())
     request = ClassifyRequest(images=PLACES, return_attention=True)
-    plan = classify.TASK.prepare(request, IMAGES, model, LIMITS)
+    plan = classify.TASK.prepare(request, IMAGES, model)
     outcomes = [
         poisoned(run(call), slice(0, 1), np.nan)
         if Role.ATTENTION in call.outputs.values()
@@ -179,7 +177,7 @@ def test_attention_without_numbers_is_an_error_of_its_image() -> None:
 
 
 def test_padding_may_hold_anything() -> None:
-    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(text_models.word_labeller()), LIMITS)
+    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(text_models.word_labeller()))
     (call,) = plan.calls
     outputs: Mapping[Role, np.ndarray] = {role: a.copy() for role, a in run(call).items()}
     length = int(call.inputs["lengths"][0])
@@ -191,15 +189,15 @@ def test_padding_may_hold_anything() -> None:
 def test_an_embedding_without_numbers_is_not_cached() -> None:
     model = towers()
     request = EmbedRequest(texts="a")
-    plan = embed.TASK.prepare(request, (), model, LIMITS)
+    plan = embed.TASK.prepare(request, (), model)
     with pytest.raises(InternalError, match=REASON):
         plan.finish([poisoned(run(call), slice(None), np.nan) for call in plan.calls])
-    assert embed.TASK.prepare(request, (), model, LIMITS).calls
+    assert embed.TASK.prepare(request, (), model).calls
 
 
 def test_a_label_without_numbers_fails_the_request() -> None:
     request = ZeroShotRequest(images=PLACES, labels=["x", "y"])
-    plan = zero_shot.TASK.prepare(request, IMAGES, towers(), LIMITS)
+    plan = zero_shot.TASK.prepare(request, IMAGES, towers())
     outcomes = [
         run(call) if "pixels" in call.inputs else poisoned(run(call), slice(1, 2), np.nan)
         for call in plan.calls
@@ -210,7 +208,7 @@ def test_a_label_without_numbers_fails_the_request() -> None:
 
 def test_a_label_of_zeros_has_no_direction_and_the_cosine_zero() -> None:
     plan = zero_shot.TASK.prepare(
-        ZeroShotRequest(images=PLACES, labels=["x", "y"]), IMAGES, towers(), LIMITS
+        ZeroShotRequest(images=PLACES, labels=["x", "y"]), IMAGES, towers()
     )
     outcomes = [
         run(call) if "pixels" in call.inputs else {Role.EMBEDDING: 0 * run(call)[Role.EMBEDDING]}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from inference.errors import InvalidRequest, TooLong, Unavailable
@@ -14,7 +16,7 @@ LONG = " ".join("abcdefghijkl")
 
 
 def plan(model: LoadedModel, **fields: object) -> RerankPlan:
-    return TASK.prepare(RerankRequest(**fields), (), model, LIMITS)
+    return TASK.prepare(RerankRequest(**fields), (), replace(model, task_limits=LIMITS))
 
 
 def rerank(model: LoadedModel, **fields: object) -> list[Ranking]:
@@ -106,7 +108,7 @@ def test_too_many_pairs_are_refused(queries: int, documents: int, message: str) 
 
 def test_limits_size_and_canary() -> None:
     model = served(cross_encoder())
-    assert TASK.limits(LIMITS, model) == {"max_documents": 1000, "max_pair_characters": 5_000_000}
+    assert TASK.limits(model) == {"max_documents": 1000, "max_pair_characters": 5_000_000}
     assert TASK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14 + 4 * 32
     (call,) = TASK.canary(model)
     assert call.model == "tiny-rerank"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
@@ -40,7 +42,7 @@ def plan(loaded: LoadedModel, *targets: str, **fields: object) -> ScorePlan:
     request = ScoreRequest(
         targets=list(targets), images=["x"] * len(images or ()) or None, **fields
     )
-    return TASK.prepare(request, images or (), loaded, LIMITS)
+    return TASK.prepare(request, images or (), replace(loaded, task_limits=LIMITS))
 
 
 def given(loaded: LoadedModel, made: ScorePlan) -> list[str]:

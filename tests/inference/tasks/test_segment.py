@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def plan(
     images: list[bytes | ServingError], labels: list[str], model: LoadedModel | None = None
 ) -> SegmentPlan:
     request = SegmentRequest(images=["beside"] * len(images), labels=labels)
-    return TASK.prepare(request, images, model or served(segmenter()), LIMITS)
+    model = replace(model or served(segmenter()), task_limits=LIMITS)
+    return TASK.prepare(request, images, model)
 
 
 def segment(images: list[bytes | ServingError], labels: list[str]) -> list[Segmentation]:

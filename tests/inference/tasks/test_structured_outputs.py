@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -32,7 +33,9 @@ def model(request: pytest.FixtureRequest) -> LoadedModel:
 
 
 def plan(model: LoadedModel, **fields: object) -> ContinuationPlan:
-    return TASK.prepare(GenerateRequest(prompts=["a"], **fields), (), model, LIMITS)
+    return TASK.prepare(
+        GenerateRequest(prompts=["a"], **fields), (), replace(model, task_limits=LIMITS)
+    )
 
 
 @pytest.mark.parametrize(

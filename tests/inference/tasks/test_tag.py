@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def model() -> LoadedModel:
 
 
 def plan(model: LoadedModel, **fields: object) -> TagPlan:
-    return TASK.prepare(TagRequest(**fields), (), model, LIMITS)
+    return TASK.prepare(TagRequest(**fields), (), replace(model, task_limits=LIMITS))
 
 
 def label(model: LoadedModel, **fields: object) -> list[Tags]:

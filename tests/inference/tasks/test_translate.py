@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,9 @@ LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
 
 
 def plan(model: LoadedModel, texts: list[str], **fields: object) -> TranslatePlan:
-    return TASK.prepare(TranslateRequest(texts=texts, **fields), (), model, LIMITS)
+    return TASK.prepare(
+        TranslateRequest(texts=texts, **fields), (), replace(model, task_limits=LIMITS)
+    )
 
 
 def echo(call: object, hypotheses: int = 1) -> Finished:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -54,7 +56,9 @@ def model(alignment: AlignmentSpec | None) -> LoadedModel:
 
 
 def plan(loaded: LoadedModel, *texts: str, **fields: object) -> TranslatePlan:
-    return TASK.prepare(TranslateRequest(texts=list(texts), **fields), (), loaded, LIMITS)
+    return TASK.prepare(
+        TranslateRequest(texts=list(texts), **fields), (), replace(loaded, task_limits=LIMITS)
+    )
 
 
 def phrases(loaded: LoadedModel, call: GenerateCall) -> list[set[str]]:

@@ -26,7 +26,7 @@ def plan(
 ) -> ZeroShotPlan:
     request = ZeroShotRequest(images=["beside"] * len(images), labels=labels, **fields)
     embeddings = EmbeddingCache() if cache is None else cache
-    return TASK.prepare(request, images, replace(model, embeddings=embeddings), LIMITS)
+    return TASK.prepare(request, images, replace(model, embeddings=embeddings, task_limits=LIMITS))
 
 
 def embed(call: InferCall) -> Outputs:
@@ -93,11 +93,11 @@ def test_known_labels_are_not_embedded_again(classifier: LoadedModel) -> None:
 
 def test_new_version_of_a_model_embeds_again(classifier: LoadedModel) -> None:
     request = ZeroShotRequest(images=["beside"], labels=["red"])
-    first = TASK.prepare(request, [image_file("red")], classifier, LIMITS)
+    first = TASK.prepare(request, [image_file("red")], classifier)
     first.finish([embed(call) for call in first.calls])
-    assert len(TASK.prepare(request, [image_file("red")], classifier, LIMITS).calls) == 1
+    assert len(TASK.prepare(request, [image_file("red")], classifier).calls) == 1
     newer = classifier.manifest.model_copy(update={"version": 4})
-    second = TASK.prepare(request, [image_file("red")], served(newer), LIMITS)
+    second = TASK.prepare(request, [image_file("red")], served(newer))
     assert len(second.calls) == 2
 
 

@@ -17,7 +17,6 @@ from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.load_model import load_model
 from tests.export.conftest import Twins
@@ -98,7 +97,7 @@ class Exported:
         """The items of a response, as the gateway computes them."""
         served = TASKS[task]
         request = served.declaration.request(**fields)
-        plan = served.prepare(request, pictures, self.model, TaskLimits())
+        plan = served.prepare(request, pictures, self.model)
         outcomes = []
         for call in plan.calls:
             path = self.repository / call.model / str(call.version) / "model.onnx"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.tasks.detect import Detection, DetectRequest
 
-LIMITS = TaskLimits(max_client_batch_size=4)
 BOXES = np.array([[0.5, 0.5, 1.0, 0.4], [0.25, 0.5, 0.5, 1.0]], np.float32)
 LOGITS = np.array([[-9, 2, 1, -9, -9], [3, -2, -9, 0.5, -9]], np.float32)
 """Of the tokens "a", "cat.", "a", "dog." and the end."""
@@ -49,12 +49,13 @@ def _model(most: int = 12) -> LoadedModel:
         generation=None,
     )
     limits = described.limits.model_copy(update={"max_input_tokens": most})
-    return served(described.model_copy(update={"limits": limits}), _Words())
+    model = served(described.model_copy(update={"limits": limits}), _Words())
+    return replace(model, task_limits=TaskLimits(max_client_batch_size=4))
 
 
 def _plan(labels: list[str], images: int = 1, most: int = 12, **fields: object) -> GroundedPlan:
     request = DetectRequest(images=["beside"] * images, labels=labels, **fields)
-    made = TASK.prepare(request, [image_file("red")] * images, _model(most), LIMITS)
+    made = TASK.prepare(request, [image_file("red")] * images, _model(most))
     assert isinstance(made, GroundedPlan)
     return made
 
@@ -132,7 +133,7 @@ def test_an_image_with_fewer_places_than_regions_is_refused() -> None:
     scarce = model.manifest.model_copy(update={"tasks": {"detect": {"strides": ((8, 8),)}}})
     request = DetectRequest(images=["beside"], labels=["a"])
     with pytest.raises(UnsupportedImage, match="6x5 has too extreme an aspect ratio") as raised:
-        TASK.prepare(request, [image_file("red")], served(scarce, _Words()), LIMITS)
+        TASK.prepare(request, [image_file("red")], served(scarce, _Words()))
     assert raised.value.field == "images.0"
 
 

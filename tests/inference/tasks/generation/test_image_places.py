@@ -127,9 +127,9 @@ def test_images_too_different_in_shape_to_share_an_array_are_refused() -> None:
 def test_a_text_with_the_place_of_a_video_is_refused() -> None:
     model = served(manifest("generate"))
     places = ImagePlaces(place="<image>", video="<video>")
-    assert places.encode("a", "prompt", model, TaskLimits())
+    assert places.encode("a", "prompt", model)
     with pytest.raises(InvalidRequest, match="prompt holds <video>: videos are not read") as error:
-        places.encode("a <video> b", "prompt", model, TaskLimits())
+        places.encode("a <video> b", "prompt", model)
     assert error.value.field == "prompt"
 
 
@@ -180,9 +180,9 @@ def test_leading_images_stand_before_special_tokens_as_the_processor_puts_them(l
     places = ImagePlaces(place="<image>", is_leading=True)
     for text in ("a photo of", "", " a"):
         wanted = processor(np.zeros((8, 8, 3), np.uint8), text)["input_ids"]
-        assert [places.encode(f"<image>{text}", "prompt", model, LIMITS)] == wanted, text
+        assert [places.encode(f"<image>{text}", "prompt", model)] == wanted, text
     with pytest.raises(InvalidRequest, match="prompt has <image> behind other text"):
-        places.encode("a <image>", "prompt", model, LIMITS)
+        places.encode("a <image>", "prompt", model)
 
 
 def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
@@ -197,7 +197,7 @@ def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
     for text in ("<image>a photo of ", "<image>", "<image><image>a "):
         pictures = [[picture] * text.count("<image>")]
         wanted = processor(pictures, [text])["input_ids"]
-        assert [places.encode(text, "prompt", model, LIMITS)] == wanted, text
+        assert [places.encode(text, "prompt", model)] == wanted, text
 
 
 def test_tiles_are_named_by_row_and_column() -> None:

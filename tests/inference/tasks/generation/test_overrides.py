@@ -1,5 +1,7 @@
 """Which fields sample, which exclude each other, and what reaches the engine."""
 
+from dataclasses import replace
+
 import pytest
 
 from inference.errors import InvalidRequest
@@ -19,6 +21,7 @@ def asked(
 ) -> Overrides:
     model = served(manifest("generate", generation=defaults, vocabulary_size=100), WordTokenizer())
     limits = TaskLimits(max_best_of=5, max_stop_sequences=2)
+    model = replace(model, task_limits=limits)
     request = GenerateRequest(prompts=["a"], **fields)
     outputs = OutputOptions(
         n=request.n,
@@ -27,7 +30,7 @@ def asked(
         early_stopping=request.early_stopping,
         stream=request.stream,
     )
-    made = sampling_overrides(request, outputs, model, limits)
+    made = sampling_overrides(request, outputs, model)
     defaults.with_overrides(made)  # what the engine will do with it
     return made
 

@@ -6,14 +6,11 @@ import pytest
 from inference.bundle.manifest import AlignmentSpec
 from inference.errors import InternalError, InvalidRequest
 from inference.tasks import caption, translate
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.results import finished
 from tests.inference.tiny_models import image_file, served
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.translate import TranslateRequest
-
-LIMITS = TaskLimits()
 
 
 def with_alignment(model: LoadedModel, **fields: object) -> LoadedModel:
@@ -33,7 +30,7 @@ def attending(captioner: LoadedModel) -> LoadedModel:
 
 def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
     request = TranslateRequest(texts=["uno dos. tres"], return_attention=True)
-    plan = translate.TASK.prepare(request, (), aligning, LIMITS)
+    plan = translate.TASK.prepare(request, (), aligning)
     assert all(call.options.return_alignment for call in plan.calls)
     one, two = aligning.tokenizer.encode("one two", add_special_tokens=False)
     # (tokens, S), padded below and to the right as the engine pads
@@ -57,14 +54,14 @@ def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
 def test_alignment_is_not_computed_unless_requested(aligning: LoadedModel) -> None:
     for asked in (None, False):
         request = TranslateRequest(texts=["uno"], return_attention=asked)
-        plan = translate.TASK.prepare(request, (), aligning, LIMITS)
+        plan = translate.TASK.prepare(request, (), aligning)
         assert plan.calls[0].options.return_alignment is None
         assert plan.finish([finished(((1,),), (0.0,))]).data[0].alignment is None
 
 
 def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
     request = CaptionRequest(images=["x"], return_attention=True, prompt="a")
-    plan = caption.TASK.prepare(request, [image_file("red")], attending, LIMITS)
+    plan = caption.TASK.prepare(request, [image_file("red")], attending)
     (word,) = attending.tokenizer.encode("dot", add_special_tokens=False)
     weights = np.arange(14, dtype=np.float32).reshape(2, 7) / 10  # the first stands before the grid
     (item,) = plan.finish([finished(((word, 1),), (-1.0,), alignments=(weights,))]).data
@@ -79,36 +76,36 @@ def test_model_without_alignment_is_refused_by_name(
 ) -> None:
     texts = TranslateRequest(texts=["uno"], return_attention=True)
     with pytest.raises(InvalidRequest, match="tiny-translate does not return attention") as caught:
-        translate.TASK.prepare(texts, (), translator, LIMITS)
+        translate.TASK.prepare(texts, (), translator)
     assert caught.value.field == "return_attention"
     images = CaptionRequest(images=["x"], return_attention=True)
     with pytest.raises(InvalidRequest, match="tiny-caption does not return attention") as caught:
-        caption.TASK.prepare(images, [image_file("red")], captioner, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], captioner)
     assert caught.value.field == "return_attention"
     over_tokens = with_alignment(captioner, over="tokens")
     with pytest.raises(InvalidRequest, match="does not return attention"):
-        caption.TASK.prepare(images, [image_file("red")], over_tokens, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], over_tokens)
 
 
 def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedModel) -> None:
     texts = TranslateRequest(texts=["uno"], return_attention=True, stream=True, num_beams=1)
     with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
-        translate.TASK.prepare(texts, (), aligning, LIMITS)
+        translate.TASK.prepare(texts, (), aligning)
     images = CaptionRequest(images=["x"], return_attention=True, stream=True, num_beams=1)
     with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
-        caption.TASK.prepare(images, [image_file("red")], attending, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], attending)
 
 
 def test_matrices_are_bounded(aligning: LoadedModel) -> None:
     sentences = "uno dos tres. " * 300
     request = TranslateRequest(texts=[sentences], return_attention=True)
     with pytest.raises(InvalidRequest, match="1200 tokens, at most 1024") as caught:
-        translate.TASK.prepare(request, (), aligning, LIMITS)
+        translate.TASK.prepare(request, (), aligning)
     assert caught.value.field == "return_attention"
 
 
 def test_missing_alignment_is_an_internal_error(aligning: LoadedModel) -> None:
     request = TranslateRequest(texts=["uno"], return_attention=True)
-    plan = translate.TASK.prepare(request, (), aligning, LIMITS)
+    plan = translate.TASK.prepare(request, (), aligning)
     with pytest.raises(InternalError, match="returned no alignment"):
         plan.finish([finished(((1,),), (0.0,))])

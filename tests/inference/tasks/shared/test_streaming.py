@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from inference.errors import InvalidRequest, Overloaded, ServingError, Unavailable
 from inference.sequences import TokenChunk
 from inference.tasks import caption, generate, translate
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.streaming import Streaming, merged
 from tests.inference.results import finished
@@ -19,7 +18,6 @@ from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.generate import GenerateRequest
 from triptych.tasks.translate import TranslateRequest
 
-LIMITS = TaskLimits()
 Streams = list[tuple[int, ...]]
 
 
@@ -30,9 +28,7 @@ def speaker() -> LoadedModel:
 
 
 def translation(model: LoadedModel, *texts: str) -> translate.TranslatePlan:
-    return translate.TASK.prepare(
-        TranslateRequest(texts=list(texts), num_beams=1), (), model, LIMITS
-    )
+    return translate.TASK.prepare(TranslateRequest(texts=list(texts), num_beams=1), (), model)
 
 
 def run(
@@ -153,7 +149,7 @@ def test_request_that_fails_as_a_whole_sends_no_chunk(translator: LoadedModel) -
 
 def test_a_stop_string_ends_the_stream(speaker: LoadedModel) -> None:
     request = GenerateRequest(prompts=["a"], stop=["three"], logprobs=1, stream=True)
-    plan = generate.TASK.prepare(request, (), speaker, LIMITS)
+    plan = generate.TASK.prepare(request, (), speaker)
     one, two, three, four = speaker.tokenizer.encode("one two three four", add_special_tokens=False)
     streaming = plan.streaming()
     tokens = TokenChunk((one, two, three, four), (-0.5, -0.25, -1.0, -2.0), (((one, -0.5),),) * 4)
@@ -171,7 +167,7 @@ def test_a_stop_string_ends_the_stream(speaker: LoadedModel) -> None:
 
 def test_possible_beginning_of_a_stop_string_is_held_back(speaker: LoadedModel) -> None:
     plan = generate.TASK.prepare(
-        GenerateRequest(prompts=["a"], stop=["two three"], stream=True), (), speaker, LIMITS
+        GenerateRequest(prompts=["a"], stop=["two three"], stream=True), (), speaker
     )
     one, two = speaker.tokenizer.encode("one two", add_special_tokens=False)
     streaming = plan.streaming()
@@ -187,7 +183,7 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
         speaker.tokenizer,
     )
     request = CaptionRequest(images=["x", "y"], prompt="a red", stream=True)
-    plan = caption.TASK.prepare(request, [image_file("red"), b"junk"], model, LIMITS)
+    plan = caption.TASK.prepare(request, [image_file("red"), b"junk"], model)
     (word,) = model.tokenizer.encode("circle", add_special_tokens=False)
     streaming = plan.streaming()
     bad, chunk = streaming.add(0, TokenChunk((word, 1)))
@@ -210,7 +206,7 @@ def test_fields_that_exclude_streams_are_refused(
 ) -> None:
     request = TranslateRequest(texts=["a"], stream=True, **fields)
     with pytest.raises(InvalidRequest, match="stream") as caught:
-        translate.TASK.prepare(request, (), translator, LIMITS)
+        translate.TASK.prepare(request, (), translator)
     assert caught.value.field == field
 
 
