@@ -115,12 +115,9 @@ class Checkpoint:
         """Whether the folder is read in open_clip's format."""
         return self.config.get("model_type") == OPEN_CLIP
 
+    @cached_property
     def content_hash(self) -> str:
         """SHA-256 over names and contents of the folder's files."""
-        return self._content_hash
-
-    @cached_property
-    def _content_hash(self) -> str:
         digest = hashlib.sha256()
         modules = (module["path"] for module in self.modules())
         folders = dict.fromkeys(["", INSTRUCTION_TOKENIZER, *modules])

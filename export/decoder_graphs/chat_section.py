@@ -15,7 +15,7 @@ from torch import nn
 from export.architecture import Section, no_section
 from export.checkpoint.checkpoint import Checkpoint
 from export.tokenizer.prompt_images import image_tokens
-from export.tokenizer.tokenizer import SETTINGS
+from export.tokenizer.tokenizer_json import SETTINGS
 from inference.errors import CheckpointError, InvalidRequest
 from inference.processing.templates.chat_template import ChatTemplate, UnusableTemplate
 

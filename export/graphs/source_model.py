@@ -10,20 +10,19 @@ from typing import Any
 from torch import nn
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint, open_checkpoint
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import load_network
 from export.checkpoint.tile_recipe import limit_pixels
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
 from export.tokenizer.tokenizer import (
-    FAST_FILE,
     TokenizerFiles,
     fast_tokenizer,
-    instruction_file,
     sentencepiece_pair,
     with_written_tokens,
 )
+from export.tokenizer.tokenizer_json import FAST_FILE, read_file
 from inference.bundle.manifest import INSTRUCTION, ImageSpec, TokenizerSpec
 from inference.errors import CheckpointError
 
@@ -113,10 +112,10 @@ class SourceModel:
             needs_padding = not set(declared.tasks) <= _OF_PROMPTS
             tokenizer, files = fast_tokenizer(self.checkpoint, needs_padding=needs_padding)
         if declared.reads_instructions:
-            name, content = instruction_file(self.checkpoint)
-            tokenizer = tokenizer.model_copy(
-                update={"files": {**tokenizer.files, INSTRUCTION: name}}
-            )
+            name = f"{INSTRUCTION_TOKENIZER}.json"
+            names = {**tokenizer.files, INSTRUCTION: name}
+            tokenizer = tokenizer.model_copy(update={"files": names})
+            content = read_file(self.checkpoint, f"{INSTRUCTION_TOKENIZER}/{FAST_FILE}")
             files = {**files, name: content}
         if declared.control_tokens is not None:
             written = with_written_tokens(files[FAST_FILE], declared.control_tokens)

@@ -85,7 +85,7 @@ def tasks(declared: Architecture, config: Any, wanted: str | None) -> tuple[str,
 
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     """SHA-256 over the checkpoint's files, the options, and the code that exports it."""
-    digest = hashlib.sha256(checkpoint.content_hash().encode())
+    digest = hashlib.sha256(checkpoint.content_hash.encode())
     options: list[object] = [request.name, request.task, request.is_default]
     options += [request.precision, request.runtime]
     options += [] if request.device is Device.CPU else [request.device]
@@ -131,7 +131,7 @@ def build_manifest(
             revision=checkpoint.revision,
             content_hash=content_hash(checkpoint, request),
             location=checkpoint.location,
-            checkpoint_hash=checkpoint.content_hash(),
+            checkpoint_hash=checkpoint.content_hash,
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,

@@ -294,7 +294,7 @@ class Verification:
         recorded = self.manifest.source.checkpoint_hash
         if recorded is None:
             raise Unrepeatable("the manifest has no checksum of its checkpoint")
-        if checkpoint.content_hash() != recorded:
+        if checkpoint.content_hash != recorded:
             raise Failure(f"{checkpoint.folder} has other files than were exported")
         return str(checkpoint.location)
 

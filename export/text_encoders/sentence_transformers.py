@@ -23,7 +23,7 @@ from export.layers.activation import Activation
 from export.text_encoders.heads import HeadKind
 from export.text_encoders.network import TextModel
 from export.text_encoders.pooling import Pooling, PoolingMode, Projection, UnitLength
-from export.tokenizer.tokenizer import SETTINGS
+from export.tokenizer.tokenizer_json import SETTINGS
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from torch import nn
 
 from export.checkpoint.checkpoint import Checkpoint
-from export.tokenizer.tokenizer import SETTINGS, special_tokens
+from export.tokenizer.tokenizer import special_tokens
+from export.tokenizer.tokenizer_json import SETTINGS
 from inference.errors import CheckpointError
 from inference.tasks.translation.languages import LanguageTokens
 

@@ -39,7 +39,7 @@ from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language.llava_config import read_language
 from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
-from export.tokenizer.tokenizer import SETTINGS
+from export.tokenizer.tokenizer_json import SETTINGS
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.errors import CheckpointError
 

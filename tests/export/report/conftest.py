@@ -37,7 +37,7 @@ def published(twins: Twins, bundles: Bundles, tmp_path: Path) -> Published:
             name="twin",
             content_hash="x",
             location=str(twin.checkpoint.folder),
-            checkpoint_hash=twin.checkpoint.content_hash(),
+            checkpoint_hash=twin.checkpoint.content_hash,
         )
         update = {
             "name": name,

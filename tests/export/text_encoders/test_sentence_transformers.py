@@ -198,10 +198,10 @@ def test_texts_that_the_folder_would_lower_are_refused(tmp_path: Path) -> None:
 
 
 def test_weights_of_modules_are_part_of_the_checksum(tmp_path: Path) -> None:
-    before = _dense(tmp_path).content_hash()
+    before = _dense(tmp_path).content_hash
     weights = {"linear.weight": torch.zeros(5, 32), "linear.bias": torch.ones(5)}
     save_file(weights, tmp_path / "2_Dense" / "model.safetensors")
-    assert open_checkpoint(str(tmp_path)).content_hash() != before
+    assert open_checkpoint(str(tmp_path)).content_hash != before
 
 
 def _network(folder: Path) -> tuple[TextModel, Checkpoint]:

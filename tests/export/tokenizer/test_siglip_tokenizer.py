@@ -13,7 +13,8 @@ import transformers
 from tokenizers import Tokenizer
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from export.tokenizer.tokenizer import FAST_FILE, SETTINGS, fast_tokenizer
+from export.tokenizer.tokenizer import fast_tokenizer
+from export.tokenizer.tokenizer_json import FAST_FILE, SETTINGS
 from inference.errors import CheckpointError
 from inference.processing.text import FastTokenizer
 from tests.export.checkpoint.text_folders import NASTY, SENTENCES
