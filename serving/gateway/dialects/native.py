@@ -30,8 +30,7 @@ from serving.gateway.http.dialect import KeyedRoutes
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.glossaries.messages import (
     Glossary,
     GlossaryInfo,

@@ -31,8 +31,7 @@ from serving.gateway.http.key_gate import KeyInterceptor
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from serving.ports import listening
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import from_proto, to_proto

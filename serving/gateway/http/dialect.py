@@ -11,8 +11,7 @@ from starlette.datastructures import Headers
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk
 
 

@@ -17,8 +17,7 @@ from serving.gateway.http.dialect import Dialect, StreamRenderer
 from serving.gateway.http.middleware import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 
 
 async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Service) -> Response:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inference.errors import DeadlineExceeded, Unavailable
 from inference.tasks.shared.model_calls import Call
@@ -25,11 +25,11 @@ from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.requests.attempt import Attempt, StreamAttempt
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.task_request import TaskResponse
 from serving.gateway.triton_client.inference import Inference
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
+from triptych.messages import Response
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class Execution:
         self._refuse_if_draining()
         self._admission.check()
 
-    async def answer(self, preparation: Preparation) -> tuple[TaskResponse, Timings]:
+    async def answer(self, preparation: Preparation) -> tuple[Response[Any], Timings]:
         """The response of one request, and where its time went.
 
         Raises:
@@ -196,7 +196,7 @@ class Execution:
 
     async def _run(
         self, preparation: Preparation, reserve: ReservePixels, stream: ChunkStream | None = None
-    ) -> tuple[TaskResponse | None, Timings]:
+    ) -> tuple[Response[Any] | None, Timings]:
         """Plan a request and run its calls, again if Triton does not have their version any more.
 
         Returns:

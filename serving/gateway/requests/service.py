@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inference.errors import ServingError, SetupError
 from inference.processing.prepared_image import read_image
 from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
-from inference.tasks.shared.served_task import Plan
+from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.gateway.admission.auth import Keys
 from serving.gateway.admission.counts import Counts
 from serving.gateway.observability.metrics import Metrics, Timings
@@ -25,12 +25,12 @@ from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.execution import Execution, Preparation, ReservePixels
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
 from serving.gateway.triton_client.inference import Inference
 from serving.settings.gateway_settings import GatewaySettings
-from triptych.messages import ModelList
+from triptych.messages import ModelList, Request, Response
 
 P = TypeVar("P", bound=Plan)
+TaskResponse: TypeAlias = Response[Any]
 
 _SWITCH_S = 30.0
 """For the other parts of a bundle to be loaded, and the catalog to follow."""
@@ -39,6 +39,23 @@ _S_PER_PIXEL, _S_PER_BYTE = 30e-9, 20e-9
 """About what decoding and resizing take."""
 EXPORT_S = 2.0
 """For the last spans, when the gateway ends."""
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """A validated request of one task, whatever protocol it arrived by."""
+
+    task: AnyTask
+    message: Request
+    route: str
+    """Label of the metrics."""
+    images: Sequence[ImageInput] = ()
+    """The images themselves; `message.images` are placeholders."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the message requests a stream."""
+        return bool(getattr(self.message, "stream", None))
 
 
 class Service:

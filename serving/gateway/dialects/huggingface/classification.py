@@ -23,8 +23,7 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     read_image,
 )
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
 from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
 from triptych.tasks.zero_shot import MAX_LABELS

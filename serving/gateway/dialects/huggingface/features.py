@@ -16,8 +16,7 @@ from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, shortened
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import OneOrMany
 from triptych.tasks.embed import EmbedRequest
 

@@ -29,8 +29,7 @@ from serving.gateway.dialects.huggingface.generation_messages import (
 )
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import Chunk, Continuation, Generation, TokenLogprob, TopToken
 from triptych.tasks.generate import GenerateRequest
 

@@ -21,8 +21,7 @@ from serving.gateway.dialects.huggingface.route import (
     read_image,
 )
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest

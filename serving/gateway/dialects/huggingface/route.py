@@ -30,8 +30,7 @@ from serving.gateway.http.bodies import (
 from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
 
 M = TypeVar("M", bound=BaseModel)

@@ -19,8 +19,7 @@ from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.tasks.rerank import MAX_DOCUMENTS, RerankRequest
 
 

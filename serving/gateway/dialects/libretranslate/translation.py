@@ -16,8 +16,7 @@ from serving.gateway.dialects.libretranslate.errors import TEXTS, refused
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.tasks.translate import TranslateRequest, Translation
 
 Item: TypeAlias = tuple[int, Translation]

@@ -42,8 +42,7 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, TokenLogprob
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
 from triptych.tasks.chat import ChatMessage, ChatRequest

@@ -25,8 +25,7 @@ from serving.gateway.dialects.openai.completion_messages import (
     Logprobs,
 )
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 

@@ -26,8 +26,7 @@ from serving.gateway.dialects.openai.common import (
 )
 from serving.gateway.dialects.openai.completion_messages import Texts
 from serving.gateway.http.bodies import read_json
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
 from triptych.tasks.embed import EmbedRequest
 

@@ -13,8 +13,7 @@ from inference.errors import ServingError, Unauthorized
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.handle_request import respond
-from serving.gateway.requests.service import Service
-from serving.gateway.requests.task_request import TaskRequest, TaskResponse
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from serving.gateway.server.app import create_app
 from serving.settings.gateway_settings import DIALECTS, GatewaySettings
 from tests.serving.gateway.conftest import Gateway, MakeGateway, http_client

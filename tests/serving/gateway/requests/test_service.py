@@ -6,7 +6,7 @@ import pytest
 
 from inference.errors import UnknownModel, UnknownRoute
 from inference.tasks import TASKS
-from serving.gateway.requests.task_request import TaskRequest
+from serving.gateway.requests.service import TaskRequest
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from triptych.tasks.generate import GenerateRequest
 from triptych.tasks.translate import TranslateRequest
