@@ -41,6 +41,7 @@ class NullGroup(Group):
     """Sequences without state."""
 
     width: int
+    state_bytes = 0
     _made: dict[tuple[int, int], Candidates] = field(default_factory=dict)
 
     def admit(
@@ -49,20 +50,16 @@ class NullGroup(Group):
         """The same candidates for each prompt."""
         return self._candidates(row_requests)
 
-    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
-        """Nothing."""
-
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
         """The same candidates for each row, but new objects, as a runner returns them."""
         return self._candidates(row_requests)
 
-    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+    def release(self, *_: object) -> None:
         """Nothing."""
 
-    def retire(self, slot: int) -> None:
-        """Nothing."""
+    admit_deferred = copy = retire = release
 
     def _candidates(self, row_requests: Sequence[CandidateRequest]) -> Candidates:
         shape = len(row_requests), max(request.count for request in set(row_requests))

@@ -87,13 +87,11 @@ class TorchRunner(Runner):
         align = self.graphs.lowerings.get("align")
         if align is None:
             raise InvalidRequest("this model has no alignments", field="return_alignment")
-        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)
-        feeds = []
-        for port in align.graph.inputs:
-            if port.role is Role.TOKENS:
-                feeds.append(torch.from_numpy(forced)[None])
-            else:
-                feeds.append(source_input(port.role, [prompt]))
+        forced = torch.tensor([[*prompt.token_ids, *token_ids[:-1]]])
+        feeds = [
+            forced if port.role is Role.TOKENS else source_input(port.role, prompt)
+            for port in align.graph.inputs
+        ]
         weights: Tensor = align.module(*feeds)
         attention: NDArray[np.float32] = weights[0, len(prompt.token_ids) - 1 :].numpy()
         return attention
@@ -130,6 +128,11 @@ class TorchGroup(Group):
         self._lengths = torch.zeros(0, dtype=torch.int32)  # (B,)
         self._sources = torch.zeros(0, dtype=torch.int32)  # (B,)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states."""
+        return sum(value.nbytes for value in self._values.values())
+
     @torch.no_grad()
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
@@ -156,7 +159,7 @@ class TorchGroup(Group):
         key = _content(prompt)
         if self._kept is not None and key in self._kept:
             return self._kept[key]
-        tokens = right_padded([prompt.token_ids])
+        tokens = torch.tensor(prompt.token_ids)[None]
         source, values = self._encode(prompt)
         for state in self._states:
             if state.prefix:
@@ -211,6 +214,10 @@ class TorchGroup(Group):
             self._values[state.name] = self._values[state.name][kept]
         self._lengths, self._sources = self._lengths[slots], self._sources[slots]
 
+    def release(self) -> None:
+        """Drops all states."""
+        self._values = {}
+
     def _prefill(self, values: dict[str, Tensor], tokens: Tensor, source: Tensor) -> Tensor:
         """Logits after a prompt (1, T), (1, V); `values` holds its states afterwards."""
         size = tokens.shape[1]
@@ -226,7 +233,7 @@ class TorchGroup(Group):
         """The source's length (0 where there is no text) and what `admit` computes, by state
         name.
         """
-        length = source_input(Role.SOURCE, [prompt])
+        length = source_input(Role.SOURCE, prompt)
         if self._admit is None:
             return length, {}
         if self._images is not None:
@@ -237,7 +244,7 @@ class TorchGroup(Group):
     def _admitted(self, prompt: Prompt) -> dict[str, Tensor]:
         """Outputs of `admit`, by name."""
         assert self._admit is not None
-        feeds = [source_input(port.role, [prompt]) for port in self._admit.graph.inputs]
+        feeds = [source_input(port.role, prompt) for port in self._admit.graph.inputs]
         names = [port.name for port in self._admit.graph.outputs]
         return dict(zip(names, self._admit.module(*feeds), strict=True))
 
@@ -316,19 +323,18 @@ def _content(prompt: Prompt) -> Content:
     return tuple(None if each is None else (each.shape, each.tobytes()) for each in parts)
 
 
-def source_input(role: Role | None, prompts: Sequence[Prompt]) -> Tensor:
-    """An input of the encoder for several prompts.
+def source_input(role: Role | None, prompt: Prompt) -> Tensor:
+    """An input of the encoder, of one row.
 
     Args:
-        role: SOURCE (lengths, 0 without a text), SOURCE_TOKENS or PIXELS.
+        role: SOURCE (the length, 0 without a text), SOURCE_TOKENS or PIXELS.
     """
-    texts = [np.zeros(0, np.int64) if p.source_ids is None else p.source_ids for p in prompts]
-    if role in (Role.SOURCE, Role.LENGTHS):
-        return torch.tensor([len(text) for text in texts], dtype=torch.int32)
     if role is Role.PIXELS:
-        images = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
-        return torch.from_numpy(np.stack(images))
-    return right_padded(texts)
+        return torch.tensor(prompt.pixels)[None]
+    text = np.zeros(0, np.int64) if prompt.source_ids is None else prompt.source_ids
+    if role in (Role.SOURCE, Role.LENGTHS):
+        return torch.tensor([len(text)], dtype=torch.int32)
+    return torch.tensor(text)[None]
 
 
 def rank(
@@ -357,12 +363,6 @@ def _best(scores: Tensor, k: int) -> Tensor:
         order = row[ids].sort(descending=True, stable=True).indices[:k]
         chosen.append(ids[order])
     return torch.stack(chosen)
-
-
-def right_padded(rows: Sequence[NDArray[np.int64]]) -> Tensor:
-    """Rows of ids as (rows, longest), padded with zeros."""
-    tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
 
 def joined(old: Tensor | None, new: Tensor, state: State) -> Tensor:

@@ -107,9 +107,9 @@ class Group(ABC):
     width: int
 
     @property
+    @abstractmethod
     def state_bytes(self) -> int:
         """Bytes held, those of `Runner.blocks` left out."""
-        return 0
 
     @property
     def blocks_of_step(self) -> int:
@@ -204,6 +204,7 @@ class Group(ABC):
     def shrink(self) -> None:
         """Gives back memory that no live sequence needs now."""
 
+    @abstractmethod
     def release(self) -> None:
         """Gives back all memory; the group is not used afterwards."""
 
