@@ -50,7 +50,6 @@ class Conversations:
         kept = {} if keeps_prefixes else {"prefix_bytes": 0}
         capacity = Capacity(draft_tokens=0, **kept)  # a model of random weights repeats itself
         self._core = EngineCore(make_runner(found, threads=THREADS), capacity)
-        assert found.manifest.generation is not None
         update = {"num_beams": 1, "eos_token_ids": ()}
         self._rules = found.manifest.generation.model_copy(update=update)
 

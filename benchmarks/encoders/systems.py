@@ -79,7 +79,6 @@ class Triptych:
             return inputs
         from inference.processing.image import decode_image, prepare_image
 
-        assert self._image is not None
         return np.stack([prepare_image(decode_image(p), self._image) for p in inputs])
 
 

@@ -152,7 +152,6 @@ def run(command: Sequence[str]) -> Done:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
         with Usage(process.pid) as usage:
-            assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
                 if ended := PHASE.search(line):

@@ -70,7 +70,6 @@ def graphs_on_and_off(card: Card, bundle: Bundle) -> Outcome:
 
 def requests_for(manifest: Manifest, count: int, beams: int, seed: int = 0) -> list[EngineRequest]:
     """Requests of lengths that differ, with the bundle's own rules."""
-    assert manifest.generation is not None
     random = np.random.default_rng(seed)
     made = []
     for number in range(count):

@@ -62,8 +62,6 @@ class SystemProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -71,13 +69,11 @@ class SystemProcess:
 
     def run(self, work: dict[str, Any]) -> dict[str, Any]:
         """What the system measured of some work, with its CPU seconds and its peak of memory."""
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(work) + "\n")
         self._process.stdin.flush()
         return self._read()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"a worker ended; its output is in {self._log.name}")

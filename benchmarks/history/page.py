@@ -114,7 +114,6 @@ def plot(group: Group, figures: Figures, path: Path) -> None:
 
 
 def _draw_curve(axis: Any, group: Group, systems: dict[str, Figures]) -> None:
-    assert group.curve is not None
     names = [point.name for point in group.curve.points]
     for index, (title, figures) in enumerate(systems.items()):
         values = [figures["curve"].get(name, {}).get("served", float("nan")) for name in names]

@@ -62,7 +62,6 @@ def quality(group: Group, figures: Figures) -> Texts:
 
 def curve(group: Group, figures: Figures) -> Texts:
     """A row for each system, a column for each point, as served."""
-    assert group.curve is not None
     points = [point.name for point in group.curve.points]
     rows = [
         [_named(system), *(_text(_of(figures, system, "curve", p).get("served")) for p in points)]

@@ -19,7 +19,6 @@ ROUNDS = 16
 def sources(count: int) -> tuple[tuple[int, ...], ...]:
     """Distinct held-out sentences as token ids of the example."""
     tokenizer = load_tokenizer(bundle("example-es-en", "fp32", CACHE))
-    assert tokenizer is not None
     texts = dict.fromkeys(pair.spanish for pair in sentences("held_out", 2 * count, seed=1))
     return tuple(tuple(tokenizer.encode(text)) for text in list(texts)[:count])
 

@@ -71,7 +71,6 @@ def forced(original: Bundle, repository: Path) -> Bundle:
     """A copy of a bundle that generates `NEW_TOKENS` and not one less."""
     shutil.rmtree(repository, ignore_errors=True)
     manifest = original.manifest
-    assert manifest.generation is not None
     update = {"max_new_tokens": NEW_TOKENS, "eos_token_ids": (), "forced_eos_token_id": None}
     rules = manifest.generation.model_copy(update=update)
     manifest = manifest.model_copy(update={"generation": rules})

@@ -86,7 +86,6 @@ class Triptych:
     def _request(self, item: Item, work: Work) -> Any:
         from inference.engine.search.request import EngineRequest
 
-        assert self._manifest.generation is not None
         update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}
         update["max_new_tokens"] = work.new_tokens
         if work.is_forced:  # without an end token nothing ends early

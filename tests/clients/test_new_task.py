@@ -216,8 +216,6 @@ def test_only_generated_files_differ(generated: Path) -> None:
 
 def loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("new_methods", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -152,12 +152,10 @@ def test_completions_of_the_client_of_openai(
     (choice,) = done.choices
     assert (choice.message.role, choice.message.content) == ("assistant", original.text(wanted))
     assert choice.finish_reason == ("stop" if wanted[-1] == 2 else "length")
-    assert done.usage is not None
     assert done.usage.prompt_tokens == original.prompt(chat).shape[1]
     assert done.usage.completion_tokens == len(wanted)
 
     whole = torch.cat([original.prompt(chat), wanted[None]], dim=1)
-    assert choice.logprobs is not None
     scores = [entry.logprob for entry in choice.logprobs.content or []]
     assert scores == pytest.approx(original.scores(whole)[-len(wanted) :], abs=TOLERANCE)
 
@@ -180,7 +178,6 @@ def test_prompts_are_completed_for_the_client_of_openai(
     assert [choice.index for choice in done.choices] == [0, 1]
     for choice, prompt, before, tokens in zip(done.choices, PROMPTS, ids, wanted, strict=True):
         assert choice.text == prompt + original.text(tokens)
-        assert choice.logprobs is not None
         first, *scores = choice.logprobs.token_logprobs or []
         assert first is None
         whole = torch.cat([before, tokens[None]], dim=1)

@@ -102,7 +102,6 @@ def test_a_stop_string_cuts_the_whole_answer(client: Client) -> None:
 
 def test_scores_are_made_of_the_tokens_log_probabilities(client: Client) -> None:
     (item,) = client.generate(PROMPTS[0], model=NAME, max_new_tokens=12, logprobs=3).data
-    assert item.logprobs is not None
     assert item.score == pytest.approx(total(item.logprobs) / len(item.logprobs), abs=1e-4)
     for entry in item.logprobs:
         assert len(entry.top) == 3
@@ -115,7 +114,6 @@ def test_scores_are_made_of_the_tokens_log_probabilities(client: Client) -> None
 def test_several_answers_come_best_first(client: Client) -> None:
     for fields in ({"num_beams": 4, "n": 3}, {"n": 3, "best_of": 6, **SAMPLING}):
         (item,) = client.generate(PROMPTS[0], model=NAME, **fields).data
-        assert item.alternatives is not None
         scores = [answer.score for answer in item.alternatives]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)

@@ -82,7 +82,6 @@ def test_wrong_images_are_refused_in_words(served: Stack) -> None:
         first, second = client.generate(
             ["<image>", "<image>"], images=[b"no image at all", IMAGES[0]], max_new_tokens=1
         ).data
-    assert first.error is not None
     assert first.error.field == "images.0"
     assert second.error is None
 
@@ -142,7 +141,6 @@ def test_echo_scores_the_words_of_a_prompt(served: Stack, original: Original) ->
     wanted = scores[:-1].gather(1, ids[1:, None])[:, 0].tolist()
     given = [token.logprob for token in item.prompt_logprobs or ()]
     assert given[1:] == pytest.approx(wanted, abs=1e-4)
-    assert item.text is not None
     assert item.text.startswith(PROMPTS[0])
 
 

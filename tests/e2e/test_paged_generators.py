@@ -66,7 +66,6 @@ def test_streams_are_the_answers(
 
 def test_sequences_without_memory_are_put_back_and_answered(client: Client, stack: Stack) -> None:
     generation = newest_bundle(stack.repository, NAME).manifest.generation
-    assert generation is not None
     endless = dict.fromkeys(generation.eos_token_ids, -100.0)
     prompts = [f"{count} red lamps" for count in range(24)]
 

@@ -57,7 +57,6 @@ class Triton:
 
     def kill(self, what: str) -> None:
         """End a model's process, or all processes at once, as the end of a machine would."""
-        assert self.process is not None
         if what != WHOLE:
             os.kill(stub_of(self.process.pid, what), signal.SIGKILL)
             return
@@ -69,7 +68,6 @@ class Triton:
 
     def suspend(self) -> list[psutil.Process]:
         """Stop all processes; their connections stay open, as those of a machine that is gone."""
-        assert self.process is not None
         own = psutil.Process(self.process.pid)
         family = [own, *own.children(recursive=True)]
         for process in family:
@@ -78,7 +76,6 @@ class Triton:
 
     def stop(self) -> None:
         """SIGTERM; waits for the end."""
-        assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(TIMEOUT_S) == 0
 

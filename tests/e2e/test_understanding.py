@@ -37,7 +37,6 @@ def client(tiny_client: Client | GrpcClient) -> Client | GrpcClient:
 
 
 def assert_labels(item: Classes, expected: list[dict[str, Any]]) -> None:
-    assert item.labels is not None
     assert [entry.label for entry in item.labels] == [entry["label"] for entry in expected]
     np.testing.assert_allclose(
         [entry.score for entry in item.labels],

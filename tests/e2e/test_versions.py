@@ -125,7 +125,6 @@ class Site:
 
     def server(self) -> int:
         """Process id of tritonserver."""
-        assert self.triton is not None
         return next(iter(process_table.children(self.triton.pid)))
 
     def stub(self) -> int:
@@ -329,7 +328,6 @@ async def test_rollback_under_load_loses_nothing_and_survives_crashes(site: Site
     wait_until(lambda: site.serves(1) and site.is_ready())
     os.kill(site.server(), signal.SIGKILL)
     wait_until(lambda: site.serves(1) and site.is_ready())
-    assert site.triton is not None
     site.triton.kill()
     site.triton.wait()
     site.start_triton("--retire-after=0")

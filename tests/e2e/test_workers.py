@@ -266,7 +266,6 @@ async def test_translated_file_is_fetched_from_any_worker(workers: Workers) -> N
 @pytest.mark.full
 async def test_stacks_of_all_workers_are_written(workers: Workers) -> None:
     gateway = psutil.Process(workers.pids()[0]).parent()
-    assert gateway is not None
     before = workers.stack.log.read_text().count("Current thread")
     gateway.send_signal(signal.SIGUSR2)
     async with asyncio.timeout(10):

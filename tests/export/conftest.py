@@ -69,7 +69,6 @@ class TwinPair:
     def is_resized(self) -> bool:
         """Whether the image recipe gives another size than the checkpoint's."""
         declared = self.architecture
-        assert self.prepared.image is not None
         size = declared.size_of(declared.read_config(self.checkpoint.config))
         return self.prepared.image.shape[:2] != size
 
@@ -77,7 +76,6 @@ class TwinPair:
     def vocabulary_size(graphs: Graphs) -> int:
         """Tokens that a generator scores."""
         logits = graphs.lowerings["step"].graph.output(Role.LOGITS)
-        assert logits is not None
         return int(logits.shape[-1])
 
 

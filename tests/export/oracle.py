@@ -122,7 +122,6 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
     for lowering in graphs.lowerings.values():
         width = fixed_width(lowering.graph)
         if width is not None:  # every text is padded to it
-            assert pair.prepared.tokenizer is not None
             tokens[~within(lengths, shape[1])] = pair.prepared.tokenizer.pad_token_id
             padding = (0, width - shape[1])
             pad_token = pair.prepared.tokenizer.pad_token_id
@@ -138,7 +137,6 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
             shape = (len(lengths), 2, int(conditions.shape[-1]))
             by_role[Role.CONDITIONS] = torch.randn(shape, generator=optional)
     if has_patches(graphs):
-        assert image is not None
         drawn = [random_patches(number, image.shape) for number in range(len(lengths))]
         by_role[Role.PIXELS] = torch.from_numpy(np.stack(drawn))
     vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
@@ -243,7 +241,6 @@ def _reference(
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's
     if Role.PIXELS in source:
-        assert image is not None
         pixels = normalised(source[Role.PIXELS], image)[0]
         read = pixels.permute(1, 2, 0).double().numpy()
     else:
@@ -271,7 +268,6 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
     if Role.PIXELS in source and source[Role.PIXELS].is_floating_point():
         given |= flattened_patches(source[Role.PIXELS])
     elif Role.PIXELS in source:
-        assert image is not None
         given["pixel_values"] = normalised(source[Role.PIXELS], image)
     if Role.SOURCE_TOKENS in source:
         given["input_ids"] = source[Role.SOURCE_TOKENS]
@@ -346,7 +342,6 @@ def _reference_inputs(
     if Role.SEGMENTS in roles:
         wanted["token_type_ids"] = inputs[Role.SEGMENTS]
     if Role.PIXELS in roles:
-        assert pair.prepared.image is not None
         wanted["pixel_values"] = normalised(inputs[Role.PIXELS], pair.prepared.image)
         if "interpolate_pos_encoding" in inspect.signature(pair.reference.forward).parameters:
             wanted["interpolate_pos_encoding"] = pair.is_resized
@@ -386,7 +381,6 @@ def wanted_outputs(
 def _masks(pair: TwinPair, inputs: Mapping[Role, Tensor]) -> Tensor:
     """(1, K, height, width) of one image, from a call of the reference for each condition."""
     image = pair.prepared.image
-    assert image is not None
     pixels, (conditions,) = normalised(inputs[Role.PIXELS], image), inputs[Role.CONDITIONS]
     masks = [
         pair.reference(pixel_values=pixels, conditional_embeddings=one[None]).logits
@@ -422,7 +416,6 @@ def _masked_tokens(
     logits = reference.prediction_logits if both else reference.logits
     at = logits.softmax(-1)[:, inputs[Role.POSITIONS][0]]
     best = graph.output(Role.TOP_TOKENS)
-    assert best is not None
     scores, tokens = at.topk(int(best.shape[-1]))
     chosen = at[..., inputs[Role.CHOICES][0]]
     return {Role.TOP_TOKENS: tokens, Role.TOP_SCORES: scores, Role.CHOICE_SCORES: chosen}

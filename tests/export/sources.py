@@ -50,8 +50,6 @@ def interleaved(bundle: Bundle, random: np.random.Generator, length: int) -> dic
     neighbours for one image, and behind an image its cache continues each axis by itself.
     """
     images, image = bundle.manifest.images, bundle.manifest.image
-    assert images is not None
-    assert image is not None
     if images.tokens > 1:
         count = length // images.tokens
         ids = random.integers(3, 40, length - count * images.tokens)

@@ -32,7 +32,6 @@ PICTURED = [
 
 def expected(name: str, twin: TwinPair, pixels: torch.Tensor, leading: int) -> np.ndarray:
     """The product of all layers, each half its attention and half the identity: equation (1)."""
-    assert twin.prepared.image is not None
     twin.reference.set_attn_implementation("eager")
     inputs = {"pixel_values": normalised(pixels, twin.prepared.image)}
     if twin.is_resized and name != "dinov2":  # which interpolates without being asked to

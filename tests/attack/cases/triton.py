@@ -92,7 +92,6 @@ def _ready(attack: Attack) -> int:
 )
 def _management(attack: Attack) -> None:
     process = attack.target.triton()
-    assert process is not None
     secrets = {word for words in process.cmdline() for word in _pairs(words)}
     marker = attack.target.folder / "attacked"
     code = _CODE.format(marker=marker)

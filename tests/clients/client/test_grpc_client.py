@@ -179,7 +179,6 @@ def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway, co
 
 def test_zero_shot_and_models_return_typed_responses(client: triptych.GrpcClient) -> None:
     labels = client.zero_shot(b"png", ["x", "y"]).data[0].labels
-    assert labels is not None
     assert [entry.label for entry in labels] == ["x", "y"]
     assert client.models().data[0].id == "m"
 

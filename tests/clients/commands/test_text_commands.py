@@ -108,11 +108,9 @@ def test_methods_take_plain_python_values(url: str) -> None:
         assert json.loads(pairs[1].labels[0].label) == {"first": "c", "second": "d"}
         assert client.classify("a").data[0].labels is not None
         filled = client.fill_mask("[MASK]", targets="x").data[0].masks
-        assert filled is not None
         assert filled[0][0].token_id == 7
         assert client.tag(["Ada"]).data[0].tokens[0].end == 3
         ranked = client.rerank("q", ["a", "b"]).data[0].results
-        assert ranked is not None
         assert [one.index for one in ranked] == [1, 0, 9]
 
 

@@ -20,7 +20,6 @@ def recipe(least: int, most: int) -> ImageSpec:
 
 def limited(least: int, most: int, wanted: int | None) -> int:
     sizes = limit_pixels(recipe(least, most), wanted).pixels
-    assert sizes is not None
     assert (sizes.multiple, sizes.least) == (28, least)
     return sizes.most
 

@@ -40,7 +40,6 @@ def test_gpt1_without_padding_and_end_token_is_accepted(tmp_path: Path, twins: T
     """`openai-community/openai-gpt` names neither in any of its files."""
     checkpoint = published(tmp_path, "openai-gpt", twins, model_max_length=512)
     prepared = SourceModel(checkpoint, architecture("openai-gpt")).preprocessing
-    assert prepared.tokenizer is not None
     assert prepared.tokenizer.eos_token_id is None
     rules, warnings = generation_defaults(checkpoint, Limits(max_total_tokens=64), has_source=False)
     assert (rules.pad_token_id, rules.eos_token_ids, warnings) == (0, (), [])

@@ -146,7 +146,6 @@ _scores = disentangled.DisentangledAttention.relative_scores
 
 def _transposed(layer: disentangled.DisentangledAttention, query: Tensor, key: Tensor) -> Tensor:
     found = _scores(layer, query, key)
-    assert found is not None
     return found.transpose(-1, -2)
 
 

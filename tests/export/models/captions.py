@@ -52,10 +52,8 @@ def export_verified(twin: TwinPair, folder: Path) -> Bundle:
 
 def requests(bundle: Bundle, rules: dict[str, Any]) -> list[EngineRequest]:
     """An image for each of `PROMPTS`, to be captioned from it."""
-    assert bundle.manifest.generation is not None
     merged = bundle.manifest.generation.model_copy(update={"max_new_tokens": 12, **rules})
     port = bundle.manifest.graphs["admit"].input(Role.PIXELS)
-    assert port is not None
     shape = [int(size) for size in port.shape[1:]]
     random = np.random.default_rng(5)
     return [
@@ -75,8 +73,6 @@ def generated(runner: Runner, given: list[EngineRequest]) -> list[Hypotheses]:
 def wanted(twin: TwinPair, request: EngineRequest) -> Hypotheses:
     """Of `transformers`, the image alone."""
     image = twin.prepared.image
-    assert image is not None
-    assert request.pixels is not None
     pixels = normalised(torch.from_numpy(request.pixels)[None], image)
     return generate(twin, request, pixel_values=pixels, **_prompt(twin, request))
 

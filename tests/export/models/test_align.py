@@ -100,13 +100,11 @@ def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) ->
 
 def test_manifest_declares_the_positions_of_alignments(twins: Twins, bundles: Bundles) -> None:
     text = bundles("marian", "odd").manifest.alignment
-    assert text is not None
     assert (text.over, text.grid, text.layer) == ("tokens", None, 1)
     twin = twins("vision-encoder-decoder", "not-square")
     image = twin.architecture.details(twin.network)["alignment"]
     assert (image.over, image.grid) == ("patches", (4, 3))
     emitted = twin.graphs().lowerings["align"].graph.output(Role.EMIT)
-    assert emitted is not None
     assert emitted.shape == (1, "T", 1 + 4 * 3)  # the class token, then the grid
 
 

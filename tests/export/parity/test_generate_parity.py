@@ -82,7 +82,6 @@ def test_torch_runner_generates_what_transformers_generates(
 def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
     """The bundle with these generation parameters."""
     generation = bundle.manifest.generation
-    assert generation is not None
     changed = generation.model_copy(update={"max_new_tokens": 12, **rules})
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
 

@@ -28,7 +28,6 @@ def _texts() -> list[tuple[int, ...]]:
 
 
 def _request(bundle: Bundle, prompt: tuple[int, ...], **rules: Any) -> EngineRequest:
-    assert bundle.manifest.generation is not None
     return EngineRequest(bundle.manifest.generation.model_copy(update=rules), prompt_ids=prompt)
 
 

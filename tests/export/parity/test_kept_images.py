@@ -36,7 +36,6 @@ def test_questions_about_one_picture_encode_it_once(
     name: str, token: int, count: int, bundles: Bundles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = bundles(name, "odd")
-    assert bundle.manifest.image is not None
     validator, random = RequestValidator(bundle.manifest), np.random.default_rng(5)
     one, other = random.integers(0, 256, (2, *bundle.manifest.image.shape), dtype=np.uint8)
 
@@ -76,7 +75,6 @@ def test_questions_about_one_picture_encode_it_once(
 def test_prompts_that_begin_with_the_same_images_share_their_prefix(bundles: Bundles) -> None:
     """And others do not, though their tokens are the same."""
     bundle = bundles("llava", "odd")
-    assert bundle.manifest.image is not None
     validator, random = RequestValidator(bundle.manifest), np.random.default_rng(6)
     one, other = random.integers(0, 256, (2, *bundle.manifest.image.shape), dtype=np.uint8)
     image = [61] * 4

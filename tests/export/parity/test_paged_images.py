@@ -35,7 +35,6 @@ class Pictured:
     """A tiny LLaVA over OpenVINO, and requests of its prompts."""
 
     def __init__(self, bundle: Bundle) -> None:
-        assert bundle.manifest.image is not None
         self.runner = PagedRunner(bundle, threads=2)
         self._validator = RequestValidator(bundle.manifest)
         shape = bundle.manifest.image.shape
@@ -92,7 +91,6 @@ def test_prompts_share_prefixes_and_images_only_where_they_show_the_same(
     pictured: Pictured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = pictured.runner
-    assert runner.blocks is not None
     words = [*range(3, 3 + runner.blocks.block_tokens - 5)]
     first = [9, *IMAGE, *words]  # a whole block
     block = len(first)
@@ -107,7 +105,6 @@ def test_prompts_share_prefixes_and_images_only_where_they_show_the_same(
         pictured.tokens(EngineCore(runner, Capacity(prefix_bytes=0)), each) for each, _, _ in asked
     ]
     assert len({each[0] for each in wanted}) > 1
-    assert runner._decoder.images is not None
     runner._decoder.images.clear()
     run, encoded = CompiledDecoder.run, []
 

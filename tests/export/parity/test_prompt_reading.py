@@ -28,7 +28,6 @@ PIECES = Capacity(
 
 def rules(bundle: Bundle, beams: int) -> Generation:
     defaults = bundle.manifest.generation
-    assert defaults is not None
     changed = {"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": NEW_TOKENS}
     return defaults.model_copy(update=changed)
 

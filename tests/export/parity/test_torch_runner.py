@@ -36,7 +36,6 @@ WAYS: list[dict[str, Any]] = [
 def requests(bundle: Bundle, **options: Any) -> list[EngineRequest]:
     """One for each way, all different."""
     defaults = bundle.manifest.generation
-    assert defaults is not None
     common = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 10, **options}
     made = []
     for seed, way in enumerate(WAYS):
@@ -72,7 +71,6 @@ def test_checkpoint_that_samples_by_default_is_verified_by_its_best_tokens(
     twins: Twins, bundles: Bundles
 ) -> None:
     bundle = bundles("gpt2", "odd")
-    assert bundle.manifest.generation is not None
     sampling = bundle.manifest.generation.model_copy(update={"do_sample": True, "top_k": 50})
     manifest = bundle.manifest.model_copy(update={"generation": sampling})
     parity = compare_tokens(twins("gpt2", "odd").graphs(), replace(bundle, manifest=manifest))
@@ -84,7 +82,6 @@ def test_checkpoint_that_samples_by_default_is_verified_by_its_best_tokens(
 def test_alignments_agree(name: str, twins: Twins, bundles: Bundles) -> None:
     for found, wanted in zip(*both(name, twins, bundles, return_alignment=True), strict=True):
         for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
-            assert one.alignment is not None
             assert one.alignment.shape == other.alignment.shape  # type: ignore[union-attr]
             assert len(one.alignment) == len(one.token_ids)
             assert one.alignment == pytest.approx(other.alignment, abs=1e-4)

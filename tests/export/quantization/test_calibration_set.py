@@ -60,7 +60,6 @@ def test_every_fifth_text_is_held_out_and_ids_are_the_gateways(tmp_path: Path) -
 def test_a_text_that_is_too_long_is_cut_as_windows_are(tmp_path: Path) -> None:
     bundle = example_bundle("example-bert-tags", tmp_path)
     limit = bundle.manifest.limits.max_input_tokens
-    assert limit is not None
     found = _set(bundle, _texts(tmp_path, *["lamp " * 4 * limit] * 10))
     ids = found.calibration["text"][0]["token_ids"][0]
     ends = load_model(bundle).spans.encode_text("lamp").ids
@@ -101,7 +100,6 @@ def test_masks_of_the_text_are_scored_and_else_some_words_are_masked(tmp_path: P
 def test_images_are_prepared_as_the_gateway_prepares_them(tmp_path: Path) -> None:
     bundle = example_bundle("example-vit", tmp_path)
     found = _set(bundle, _images(tmp_path / "photos"))
-    assert bundle.manifest.image is not None
     image = decode_image((tmp_path / "photos" / "00.png").read_bytes())
     pixels = prepare_image(image, bundle.manifest.image)
     [key] = found.calibration

@@ -202,7 +202,6 @@ def test_answers_do_not_depend_on_neighbours_and_the_loss_is_in_the_report(lower
     assert found["hypotheses_alone"] == 25
     assert bundle_path(bundle, "step").stat().st_size < 0.25 * found["original_bytes"]
     runner, rules = PagedRunner(bundle, threads=2), bundle.manifest.generation
-    assert rules is not None
     random = np.random.default_rng(0)
     update = {"max_new_tokens": 24, "eos_token_ids": ()}
     asked = [

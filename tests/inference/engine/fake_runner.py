@@ -144,7 +144,6 @@ class FakeGroup(Group):
 
     def copy_block(self, slot: int, start: int, stop: int) -> FakeBlock:
         row = self.rows[slot * self.width]
-        assert row is not None
         return FakeBlock(row.history[start:stop])
 
     def step(

@@ -76,7 +76,6 @@ def test_admitted_batch_shares_the_width_and_the_budget() -> None:
     )  # fmt: skip
     scheduler = queue(head, wide, like, large, small)
     batch = scheduler.next_batch(room(tokens=16))
-    assert batch is not None
     assert (batch.sequences, batch.tokens, batch.is_chunked) == ([head, like], 16, False)
     assert taken(scheduler, room(tokens=16)) == [wide]
 
@@ -106,11 +105,9 @@ def test_head_larger_than_the_remaining_budget_waits_for_the_next_turn() -> None
 def test_long_prompt_is_prefilled_alone_and_in_chunks_where_the_model_can() -> None:
     long, short = sequence(30), sequence(5)
     batch = queue(long, short, takes_chunks=True).next_batch(room())
-    assert batch is not None
     assert (batch.sequences, batch.tokens, batch.is_chunked) == ([long], 10, True)
     like = sequence(29)
     whole = queue(long, like).next_batch(room())
-    assert whole is not None
     assert (whole.sequences, whole.tokens, whole.is_chunked) == ([long, like], 60, False)
 
 
@@ -130,7 +127,6 @@ def test_prompt_with_a_shared_prefix_waits_until_it_is_cached() -> None:
     stored = scheduler.next_batch(
         room(shareable_prefix=openings.__getitem__, cached_tokens=lambda waiting: 4)
     )
-    assert stored is not None
     assert (stored.sequences, stored.tokens, stored.is_chunked) == ([second], 2, True)
 
 
@@ -143,7 +139,6 @@ def test_image_counts_its_patches() -> None:
         for _ in range(3)
     ]
     batch = queue(*pictures).next_batch(room(tokens=400))
-    assert batch is not None
     assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
 
 

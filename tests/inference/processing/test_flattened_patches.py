@@ -73,7 +73,6 @@ def test_text_above_an_image_is_drawn_as_by_the_processor(
     ours = np.asarray(with_header(image, QUESTION)).transpose(2, 0, 1)
     np.testing.assert_array_equal(ours, wanted)
     spec = _spec(tmp_path, is_vqa=True, max_patches=30)
-    assert spec.patches is not None
     assert spec.patches.has_header
     with_text = read_image(encoded(image), ImageLimits(), spec, QUESTION)
     assert (with_text.pixels != read_image(encoded(image), ImageLimits(), spec).pixels).any()

@@ -262,7 +262,6 @@ def test_a_task_is_named_for_the_sentence_that_the_model_reads(
     sentences = {"<all>": "what is here", "<part>": "what is {input} of it"}
     section = source_captioner.sections["caption"]
     assert isinstance(section, CaptionSection)
-    assert section.images is not None
     images = section.images.model_copy(update={"sentences": sentences})
     asked = section.model_copy(update={"images": images, "prompt": "<all>"})
     model = replace(source_captioner, sections={"caption": asked})

@@ -31,7 +31,6 @@ def classify(model: LoadedModel, **fields: object) -> list[Classes]:
 
 
 def scores(item: Classes) -> dict[str, float]:
-    assert item.labels is not None
     return {entry.label: entry.score for entry in item.labels}
 
 

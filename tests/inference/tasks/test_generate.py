@@ -251,9 +251,7 @@ def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> 
     answer = made.finish([whole, scored])
     (item,) = answer.data
     assert item.text == "one twothree"
-    assert item.logprobs is not None
     assert [one.logprob for one in item.logprobs] == [-0.125, -0.5]
-    assert item.prompt_logprobs is not None
     tokens = [(one.token, one.logprob) for one in item.prompt_logprobs]
     assert tokens == [("one", None), ("two", -0.25), ("</s>", -2.0)]
     assert item.prompt_logprobs[0].top == []

@@ -25,7 +25,6 @@ def rerank(model: LoadedModel, **fields: object) -> list[Ranking]:
 
 
 def ranked(item: Ranking) -> list[tuple[int, float | None]]:
-    assert item.results is not None
     return [(entry.index, entry.score) for entry in item.results]
 
 

@@ -42,7 +42,6 @@ def plan(
 def segment(images: list[bytes | ServingError], labels: list[str]) -> list[Segmentation]:
     made = plan(images, labels)
     following = made.following([run(call) for call in made.calls])
-    assert following is not None
     outcomes = [run(call) for call in following.calls]
     assert following.following(outcomes) is None
     return following.finish(outcomes).data
@@ -69,7 +68,6 @@ def test_images_with_many_labels_share_a_call_as_far_as_their_masks_fit() -> Non
         made = plan(images, texts, model)
         outcomes = [{Role.EMBEDDING: np.ones((call.rows, 3), np.float32)} for call in made.calls]
         following = made.following(outcomes)
-        assert following is not None
         assert [call.rows for call in following.calls] == sizes
         assert {call.inputs["texts"].shape[1] for call in following.calls} == {labels}
 
@@ -86,7 +84,6 @@ def test_labels_are_embedded_once() -> None:
     made = plan([image_file("red")], ["a", "b", "a"], model)
     assert [call.rows for call in made.calls] == [2]
     following = made.following([run(call) for call in made.calls])
-    assert following is not None
     assert following.calls[0].inputs["texts"].shape == (1, 3, 3)
     again = plan([image_file("blue")], ["b"], model)
     assert again.calls == ()
@@ -95,7 +92,6 @@ def test_labels_are_embedded_once() -> None:
 
 def test_an_image_that_cannot_be_read_is_that_items_error() -> None:
     first, second = segment([UnsupportedImage("no image"), image_file("red")], ["a"])
-    assert first.error is not None
     assert first.error.field == "images.0"
     assert second.masks
 

@@ -50,7 +50,6 @@ def unaligned() -> LoadedModel:
 
 def model(alignment: AlignmentSpec | None) -> LoadedModel:
     spec = manifest("translate").tokenizer
-    assert spec is not None
     spec = spec.model_copy(update={"unk_token_id": 2})
     return served(manifest("translate", alignment=alignment, tokenizer=spec), Vocabulary())
 
@@ -251,7 +250,6 @@ def test_too_many_that_cannot_be_written_are_an_error_of_their_text(
     monkeypatch.setattr("inference.tasks.translation.sentence_terms._NAMES", ("Ana",))
     made = plan(unaligned, "a b", "casa", glossary={"a": "Ω", "b": "{x}"})
     bad, good = made.finish([answer(unaligned, call, "home") for call in made.calls]).data
-    assert bad.error is not None
     assert bad.error.field == "texts.0"
     assert "cannot write '{x}'" in bad.error.message
     assert good.text == "home"

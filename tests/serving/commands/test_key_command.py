@@ -30,7 +30,6 @@ def test_keys_are_made_and_accepted(tmp_path: Path) -> None:
     keys.check(alice)
     keys.check(bob)
     found = KEY.get()
-    assert found is not None
     assert (found.name, found.max_concurrent_requests, found.max_concurrent_pixels) == (
         "bob",
         3,

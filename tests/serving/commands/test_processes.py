@@ -48,7 +48,6 @@ def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     assert select.select([process.stdout], [], [], 20)[0], "never ready"
     assert process.stdout.readline() == "ready\n"
     yield process
@@ -86,7 +85,6 @@ def test_a_signal_stops_every_child_in_peace(
 def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path: Path) -> None:
     os.kill(child(tmp_path, "one"), signal.SIGKILL)
     assert parent.wait(20) == 1
-    assert parent.stderr is not None
     assert parent.stderr.read() == "one ended (killed by SIGKILL); stopped all\n"
     assert not is_alive(child(tmp_path, "two"))
     assert (tmp_path / "two.stopped").exists()
@@ -141,7 +139,6 @@ def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Pa
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     deadline = time.monotonic() + 20
@@ -177,7 +174,6 @@ def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path
         text=True,
     )
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)

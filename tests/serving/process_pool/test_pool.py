@@ -192,7 +192,6 @@ async def main():
 asyncio.run(main())
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         pid = int(await asyncio.to_thread(parent.stdout.readline))
         assert not is_gone(pid)
         parent.kill()

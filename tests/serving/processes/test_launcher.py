@@ -37,7 +37,6 @@ def test_program_gets_sigterm_when_the_thread_that_started_it_ends() -> None:
     def start() -> None:
         child = subprocess.Popen(launch_command(WAITS), stdout=subprocess.PIPE)
         started.append(child)
-        assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
 
     thread = threading.Thread(target=start)

@@ -33,7 +33,6 @@ def leader(first: str = "") -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    assert started.stdout is not None
     assert int(started.stdout.readline())
     return started
 
@@ -93,7 +92,6 @@ def test_stacks_are_written_before_the_end_where_a_process_can(*, writes_stacks:
     )
     with leader(first) as started:
         assert not end_session(started, lambda: True, writes_stacks=writes_stacks)
-        assert started.stderr is not None
         assert (b"in <module>" in started.stderr.read()) is writes_stacks
 
 

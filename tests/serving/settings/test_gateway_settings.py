@@ -71,7 +71,6 @@ def test_a_store_of_limits_is_redis_and_an_empty_variable_is_none(
     assert GatewaySettings().limits_store is None
     monkeypatch.setenv("TRIPTYCH_LIMITS_STORE", "rediss://:secret@cache:6379/1")
     store = GatewaySettings().limits_store
-    assert store is not None
     assert store.get_secret_value() == "rediss://:secret@cache:6379/1"
     assert "secret" not in repr(GatewaySettings())
     with pytest.raises(ValidationError, match="redis://HOST:PORT"):

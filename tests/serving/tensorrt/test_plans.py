@@ -128,7 +128,6 @@ def test_build_ends_with_its_killed_supervisor(tmp_path: Path, bundle: Bundle) -
     arguments = [str(tmp_path / "plans"), str(bundle.folder), body]
     command = [sys.executable, "-c", SUPERVISOR, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
-        assert supervisor.stdout is not None
         assert supervisor.stdout.readline() == "begun\n"
         assert running_with(str(bundle.folder), {"-u"})
         supervisor.kill()

@@ -65,7 +65,6 @@ def test_int8_captioner_passes_its_gate(
 
 def test_blip_starts_and_ends_as_its_own_generate(twins: Twins) -> None:
     generation = unexported(twins("blip", "odd")).manifest.generation
-    assert generation is not None
     assert generation.decoder_start_ids == (62,)
     assert generation.eos_token_ids == (1,)  # the separator; config.json's eos_token_id is 2
 
@@ -74,7 +73,6 @@ def test_blip_starts_and_ends_as_its_own_generate(twins: Twins) -> None:
 def test_blip_writes_as_many_tokens_as_its_own_generate(twins: Twins) -> None:
     twin = twins("blip", "odd")
     generation = unexported(twin).manifest.generation
-    assert generation is not None
     ends = {"bad_words_ids": [[1]]}  # no caption ends before its limit
     for first in ([62], [62, 5, 9, 7]):
         prompt = torch.tensor([[*first, 1]])  # whose last token `generate` drops

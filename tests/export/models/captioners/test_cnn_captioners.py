@@ -49,7 +49,6 @@ def test_image_is_kept_in_replaced_states_alone(twins: Twins) -> None:
 @pytest.mark.parametrize("config", cnn_transformer.TWIN.configs)
 def test_alignment_is_the_cross_attention_of_torch(config: str, twins: Twins) -> None:
     twin = twins("cnn-transformer", config)
-    assert twin.prepared.image is not None
     shape = (1, *twin.prepared.image.shape)
     pixels = torch.randint(
         0, 256, shape, generator=torch.Generator().manual_seed(1), dtype=torch.uint8

@@ -51,7 +51,6 @@ def test_padded_texts_over_images_of_any_size_are_those_of_transformers_alone(
         texts[row, : len(text)] = torch.tensor(text)
     boxes, scores, *_ = _found(twin, pixels, texts, lengths)
     image = twin.prepared.image
-    assert image is not None
     for row, text in enumerate(TEXTS):
         with torch.no_grad():
             want = twin.reference(normalised(pixels[row : row + 1], image), torch.tensor([text]))
@@ -74,7 +73,6 @@ def test_no_grid_of_a_traced_image_is_one_row_or_column(twins: Twins) -> None:
     """Tracing takes a size of one for a constant, and other images would be refused."""
     twin = twins("grounding-dino", "odd")
     image = twin.prepared.image
-    assert image is not None
     small = image.model_copy(update={"size": (40, 40)})
     assert small.shape[:2] == (40, 40)
     sizes = twin.architecture.graphs(twin.network, small).lowerings["detect"].traced_sizes
@@ -189,7 +187,6 @@ def test_lower_precisions_are_refused(precision: Precision, twins: Twins) -> Non
 def test_more_queries_than_a_small_image_has_places_are_refused(twins: Twins) -> None:
     twin = twins("grounding-dino", "plain")
     image = twin.prepared.image
-    assert image is not None
     small = image.model_copy(update={"size": (16, 16)})
     with pytest.raises(CheckpointError, match="fewer than num_queries = 9"):
         twin.architecture.graphs(copy.deepcopy(twin.network), small)

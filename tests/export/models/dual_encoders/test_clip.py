@@ -19,7 +19,6 @@ def test_logits_are_the_scaled_cosines_of_both_towers(config: str, twins: Twins)
     inputs = random_inputs(twin, graphs)
     texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
     pixels, image = inputs.by_role[Role.PIXELS], twin.prepared.image
-    assert image is not None
     mask = (torch.arange(texts.shape[1])[None] < lengths[:, None]).long()
     section = twin.architecture.tasks["zero-shot"](twin.network, twin.checkpoint)
     with torch.no_grad():

@@ -291,7 +291,6 @@ def test_exported_folder_embeds_texts_and_images_as_the_paper(tmp_path: Path) ->
         assert difference(want, torch.from_numpy(given)) < TOLERANCE
 
     spec = bundle.manifest.image
-    assert spec is not None
     noise = np.random.default_rng(0).integers(0, 256, (21, 35, 3), dtype=np.uint8)
     pixels = prepare_image(Image.fromarray(noise), spec)[None]
     session = onnxruntime.InferenceSession(str(bundle.path("model.onnx")))

@@ -25,7 +25,6 @@ def test_logits_of_regions_and_texts_are_those_of_transformers(
     inputs = random_inputs(twin, graphs)
     texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
     pixels, image = inputs.by_role[Role.PIXELS][:1], twin.prepared.image
-    assert image is not None
     inside = torch.arange(texts.shape[1])[None] < lengths[:, None]
     with torch.no_grad():
         want = twin.reference(

@@ -22,7 +22,6 @@ def test_scores_are_the_sigmoids_of_transformers(config: str, twins: Twins) -> N
     inputs = random_inputs(twin, graphs)
     texts, pixels, image = inputs.by_role[Role.TOKENS], inputs.by_role[Role.PIXELS], None
     image = twin.prepared.image
-    assert image is not None
     section = twin.architecture.tasks["zero-shot"](twin.network, twin.checkpoint)
     with torch.no_grad():
         want = twin.reference(texts, normalised(pixels, image)).logits_per_image
@@ -45,7 +44,6 @@ def test_padding_is_part_of_a_text(twins: Twins) -> None:
 
 def test_text_graph_takes_one_length(twins: Twins) -> None:
     port = twins("siglip", "odd").graphs().lowerings["text"].graph.input(Role.TOKENS)
-    assert port is not None
     assert port.shape == ("B", 12)
 
 

@@ -62,7 +62,6 @@ def test_what_no_checkpoint_of_ours_is_computed_from_is_refused(
 
 def test_learned_positions_are_those_of_one_size(twins: Twins) -> None:
     twin = twins("perceiver", "learned")
-    assert twin.prepared.image is not None
     other = twin.prepared.image.model_copy(update={"size": (9, 12)})
     with pytest.raises(CheckpointError, match=r"gives \(9, 12\)"):
         twin.architecture.graphs(twin.network, other)

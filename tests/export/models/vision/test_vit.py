@@ -36,7 +36,6 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     graphs = ARCHITECTURE.graphs(network, twin.prepared.image)
     lowering = graphs.lowerings["image"]
     pixels = random_inputs(twin, graphs).by_role[Role.PIXELS]
-    assert twin.prepared.image is not None
     with torch.no_grad():
         reference = twin.reference(normalised(pixels, twin.prepared.image))
         given = lowering.module(pixels)
@@ -49,7 +48,6 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     ("config", "task"), [("plain", "classify"), ("pooled", "embed"), ("odd", "classify")]
 )
 def test_head_selects_the_task(config: str, task: str) -> None:
-    assert ARCHITECTURE.tasks_of is not None
     assert ARCHITECTURE.tasks_of(ARCHITECTURE.read_config(TWIN.configs[config])) == (task,)
 
 

@@ -29,8 +29,6 @@ SOURCES = ((IMAGE, IMAGE, IMAGE, 9, 4, 12, 30, 1), (IMAGE, IMAGE, IMAGE, 1), (7,
 
 def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
     manifest, random = unexported(twin).manifest, np.random.default_rng(4)
-    assert manifest.generation is not None
-    assert manifest.image is not None
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams, "num_return_sequences": beams}
     )
@@ -44,10 +42,7 @@ def _check(twin: TwinPair, runner: Runner, beams: int) -> None:
     """Asserts that a ragged batch gives what `transformers` gives for each text and image."""
     requests, image = _requests(twin, beams), twin.prepared.image
     answers: set[tuple[tuple[int, ...], float]] = set()
-    assert image is not None
     for request, found in zip(requests, decode(runner, requests), strict=True):
-        assert request.source_ids is not None
-        assert request.pixels is not None
         output = twin.reference.generate(
             input_ids=torch.from_numpy(request.source_ids)[None],
             pixel_values=normalised(torch.from_numpy(request.pixels), image)[None],

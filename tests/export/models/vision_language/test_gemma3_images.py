@@ -42,8 +42,6 @@ SMALL = Capacity(
 def _requests(bundle: Bundle, prompts: tuple[tuple[int, ...], ...]) -> list[EngineRequest]:
     """Requests whose images are the first of one set."""
     manifest = bundle.manifest
-    assert manifest.generation is not None
-    assert manifest.image is not None
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "eos_token_ids": (), "num_beams": 1}
     )

@@ -34,7 +34,6 @@ NEW_TOKENS = 8
 
 def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
     bundle, random = unexported(twin), np.random.default_rng(2)
-    assert bundle.manifest.generation is not None
     rules = bundle.manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
     )
@@ -46,8 +45,6 @@ def _images(
 ) -> dict[str, torch.Tensor]:
     """The images of all prompts as one batch of `transformers`, padded with black ones."""
     image, images = twin.prepared.image, prompt_images(twin)
-    assert image is not None
-    assert images is not None
     most = max(len(r.pixels) for r in requests if r.pixels is not None)
     pixels = np.zeros((len(requests), most, *image.shape), np.uint8)
     for row, request in enumerate(requests):

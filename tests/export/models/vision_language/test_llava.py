@@ -47,8 +47,6 @@ INSTRUCTIONS = ((9, 4, 5, 6), (1,), (7, 7))
 def _requests(twin: TwinPair, beams: int) -> list[EngineRequest]:
     name = twin.architecture.name
     manifest, random = unexported(twin).manifest, np.random.default_rng(4)
-    assert manifest.generation is not None
-    assert manifest.image is not None
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
     )
@@ -81,7 +79,6 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(
     twin = twins(name, config)
     requests = _requests(twin, beams)
     image = twin.prepared.image
-    assert image is not None
     given = [
         normalised(torch.from_numpy(r.pixels), image) for r in requests if r.pixels is not None
     ]
@@ -118,8 +115,6 @@ def test_a_chunk_may_end_within_an_image(
 ) -> None:
     twin, bundle = twins("llava", "odd"), bundles("llava", "odd")
     pixels, image = _requests(twin, 1)[0].pixels, twin.prepared.image
-    assert pixels is not None
-    assert image is not None
     tokens = np.array([PROMPTS[0]])
     with torch.no_grad():
         values = normalised(torch.from_numpy(pixels), image)

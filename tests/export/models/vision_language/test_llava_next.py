@@ -63,8 +63,6 @@ def _processor(spec: ImageSpec) -> Any:
 
 
 def _requests(manifest: Manifest, spec: ImageSpec, beams: int) -> list[EngineRequest]:
-    assert manifest.generation is not None
-    assert manifest.images is not None
     assert isinstance(spec.tiles, Resolutions)
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
@@ -101,7 +99,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> TwinPair:
 @pytest.mark.parametrize("beams", [1, 3])
 def test_ragged_prompts_generate_what_a_left_padded_batch_does(beams: int, four: TwinPair) -> None:
     manifest, image = unexported(four).manifest, four.prepared.image
-    assert image is not None
     spec = _spec(four, image)
     given = [RequestValidator(manifest).validate(r) for r in _requests(manifest, spec, beams)]
     assert [request.source_length for request in given] == [14 + 16, 0, 24]
@@ -109,7 +106,6 @@ def test_ragged_prompts_generate_what_a_left_padded_batch_does(beams: int, four:
 
 
 def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
-    assert four.prepared.image is not None
     spec = _spec(four, four.prepared.image)
     assert isinstance(spec.tiles, Resolutions)
     pictures = (*PICTURES, noise(45, 25), noise(50, 8))  # rows are left out, and all of them
@@ -126,7 +122,6 @@ def test_vectors_of_pictures_are_those_of_transformers(four: TwinPair) -> None:
 @pytest.mark.parametrize("beams", [1, 3])
 def test_graphs_take_pictures_of_several_sizes(beams: int, twins: Twins, bundles: Bundles) -> None:
     twin, bundle = twins("llava_next", "odd"), bundles("llava_next", "odd")
-    assert twin.prepared.image is not None
     spec = _spec(twin, twin.prepared.image)
     given = _requests(bundle.manifest, spec, beams)
     given = [RequestValidator(bundle.manifest).validate(request) for request in given]
@@ -134,7 +129,6 @@ def test_graphs_take_pictures_of_several_sizes(beams: int, twins: Twins, bundles
 
 
 def test_tokens_of_a_picture_are_those_that_the_processor_writes(four: TwinPair) -> None:
-    assert four.prepared.image is not None
     spec = _spec(four, four.prepared.image)
     assert isinstance(spec.tiles, Resolutions)
     from tokenizers import Tokenizer, models

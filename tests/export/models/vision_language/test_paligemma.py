@@ -31,8 +31,6 @@ def _check_resumed(bundle: Bundle) -> None:
     Its prompt is longer than a chunk, and nothing of it may be read apart.
     """
     manifest, random = bundle.manifest, np.random.default_rng(4)
-    assert manifest.generation is not None
-    assert manifest.image is not None
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "eos_token_ids": (), "num_beams": 1}
     )

@@ -50,7 +50,6 @@ PROMPTS: tuple[tuple[int, ...], ...] = ((5, IMAGE, 9, IMAGE, 3), (8, 11, 4), (IM
 
 def _spec(twin: TwinPair) -> ImageSpec:
     """The recipe of pictures of many sizes, from one of the smallest."""
-    assert twin.prepared.image is not None
     edge = twin.source.configuration.tower.grid.edge
     pixels = PixelRange(multiple=edge, least=2 * edge**2, most=14 * edge**2)
     return twin.prepared.image.model_copy(update={"pixels": pixels})
@@ -58,7 +57,6 @@ def _spec(twin: TwinPair) -> ImageSpec:
 
 def _processor(twin: TwinPair) -> Any:
     spec, tower = _spec(twin), twin.source.configuration.tower
-    assert spec.pixels is not None
     return Qwen2VLImageProcessorPil(
         min_pixels=spec.pixels.least,
         max_pixels=spec.pixels.most,
@@ -73,8 +71,6 @@ def _processor(twin: TwinPair) -> Any:
 
 
 def _requests(twin: TwinPair, manifest: Manifest, beams: int) -> list[EngineRequest]:
-    assert manifest.generation is not None
-    assert manifest.images is not None
     rules = manifest.generation.model_copy(
         update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
     )
@@ -343,7 +339,6 @@ def test_published_files_have_the_language_model_at_the_top(name: str) -> None:
     }
     config = architecture(name).read_config(json.loads(json.dumps(values)))
     heads = config.text.layers[0]
-    assert heads.rotary is not None
     assert (heads.rotary.sections, heads.rotary.base) == ((16, 24, 24), 1e6)
     assert (config.text.has_tied_output, config.text.positions, heads.window) == (True, 32768, None)
     assert (config.tower.grid.edge, config.image, config.tower.blocks.width) == (28, (56, 56), 1280)

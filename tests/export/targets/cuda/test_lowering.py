@@ -175,7 +175,6 @@ def test_sessions_of_float16_graphs_run_alone_and_together(
     bundle, _ = on_cuda("clip", Precision.FP16, twins, bundles, tmp_path)
     run = LazySessions({key: bundle_path(bundle, key) for key in bundle.manifest.graphs})
     size = twins("clip", EXPORTED).prepared.image
-    assert size is not None
     pixels = np.random.default_rng(0).integers(0, 256, (3, *size.shape), dtype=np.uint8)
     (name,) = (port.name for port in bundle.manifest.graphs["image"].inputs)
     together = run("image", {name: pixels})["embedding"]

@@ -147,7 +147,6 @@ def test_more_candidates_continue_the_ranking_of_their_row() -> None:
     logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
     edit = edit_after(rules(), (), (), banned={4})
     found = select_candidates(host(logits), [plain_request(3), CandidateRequest(3, edit)])
-    assert found.more is not None
     for row in (0, 1):
         assert found.more(row, 7).token_ids.shape == (1, 7)
         whole = found.more(row, 2 * VOCABULARY)

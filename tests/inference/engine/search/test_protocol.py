@@ -81,7 +81,6 @@ def test_each_sequence_gets_the_candidates_it_would_get_alone(
         if one is None:
             assert search_input.continuations is None
             continue
-        assert search_input.continuations is not None
         found = list(zip(*search_input.continuations, strict=True))
         assert found == wanted(candidates, search_input.first, one)
     for ours, before in zip((candidates.token_ids, candidates.log_probs), untouched, strict=True):

@@ -50,7 +50,6 @@ class Model:
             self._add(folder / "tokenizer.json", alphabet)
         size = self.tokenizer._tokenizer.get_vocab_size() + 7  # more scores than tokens
         spec = manifest("generate").tokenizer
-        assert spec is not None
         fields: dict[str, Any] = {
             "tokenizer": spec.model_copy(update={"files": {"tokenizer": "tokenizer.json"}}),
             "vocabulary_size": size,
@@ -69,12 +68,10 @@ class Model:
         content["model"]["vocab"] += [[one, -12.0] for one in alphabet if one not in known]
         file.write_text(json.dumps(content))
         spec = manifest("generate").tokenizer
-        assert spec is not None
         files = {"tokenizer": file.name}
         self.tokenizer = FastTokenizer(spec.model_copy(update={"files": files}), file.parent)
 
     def request(self, prompt: int, **rules: object) -> EngineRequest:
-        assert self.bundle.manifest.generation is not None
         merged = self.bundle.manifest.generation.with_overrides(Overrides.model_validate(rules))
         return self.validator.validate(EngineRequest(merged, prompt_ids=(10 + prompt,)))
 
@@ -241,7 +238,6 @@ def test_what_takes_too_long_is_refused_and_others_are_compiled_after_it(model: 
     with pytest.raises(Overloaded, match="another grammar is still being compiled"):
         compiler.compile(GrammarSource(regex="b"))
     assert compiler.compile(GrammarSource(regex="a"))
-    assert compiler._late is not None
     compiler._late.join()
     assert compiler.compile(GrammarSource(regex="b"))
 
@@ -261,7 +257,6 @@ def test_a_model_without_such_a_tokenizer_refuses_by_name(model: Model, tmp_path
     for folder, other in ((model.bundle.folder, None), (tmp_path, spec)):
         changed = model.bundle.manifest.model_copy(update={"tokenizer": other})
         compiler = GrammarCompiler(Bundle(folder, changed))
-        assert model.bundle.manifest.generation is not None
         rules = model.bundle.manifest.generation.with_overrides(Overrides(choices=["a"]))
         with pytest.raises(InvalidRequest, match="tiny-generate takes no choices"):
             compiler.compile_rules(rules)

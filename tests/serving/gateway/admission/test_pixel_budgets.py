@@ -116,7 +116,6 @@ async def test_full_budget_is_429_before_any_header(gateway: Gateway) -> None:
         refused = await caption(gateway, 1, **fields)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert error_of(refused)["type"] == "overloaded"
-    assert gateway.inference.hold is not None
     gateway.inference.hold.set()
     assert (await first).status_code == 200
     assert (await caption(gateway, 2, stream=True)).status_code == 200
@@ -130,7 +129,6 @@ async def test_request_over_the_whole_budget_is_422(gateway: Gateway) -> None:
 
 
 async def test_only_pixels_that_would_be_decoded_count(gateway: Gateway) -> None:
-    assert gateway.inference.hold is not None
     gateway.inference.hold.set()
     huge = base64.b64encode(png_header(60_000, 60_000)).decode()
     body = {"images": [RED, RED, huge, "junk", "aGVsbG8="]}

@@ -62,7 +62,6 @@ def connect(request: pytest.FixtureRequest, fake: FakeServer, tmp_path: Path) ->
     socket = tmp_path / "socket"
     flags = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(tmp_path)]
     with subprocess.Popen([PROGRAM, *flags], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
         while "ready to accept connections" not in (line := server.stdout.readline().lower()):
             assert line, "it has ended"
         yield lambda: Redis.from_url(f"unix://{socket}", decode_responses=True)

@@ -408,20 +408,15 @@ async def test_generated_text_with_details(gateway: Gateway, connect: Connect) -
     told = await client.text_generation("a b", details=True, top_n_tokens=2, seed=3)
     assert told.generated_text == "a b"
     details = told.details
-    assert details is not None
     assert (details.finish_reason, details.generated_tokens, details.seed) == ("eos_token", 3, 3)
     assert [token.text for token in details.tokens] == ["a", "b", "</s>"]
     assert [gateway.word(token.id) for token in details.tokens] == ["a", "b", "</s>"]
     assert [token.special for token in details.tokens] == [False, False, True]
-    assert details.top_tokens is not None
     assert [token["logprob"] for token in details.top_tokens[0]] == [-0.25, -1.5]
     assert details.best_of_sequences is None
     stopped = await client.text_generation("a b", details=True, stop=["b"])
-    assert stopped.details is not None
     assert (stopped.generated_text, stopped.details.finish_reason) == ("a ", "stop_sequence")
     sampled = await client.text_generation("a b", details=True, best_of=3)
-    assert sampled.details is not None
-    assert sampled.details.best_of_sequences is not None
     assert [one.generated_text for one in sampled.details.best_of_sequences] == ["a b", "a b"]
 
 
@@ -442,7 +437,6 @@ async def test_stream_with_details(gateway: Gateway, connect: Connect) -> None:
     assert [event.details for event in events[:-1]] == [None] * 3
     last = events[-1]
     assert last.generated_text == "a b a"
-    assert last.details is not None
     assert last.details.finish_reason == "eos_token"
     assert (last.details.generated_tokens, last.details.input_length) == (4, 4)
     assert last.details.seed == 3

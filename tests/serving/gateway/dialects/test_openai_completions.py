@@ -32,7 +32,6 @@ async def test_completion_has_the_form_of_openai(client: openai.AsyncOpenAI) -> 
     (choice,) = done.choices
     assert (choice.index, choice.text, choice.finish_reason) == (0, "a b", "stop")
     assert choice.logprobs is None
-    assert done.usage is not None
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
 
 
@@ -73,7 +72,6 @@ async def test_sixteen_tokens_are_the_default(gateway: Gateway, client: openai.A
 async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
     done = await client.completions.create(model=MODEL, prompt="a b", logprobs=2)
     logprobs = done.choices[0].logprobs
-    assert logprobs is not None
     assert logprobs.tokens == ["a", "b", "</s>"]
     assert logprobs.token_logprobs == [-0.25] * len(logprobs.tokens or ())
     assert logprobs.text_offset == [0, 1, 2]
@@ -122,7 +120,6 @@ def test_offsets_of_a_choice_go_on_from_event_to_event() -> None:
     for index, token in ((0, "abc"), (1, "d"), (0, "ef"), (1, "g"), (0, "h")):
         chunk = Chunk(index=index, text=token, logprobs=[TokenLogprob(token=token, logprob=-1.0)])
         (choice,) = events.event(chunk).choices
-        assert choice.logprobs is not None
         found[index] += choice.logprobs.text_offset
     assert found == {0: [0, 3, 5], 1: [0, 1]}
 

@@ -66,12 +66,10 @@ class Admitting:
         self.child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def begin(self, kind: str, limit: int, run_s: float) -> None:
-        assert self.child.stdin is not None
         self.child.stdin.write(f"{kind} {limit} {run_s}\n")
         self.child.stdin.flush()
 
     def spans(self) -> list[list[int]]:
-        assert self.child.stdout is not None
         found: list[list[int]] = json.loads(self.child.stdout.readline())
         return found
 

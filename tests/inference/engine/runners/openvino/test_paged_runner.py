@@ -49,13 +49,11 @@ from tests.inference.engine.toy_bundles import (
 
 
 def used_blocks(runner: PagedRunner) -> int:
-    assert runner.blocks is not None
     return runner.blocks.used
 
 
 def small_capacity(runner: PagedRunner, blocks: int, prefix_bytes: int = 0) -> Capacity:
     """Room for so many blocks, which sequences of the tests exceed together."""
-    assert runner.blocks is not None
     return Capacity(
         rows=32,
         prefill_tokens=24,
@@ -255,7 +253,6 @@ def test_a_next_turn_prefills_only_what_is_new(language: PagedRunner) -> None:
 def test_turns_of_conversations_follow_the_equations(
     language: PagedRunner, talk: Talk, blocks: int, cached: int
 ) -> None:
-    assert language.blocks is not None
     core = core_of(language, blocks, cached * language.blocks.block_bytes)
     asked, found = converse(core, conversation_rules, talk)
     assert_follows(found, asked, language_logits)
@@ -433,7 +430,6 @@ def test_bans_leave_what_a_ranking_without_them_has(
         total = np.logaddexp.reduce(log_probs[left])
         assert found.token_ids[row, 0] == ids[left[0]]
         assert found.log_probs[row, 0] == pytest.approx(log_probs[left[0]] - total, abs=2e-6)
-        assert found.more is not None
         more = found.more(row, len(left))
         assert more.token_ids[0].tolist() == [ids[place] for place in left]
         np.testing.assert_allclose(more.log_probs[0], log_probs[left] - total, atol=2e-6)
