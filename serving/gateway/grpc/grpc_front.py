@@ -188,7 +188,7 @@ class GrpcTasks:
         execution = self._service.execution
         async with GrpcCall(method, context, self._service) as call:
             data = await self._received(context)
-            with execution.body() as reserve:
+            with execution.admission.body() as reserve:
                 reserve(len(data))
                 call.response = await execution.in_pool(None, to_proto, await work(data))
         await call.end()
@@ -207,7 +207,7 @@ class GrpcTasks:
         timeout_s = self._service.settings.write_timeout
         async with GrpcCall(method, context, self._service) as call:
             data = await self._received(context)
-            with self._service.execution.body() as reserve:
+            with self._service.execution.admission.body() as reserve:
                 reserve(len(data))
                 stream = await begin(data)
                 try:

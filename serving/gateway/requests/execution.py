@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from inference.errors import DeadlineExceeded, Unavailable
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.admission.admission import Admission, Reserve
+from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY
 from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.deadline import TIMEOUT_S
@@ -66,6 +66,11 @@ class Execution:
         settings: Limits.
         metrics: Timings are recorded there.
         counts: What is admitted now, if other processes admit requests too.
+
+    Attributes:
+        admission: What runs now.
+        calls: Runs single calls.
+        processes: Those of `in_process`.
     """
 
     def __init__(
@@ -79,11 +84,11 @@ class Execution:
         self._metrics = metrics
         self._timeout_s = settings.request_timeout
         self._threads = TaskThreads()
-        self._processes = ProcessPool(
+        self.processes = ProcessPool(
             settings.own_processes, WorkLimits(settings.work_memory, PROCESSOR_S)
         )
         counts = counts or LocalCounts()
-        self._admission = Admission(
+        self.admission = Admission(
             max_requests=settings.max_concurrent_requests,
             max_tokens=settings.max_concurrent_tokens,
             max_pixels=settings.max_concurrent_pixels,
@@ -97,11 +102,7 @@ class Execution:
     @property
     def waiting(self) -> int:
         """Calls of this process that wait to be sent to Triton."""
-        return self._admission.waiting + self.calls.waiting
-
-    def body(self) -> AbstractContextManager[Reserve]:
-        """Reservation of the bytes of a request's body (`Admission.body`)."""
-        return self._admission.body()
+        return self.admission.waiting + self.calls.waiting
 
     async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
         """Run work off the event loop, unless it is small.
@@ -112,10 +113,6 @@ class Execution:
         if size is not None and size <= INLINE_LIMIT:
             return work(*arguments)
         return await self._threads.run(size, work, *arguments)
-
-    def start_processes(self) -> None:
-        """Start the processes of `in_process` in the background, before they are needed."""
-        self._processes.start()
 
     async def in_process(self, expected_s: float, work: Callable[..., T], *arguments: object) -> T:
         """Run work that cannot be cancelled in a process, which is killed at the deadline.
@@ -128,7 +125,7 @@ class Execution:
             InvalidRequest: it takes more than it may.
         """
         key = KEY.get()
-        return await self._processes.run(
+        return await self.processes.run(
             work, *arguments, expected_s=expected_s, key=key.name if key else None
         )
 
@@ -140,7 +137,7 @@ class Execution:
             Unavailable: the gateway is shutting down.
         """
         self._refuse_if_draining()
-        self._admission.check()
+        self.admission.check()
 
     async def answer(self, preparation: Preparation) -> tuple[Response[Any], Timings]:
         """The response of one request, and where its time went.
@@ -168,29 +165,21 @@ class Execution:
 
         return ChunkStream(produce)
 
-    async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is left; False if the time is up before."""
-        return await self._admission.drained(timeout_s)
-
-    def abort_all(self) -> int:
-        """End every request with an error; how many there were."""
-        return self._admission.abort_all()
-
     async def close(self) -> None:
         """Release threads, processes and connections."""
-        self._processes.close()
+        self.processes.close()
         self._threads.close()
         await self.calls.close()
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[ReservePixels]:
         """Admission of a request, and the reservation of its pixels."""
-        with self._admission.request(), self._admission.pixels() as reserve:
-            await self._admission.agree("requests", "bytes")
+        with self.admission.request(), self.admission.pixels() as reserve:
+            await self.admission.agree("requests", "bytes")
 
             async def reserve_pixels(pixels: int) -> None:
                 reserve(pixels)
-                await self._admission.agree("pixels")
+                await self.admission.agree("pixels")
 
             yield reserve_pixels
 
@@ -209,10 +198,10 @@ class Execution:
         times = RequestTimes(self._metrics, preparation.route, limit_s)
 
         async def attempted(plan: Plan) -> Attempt:
-            made = Attempt(plan, self.calls, self._admission, times)
+            made = Attempt(plan, self.calls, self.admission, times)
             if stream is not None:
                 again = partial(preparation.plan_again, reserve)
-                made = StreamAttempt(plan, self.calls, self._admission, times, stream, again)
+                made = StreamAttempt(plan, self.calls, self.admission, times, stream, again)
             await made.run()
             following = made.following()
             return made if following is None else await attempted(following)

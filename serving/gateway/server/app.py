@@ -126,7 +126,7 @@ def create_app(
         Middleware,
         metrics=service.metrics,
         payload_limit=settings.payload_limit,
-        body=service.execution.body,
+        body=service.execution.admission.body,
         render_error=render_error,
         tracer=service.tracer,
     )

@@ -143,7 +143,7 @@ async def _serve(
             http_server = _http_server(service, readiness, downloads, descriptors)
             if on_loaded:
                 on_loaded()
-            service.execution.start_processes()
+            service.execution.processes.start()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             log.info("holds at most", extra=asdict(descriptors))
             if share:
@@ -209,10 +209,10 @@ async def _until_signal(
         loop = asyncio.get_running_loop()
         loop.call_later(grace_s + _OVERDUE_S, _log_overdue)
         async with asyncio.TaskGroup() as waits:
-            drained = waits.create_task(service.execution.drained(grace_s))
+            drained = waits.create_task(service.execution.admission.drained(grace_s))
             drained.add_done_callback(lambda _: hurrying.set())
             await hurrying.wait()
-            if left := service.execution.abort_all():
+            if left := service.execution.admission.abort_all():
                 log.warning("requests were aborted", extra={"requests": left})
         http_server.should_exit = True
         await grpc_server.stop(FLUSH_S)

@@ -6,17 +6,18 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+
+import httpx
 
 from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
 from serving.gateway.triton_client.addresses import Address
 from serving.gateway.triton_client.inference import Liveness, Server
 from serving.gateway.triton_client.restart_watcher import GONE
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.engine_stats import EngineStats, read_engine_stats
 
 CHECK_S = 1.0
 """Between two checks of a server; one that has lost a call is checked at once."""
@@ -30,6 +31,7 @@ SLOW_START_S = 10.0
 """In which a server that returns, or is new, takes its share of calls little by little."""
 LEAST_WEIGHT = 0.1
 """Of a server that has just returned; others have 1."""
+_STATS_TIMEOUT_S = 2.0
 NEW_TOKENS = 128
 """Assumed of a sequence whose request does not bound them."""
 
@@ -54,16 +56,30 @@ class _Absence:
     dead: str | None = None
 
 
-class Stats(Protocol):
-    """Reads the engines' statistics of one server."""
+class StatsClient:
+    """Reads the engines' statistics from Triton's metrics, for `/ready`.
 
-    async def read(self) -> Mapping[str, EngineStats]:
-        """Statistics by model; empty if the server does not respond."""
-        ...
+    Args:
+        address: HOST:PORT; None if not configured: there are no statistics then.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self._url = f"http://{address}/metrics" if address else None
+        self._http = httpx.AsyncClient(timeout=_STATS_TIMEOUT_S, trust_env=False, verify=False)
+
+    async def read(self) -> dict[str, EngineStats]:
+        """Statistics by model; empty if Triton does not respond."""
+        if self._url is None:
+            return {}
+        try:
+            response = await self._http.get(self._url)
+        except httpx.HTTPError:
+            return {}
+        return read_engine_stats(response.text)
 
     async def close(self) -> None:
         """Close the connection."""
-        ...
+        await self._http.aclose()
 
 
 @dataclass(eq=False)
@@ -116,7 +132,7 @@ class Endpoint:
         self,
         address: Address,
         server: Server,
-        stats: Stats,
+        stats: StatsClient,
         *,
         is_new: bool = False,
         clock: Callable[[], float] = time.monotonic,

@@ -25,10 +25,9 @@ from serving.gateway.triton_client.addresses import (
     follow,
     look_up,
 )
-from serving.gateway.triton_client.endpoint import CHECK_S, Endpoint, Share
+from serving.gateway.triton_client.endpoint import CHECK_S, Endpoint, Share, StatsClient
 from serving.gateway.triton_client.inference import Server, TritonInference
 from serving.gateway.triton_client.placement import choose
-from serving.gateway.triton_client.stats_client import StatsClient
 
 T = TypeVar("T")
 _PAUSE_S = 0.05

@@ -213,14 +213,14 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
     answer = asyncio.create_task(running.execution.answer(prepared.preparation))
     stream = running.execution.stream(prepared.preparation)
     await until(lambda: running.inference.running == 2)
-    assert not await running.execution.drained(0)
-    assert running.execution.abort_all() == 2
+    assert not await running.execution.admission.drained(0)
+    assert running.execution.admission.abort_all() == 2
     with pytest.raises(Unavailable):
         await answer
     with pytest.raises(Unavailable):
         await stream.first()
     await stream.close()
-    assert await running.execution.drained(0)
+    assert await running.execution.admission.drained(0)
     assert (running.inference.running, running.held) == (0, (0, 0))
     await running.execution.close()
 
