@@ -19,7 +19,7 @@ from inference.tasks.generation.image_places import (
     WithImages,
     held_images,
 )
-from inference.tasks.generation.overrides import OutputOptions, is_greedy_stream, sampling_overrides
+from inference.tasks.generation.overrides import is_greedy_stream, sampling_overrides
 from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
@@ -39,17 +39,15 @@ from triptych.tasks.caption import INSTRUCTION, Attention, Caption, CaptionReque
 class CaptionPlan(Plan):
     """One call for each readable image."""
 
+    request: CaptionRequest
     model: LoadedModel
     prompt_ids: tuple[int, ...]
     """With which captions begin."""
     numbers: tuple[int | ServingError, ...]
     """For each image its call's number, or its error."""
     calls: tuple[GenerateCall, ...]
-    with_alternatives: bool
     grid: tuple[int, int] | None
     """Rows and columns of patches, where attention was requested."""
-    is_greedy: bool = False
-    """The stream takes the place of a beam search that is the model's default."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
         """The captions."""
@@ -63,7 +61,8 @@ class CaptionPlan(Plan):
     def streaming(self) -> Streaming:
         """Each caption as it is generated."""
         items = one_call_each(self.numbers, self._read)
-        return Streaming(items, self.calls, is_greedy=self.is_greedy)
+        is_greedy = is_greedy_stream(self.request, self.calls, self.model)
+        return Streaming(items, self.calls, is_greedy=is_greedy)
 
     def _read(self) -> IncrementalText:
         return IncrementalText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
@@ -79,7 +78,7 @@ class CaptionPlan(Plan):
             index=index,
             text=hypotheses[0].text,
             score=hypotheses[0].score,
-            alternatives=hypotheses if self.with_alternatives else None,
+            alternatives=hypotheses if self.request.n else None,
             attention=self._attention(finished.best) if self.grid else None,
         )
 
@@ -142,13 +141,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             ServingError: no image can be read; the first one's error.
         """
         check_stream(request.stream, return_attention=request.return_attention)
-        outputs = OutputOptions(
-            n=request.n,
-            early_stopping=request.early_stopping,
-            stream=request.stream,
-            widens_beam=True,
-        )
-        options = sampling_overrides(request, outputs, model)
+        options = sampling_overrides(request, model, widens_beam=True)
         if request.return_attention:
             options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
@@ -175,17 +168,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             return len(calls) - 1
 
         numbers = attempt_each(prepare_sized_images(images, model, header), numbered)
-        return CaptionPlan(
-            model,
-            () if section.answers or model.reads_source else _shown(begin, section, model),
-            numbers,
-            tuple(calls),
-            with_alternatives=request.n is not None,
-            grid=grid,
-            is_greedy=is_greedy_stream(
-                model, options, num_beams=request.num_beams, stream=request.stream
-            ),
-        )
+        is_shown = not (section.answers or model.reads_source)
+        prompt_ids = _shown(begin, section, model) if is_shown else ()
+        return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)
 
     def answers(self, model: LoadedModel) -> bool:
         """Whether a model answers the prompt, which is then a question."""

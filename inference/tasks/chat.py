@@ -19,12 +19,7 @@ from inference.tasks.generation.image_places import (
     PromptTask,
     held_images,
 )
-from inference.tasks.generation.overrides import (
-    OutputOptions,
-    is_greedy_stream,
-    sampling_overrides,
-    structured,
-)
+from inference.tasks.generation.overrides import sampling_overrides, structured
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -70,39 +65,28 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
             InvalidRequest: the template refuses the messages, or fields exclude each other.
             TooLong: more than the gateway or the model takes.
         """
-        outputs = OutputOptions(
-            n=request.n,
-            stops=tuple(request.stop or ()),
-            logprobs=request.logprobs,
-            early_stopping=request.early_stopping,
-            stream=request.stream,
-        )
-        options = sampling_overrides(request, outputs, model)
-        options = structured(options, request, request.stop, allows_space=False)
+        stops = tuple(request.stop or ())
+        options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
+        options = structured(options, request, stops, allows_space=False)
 
         def read() -> IncrementalText:
-            return IncrementalText(model.tokenizer, stops=outputs.stops)
+            return IncrementalText(model.tokenizer, stops=stops)
 
         places = self.places(model)
         shown = [] if places is None else _shown(request, places, images, model)
         held = held_images(shown)
         ids = np.array(self._encoded(request, shown, model), dtype=np.int64)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
-        may_end_early = bool(outputs.stops) and rows_of(options) == 1
-        penalty = request.length_penalty
+        may_end_early = bool(stops) and rows_of(options) == 1
         return ContinuationPlan(
             ChatResponse,
+            request,
             model,
             (0,),
             (model.generate_call({name: ids, **held}, options, read if may_end_early else None),),
             read,
-            model.generation.length_penalty if penalty is None else penalty,
-            with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
             with_structure=request.structure is not None,
-            is_greedy=is_greedy_stream(
-                model, options, num_beams=request.num_beams, stream=request.stream
-            ),
         )
 
     def size(self, request: ChatRequest) -> int | None:

@@ -20,12 +20,7 @@ from inference.tasks.generation.image_places import (
     WithImages,
     image_inputs,
 )
-from inference.tasks.generation.overrides import (
-    OutputOptions,
-    is_greedy_stream,
-    sampling_overrides,
-    structured,
-)
+from inference.tasks.generation.overrides import sampling_overrides, structured
 from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
@@ -58,14 +53,8 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
         is_plain = model.reads_source and not request.examples
         before = fewshot.before(request.instruction) if is_plain else ""
         header = "" if is_plain else fewshot.header(request.instruction, request.examples or ())
-        outputs = OutputOptions(
-            n=request.n,
-            stops=_stops(request, has_header=bool(header)),
-            logprobs=request.logprobs,
-            early_stopping=request.early_stopping,
-            stream=request.stream,
-        )
-        options = sampling_overrides(request, outputs, model)
+        stops = _stops(request, has_header=bool(header))
+        options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
         options = structured(options, request, request.stop, allows_space=bool(header))
         _check_echo(request, model)
         places = self.section_of(model).images
@@ -73,11 +62,11 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
 
         def read() -> IncrementalText:
             trim = LeadingSpace() if header else None
-            return IncrementalText(model.tokenizer, stops=outputs.stops, trim=trim)
+            return IncrementalText(model.tokenizer, stops=stops, trim=trim)
 
         calls: list[GenerateCall] = []
         echoes: dict[int, Echo] = {}
-        may_end_early = bool(outputs.stops) and rows_of(options) == 1
+        may_end_early = bool(stops) and rows_of(options) == 1
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
@@ -101,21 +90,16 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             return number
 
         numbers = attempt_each(request.prompts, numbered)
-        penalty = request.length_penalty
         return ContinuationPlan(
             GenerateResponse,
+            request,
             model,
             numbers,
             tuple(calls),
             read,
-            model.generation.length_penalty if penalty is None else penalty,
-            with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
             with_structure=request.structure is not None,
             echoes=echoes,
-            is_greedy=is_greedy_stream(
-                model, options, num_beams=request.num_beams, stream=request.stream
-            ),
         )
 
     def size(self, request: GenerateRequest) -> int | None:

@@ -119,13 +119,10 @@ class Text:
 class TranslatePlan(Plan):
     """One call for each sentence, and two for some with terms."""
 
+    request: TranslateRequest
     model: LoadedModel
     texts: tuple[Text | ServingError, ...]
     calls: tuple[GenerateCall, ...]
-    with_alternatives: bool
-    with_alignment: bool
-    is_greedy: bool = False
-    """The stream takes the place of a beam search that is the model's default."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
         """The translations."""
@@ -139,7 +136,8 @@ class TranslatePlan(Plan):
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""
         items = [self._streamed(text) for text in self.texts]
-        return Streaming(items, self.calls, is_greedy=self.is_greedy)
+        is_greedy = is_greedy_stream(self.request, self.calls, self.model)
+        return Streaming(items, self.calls, is_greedy=is_greedy)
 
     def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
         if isinstance(text, ServingError):
@@ -176,8 +174,8 @@ class TranslatePlan(Plan):
             index=index,
             text=hypotheses[0].text,
             score=hypotheses[0].score,
-            alternatives=hypotheses if self.with_alternatives else None,
-            alignment=self._alignment(text, found) if self.with_alignment else None,
+            alternatives=hypotheses if self.request.n else None,
+            alignment=self._alignment(text, found) if self.request.return_attention else None,
         )
 
     def _alignment(self, text: Text, found: Sequence[Finished]) -> Alignment:
@@ -215,13 +213,11 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         direction = self._direction(request, model)
         check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
+            request,
             model,
-            num_beams=request.num_beams,
             n=request.n,
-            stream=request.stream,
-            forced_bos_token_id=direction.forced_bos_token_id,
-            length_penalty=request.length_penalty,
             max_new_tokens=request.max_new_tokens,
+            forced_bos_token_id=direction.forced_bos_token_id,
             return_alignment=request.return_attention or None,
         )
         if request.return_attention:
@@ -253,16 +249,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         if request.return_attention:
             read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
             check_size([calls[sentence.call].tokens for sentence in read])
-        return TranslatePlan(
-            model,
-            texts,
-            tuple(calls),
-            with_alternatives=request.n is not None,
-            with_alignment=bool(request.return_attention),
-            is_greedy=is_greedy_stream(
-                model, options, num_beams=request.num_beams, stream=request.stream
-            ),
-        )
+        return TranslatePlan(request, model, texts, tuple(calls))
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """One token."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
 from inference.sequences import Hypothesis, TokenChunk, Top
+from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import answer_each, finished_of, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -23,6 +24,7 @@ from triptych.messages import (
     TokenLogprob,
     TopToken,
 )
+from triptych.parameters import OutputParameters
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,17 @@ class ContinuationPlan(Plan):
         read: A reader of one output's tokens.
         with_structure: Whether outputs match choices, an expression or a schema.
         echoes: Index of a prompt → its echo.
-        is_greedy: The stream takes the place of a beam search that is the model's default.
     """
 
     response: type[Response[Generation]]
+    request: OutputParameters
     model: LoadedModel
     numbers: tuple[int | ServingError, ...]
     calls: tuple[GenerateCall, ...]
     read: Callable[[], IncrementalText]
-    length_penalty: float
-    with_alternatives: bool
     with_logprobs: bool
-    with_structure: bool = False
+    with_structure: bool
     echoes: Mapping[int, Echo] = field(default_factory=dict)
-    is_greedy: bool = False
 
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
         """The outputs, best first."""
@@ -83,7 +82,9 @@ class ContinuationPlan(Plan):
             return Generation(
                 index=index,
                 **{name: getattr(best, name) for name in type(best).model_fields},
-                alternatives=[output for output, _ in found] if self.with_alternatives else None,
+                alternatives=[output for output, _ in found]
+                if self.request.n is not None
+                else None,
                 prompt_logprobs=self._prompt_logprobs(echo, outcomes) if echo else None,
             )
 
@@ -95,7 +96,8 @@ class ContinuationPlan(Plan):
     def streaming(self) -> Streaming:
         """Each output as it is generated."""
         items = one_call_each(self.numbers, self.read)
-        return Streaming(items, self.calls, self._logprobs, is_greedy=self.is_greedy)
+        is_greedy = is_greedy_stream(self.request, self.calls, self.model)
+        return Streaming(items, self.calls, self._logprobs, is_greedy=is_greedy)
 
     def _continuation(self, hypothesis: Hypothesis) -> tuple[Continuation, int]:
         """One hypothesis, cut at a stop string, and the number of tokens that remain of it."""
@@ -106,7 +108,9 @@ class ContinuationPlan(Plan):
         score: float | None = hypothesis.score
         reason = hypothesis.finish_reason
         if live.is_stopped:
-            score, reason = _score(kept, self.length_penalty), FinishReason.STOP
+            penalty = self.request.length_penalty
+            penalty = self.model.generation.length_penalty if penalty is None else penalty
+            score, reason = _score(kept, penalty), FinishReason.STOP
         output = Continuation(
             text=text,
             finish_reason=reason,

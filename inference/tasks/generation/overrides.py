@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from inference.errors import InvalidRequest
 from inference.generation import Generation, Overrides
 from inference.tasks.shared.loaded_model import LoadedModel
-from triptych.parameters import GenerationParameters, StructureParameters
+from inference.tasks.shared.model_calls import GenerateCall
+from triptych.messages import StreamRequest
+from triptych.parameters import BeamParameters, OutputParameters, StructureParameters
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of")
 _COMMON = (
+    "early_stopping",
     "max_new_tokens",
     "length_penalty",
     "no_repeat_ngram_size",
@@ -24,25 +26,13 @@ _COMMON = (
 """Parameters with and without sampling, named alike in requests and in `Overrides`."""
 
 
-@dataclass(frozen=True)
-class OutputOptions:
-    """The outputs of a request, beside its generation parameters."""
-
-    n: int | None = None
-    """Sequences to return for each prompt."""
-    stops: tuple[str, ...] = ()
-    """Stop strings, requested or by default."""
-    logprobs: int | None = None
-    """Most likely tokens to return at each position; None: no log-probabilities."""
-    early_stopping: bool | None = None
-    stream: bool | None = None
-    widens_beam: bool = False
-    """Several sequences without a sampling parameter are those of a beam search that is wide
-    enough, and not samples."""
-
-
 def sampling_overrides(
-    parameters: GenerationParameters, outputs: OutputOptions, model: LoadedModel
+    request: OutputParameters,
+    model: LoadedModel,
+    *,
+    stops: Sequence[str] = (),
+    logprobs: int | None = None,
+    widens_beam: bool = False,
 ) -> Overrides:
     """Overrides of a request that may sample.
 
@@ -50,49 +40,51 @@ def sampling_overrides(
     without beams, or when the checkpoint samples by default; temperature 0 takes the most likely
     token.
 
+    Args:
+        stops: Stop strings, requested or by default.
+        logprobs: Most likely tokens to return at each position; None: no log-probabilities.
+        widens_beam: Several sequences without a sampling parameter are those of a beam search that
+            is wide enough, and not samples.
+
     Raises:
         InvalidRequest: mutually exclusive fields, or more than the limits.
     """
-    _check_caps(parameters, outputs, model)
-    hypotheses = outputs.n or 1
-    is_sampled = _is_sampled(parameters, outputs, model.generation)
-    default_beams = _default_beams(model.generation, outputs)
-    if isinstance(parameters, StructureParameters) and parameters.structure is not None:
+    _check_caps(request, stops, model)
+    is_sampled = _is_sampled(request, model.generation, widens_beam=widens_beam)
+    default_beams = _default_beams(request, request.n, model, widens_beam=widens_beam)
+    if isinstance(request, StructureParameters) and request.structure is not None:
         default_beams = 1  # it excludes beams
-    beams = 1 if is_sampled else parameters.num_beams or default_beams
-    _check_rows(parameters, outputs, beams, is_sampled=is_sampled)
+    beams = 1 if is_sampled else request.num_beams or default_beams
+    _check_rows(request, beams, is_sampled=is_sampled)
     # The score of a text that a stop string ends is the sum of its tokens' log-probabilities.
-    is_scored = bool(outputs.stops) and not outputs.stream
-    needs_log_probs = outputs.logprobs is not None or is_scored
+    is_scored = bool(stops) and not _streams(request)
     names = (*_COMMON, *(_SAMPLING if is_sampled else ()))
     return Overrides(
         num_beams=beams,
-        num_return_sequences=hypotheses,
-        early_stopping=outputs.early_stopping,
+        num_return_sequences=request.n or 1,
         do_sample=is_sampled,
-        top_log_probs=outputs.logprobs or 0 if needs_log_probs else None,
-        **{name: getattr(parameters, name) for name in names},
+        top_log_probs=logprobs or 0 if logprobs is not None or is_scored else None,
+        **{name: getattr(request, name) for name in names},
     )
 
 
 def structured(
     options: Overrides,
-    parameters: StructureParameters,
+    request: StructureParameters,
     stops: Sequence[str] | None,
     *,
     allows_space: bool,
 ) -> Overrides:
-    """The options with what outputs must match, if the request says it.
+    """The options of a call with what outputs must match, if the request says it.
 
     Args:
-        options: Of a call.
-        parameters: The request.
+        stops: Stop strings, as requested.
         allows_space: A space that is not shown may stand in front of an output.
 
     Raises:
         InvalidRequest: it excludes another field, or a schema is no JSON.
     """
-    name = parameters.structure
+    name = request.structure
     if name is None:
         return options
     if stops:
@@ -104,118 +96,107 @@ def structured(
             f"{name} excludes beams, num_beams is {options.num_beams}: set it to 1",
             field="num_beams",
         )
-    if parameters.json_schema is not None:
+    if request.json_schema is not None:
         try:
-            json.loads(parameters.json_schema)
+            json.loads(request.json_schema)
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"json_schema is not JSON: {error}", field=name) from None
-    given = {one: getattr(parameters, one) for one in ("choices", "regex", "json_schema")}
+    given = {one: getattr(request, one) for one in ("choices", "regex", "json_schema")}
     return Overrides.model_validate(
         {**options.model_dump(exclude_none=True), **given, "allows_space": allows_space}
     )
 
 
 def beam_overrides(
-    model: LoadedModel,
-    *,
-    num_beams: int | None,
-    n: int | None,
-    stream: bool | None,
-    **others: object,
+    request: BeamParameters, model: LoadedModel, *, n: int | None, **others: object
 ) -> Overrides:
     """Overrides of a request that never samples.
 
     `n` widens the beam as far as needed, unless `num_beams` is given.
 
     Args:
-        model: Its default beam width counts.
-        num_beams: Beam width, as requested.
         n: Hypotheses to return, as requested.
-        stream: Whether the response is streamed.
         others: Further fields of `Overrides`.
 
     Raises:
         InvalidRequest: more hypotheses than beams, or beams in a stream.
     """
     hypotheses = n or 1
-    if num_beams is not None and hypotheses > num_beams:
+    if request.num_beams is not None and hypotheses > request.num_beams:
         raise InvalidRequest(
-            f"n is {hypotheses}, but num_beams is {num_beams}: set num_beams to at least as many",
+            f"n is {hypotheses}, but num_beams is {request.num_beams}: set num_beams to at least "
+            "as many",
             field="n",
         )
-    default_beams = _default_beams(
-        model.generation, OutputOptions(n, stream=stream, widens_beam=True)
-    )
-    beams = num_beams or default_beams
-    if stream and beams > 1:
+    beams = request.num_beams or _default_beams(request, n, model, widens_beam=True)
+    if _streams(request) and beams > 1:
         field = "n" if hypotheses > 1 else "num_beams"
         raise InvalidRequest(
             f"{field} is {n or beams}, and a beam search cannot stream: set {field} to 1",
             field=field,
         )
-    fields = {"num_beams": beams, "num_return_sequences": hypotheses, **others}
-    return Overrides.model_validate(fields)
+    return Overrides.model_validate(
+        {
+            "num_beams": beams,
+            "num_return_sequences": hypotheses,
+            "length_penalty": request.length_penalty,
+            **others,
+        }
+    )
 
 
-def _is_sampled(
-    parameters: GenerationParameters, outputs: OutputOptions, defaults: Generation
-) -> bool:
-    if parameters.temperature == 0:
+def _is_sampled(request: OutputParameters, defaults: Generation, *, widens_beam: bool) -> bool:
+    if request.temperature == 0:
         return False
-    given = [name for name in _SAMPLING if getattr(parameters, name) is not None]
-    if (parameters.num_beams or 1) > 1:
+    given = [name for name in _SAMPLING if getattr(request, name) is not None]
+    if (request.num_beams or 1) > 1:
         if given:
             raise InvalidRequest(
-                f"num_beams is {parameters.num_beams}, and {given[0]} samples: "
-                "leave one of them out",
+                f"num_beams is {request.num_beams}, and {given[0]} samples: leave one of them out",
                 field="num_beams",
             )
         return False
-    several = (outputs.n or 1) > 1
-    if several and outputs.widens_beam:
+    several = (request.n or 1) > 1
+    if several and widens_beam:
         return bool(given)
-    are_samples = several and parameters.num_beams is None and defaults.num_beams == 1
+    are_samples = several and request.num_beams is None and defaults.num_beams == 1
     return bool(given) or defaults.do_sample or are_samples
 
 
-def _default_beams(defaults: Generation, outputs: OutputOptions) -> int:
+def _default_beams(
+    request: BeamParameters, n: int | None, model: LoadedModel, *, widens_beam: bool
+) -> int:
     """The checkpoint's beams, at least one a hypothesis; one where it samples, or in a stream."""
-    hypotheses = outputs.n or 1
-    if outputs.stream and hypotheses == 1:
+    hypotheses, beams = n or 1, model.generation.num_beams
+    if _streams(request) and hypotheses == 1:
         return 1
-    is_search = defaults.num_beams > 1 or outputs.widens_beam
-    return max(defaults.num_beams, hypotheses) if is_search else 1
+    return max(beams, hypotheses) if beams > 1 or widens_beam else 1
+
+
+def _streams(request: BeamParameters) -> bool:
+    return isinstance(request, StreamRequest) and bool(request.stream)
 
 
 def is_greedy_stream(
-    model: LoadedModel, options: Overrides, *, num_beams: int | None, stream: bool | None
+    request: BeamParameters, calls: Sequence[GenerateCall], model: LoadedModel
 ) -> bool:
-    """Whether a stream takes the place of a beam search that is the model's default.
-
-    Args:
-        model: Its default beam width counts.
-        options: Of the request's calls.
-        num_beams: Beam width, as requested.
-        stream: Whether the response is streamed.
-    """
-    is_replaced = bool(stream) and num_beams is None and model.generation.num_beams > 1
-    return is_replaced and not options.do_sample
+    """Whether a stream takes the place of a beam search that is the model's default."""
+    has_beams = request.num_beams is None and model.generation.num_beams > 1
+    return _streams(request) and has_beams and not any(call.options.do_sample for call in calls)
 
 
-def _check_rows(
-    parameters: GenerationParameters, outputs: OutputOptions, beams: int, *, is_sampled: bool
-) -> None:
-    hypotheses = outputs.n or 1
-    rows = parameters.best_of or hypotheses if is_sampled else beams
-    if parameters.best_of is not None and not is_sampled:
+def _check_rows(request: OutputParameters, beams: int, *, is_sampled: bool) -> None:
+    hypotheses = request.n or 1
+    rows = request.best_of or hypotheses if is_sampled else beams
+    if request.best_of is not None and not is_sampled:
         raise InvalidRequest("best_of requires sampling, but temperature is 0", field="best_of")
     if hypotheses > rows:
         limit = "best_of" if is_sampled else "num_beams"
         raise InvalidRequest(
             f"n is {hypotheses}, but {limit} is {rows}: set it to at least as many", field="n"
         )
-    if outputs.stream and rows > 1:
-        several = {"n": outputs.n, "best_of": parameters.best_of}
+    if _streams(request) and rows > 1:
+        several = {"n": request.n, "best_of": request.best_of}
         field = next((name for name, value in several.items() if (value or 1) > 1), "num_beams")
         raise InvalidRequest(
             "a stream carries one output, generated token by token: "
@@ -224,22 +205,20 @@ def _check_rows(
         )
 
 
-def _check_caps(
-    parameters: GenerationParameters, outputs: OutputOptions, model: LoadedModel
-) -> None:
-    for name, value in (("n", outputs.n), ("best_of", parameters.best_of)):
+def _check_caps(request: OutputParameters, stops: Sequence[str], model: LoadedModel) -> None:
+    for name, value in (("n", request.n), ("best_of", request.best_of)):
         if value is not None and value > model.task_limits.max_best_of:
             raise InvalidRequest(
                 f"{name} is {value}, at most {model.task_limits.max_best_of} are taken", field=name
             )
-    if len(outputs.stops) > model.task_limits.max_stop_sequences:
+    if len(stops) > model.task_limits.max_stop_sequences:
         raise InvalidRequest(
-            f"stop holds {len(outputs.stops)} strings, "
+            f"stop holds {len(stops)} strings, "
             f"at most {model.task_limits.max_stop_sequences} are taken",
             field="stop",
         )
     words = model.manifest.vocabulary_size
-    unknown = [t for t in parameters.logit_bias or () if words is not None and t >= words]
+    unknown = [t for t in request.logit_bias or () if words is not None and t >= words]
     if unknown:
         raise InvalidRequest(
             f"logit_bias has token {unknown[0]}, the vocabulary of {model.name} is "

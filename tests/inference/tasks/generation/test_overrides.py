@@ -6,7 +6,7 @@ import pytest
 
 from inference.errors import InvalidRequest
 from inference.generation import Generation, Overrides
-from inference.tasks.generation.overrides import OutputOptions, sampling_overrides
+from inference.tasks.generation.overrides import sampling_overrides
 from inference.tasks.shared.limits import TaskLimits
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.tasks.generate import GenerateRequest
@@ -20,17 +20,10 @@ def asked(
     defaults: Generation = GREEDY, stops: tuple[str, ...] = (), **fields: object
 ) -> Overrides:
     model = served(manifest("generate", generation=defaults, vocabulary_size=100), WordTokenizer())
-    limits = TaskLimits(max_best_of=5, max_stop_sequences=2)
-    model = replace(model, task_limits=limits)
+    model = replace(model, task_limits=TaskLimits(max_best_of=5, max_stop_sequences=2))
     request = GenerateRequest(prompts=["a"], **fields)
-    outputs = OutputOptions(
-        n=request.n,
-        stops=tuple(request.stop or stops),
-        logprobs=request.logprobs,
-        early_stopping=request.early_stopping,
-        stream=request.stream,
-    )
-    made = sampling_overrides(request, outputs, model)
+    stops = tuple(request.stop or stops)
+    made = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
     defaults.with_overrides(made)  # what the engine will do with it
     return made
 
