@@ -77,10 +77,8 @@ class GrpcClient(BlockingMethods):
 
     def _attempt(self, operation: Operation[Response]) -> Response:
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
-        try:
+        with grpc_exchange.errors(self._target):
             message = method(request, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure
         return grpc_exchange.parsed(message, operation, self._target)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
@@ -89,28 +87,23 @@ class GrpcClient(BlockingMethods):
 
         def begin() -> tuple[Any, Message | None]:
             stream = method(request, timeout=self._timeout_s, metadata=self._metadata)
-            try:
+            with grpc_exchange.errors(self._target):
                 return stream, next(stream, None)
-            except grpc.RpcError as failure:
-                raise grpc_exchange.error(failure, self._target) from failure
 
         stream, message = self._retries.run(begin)
         try:
-            while message is not None:
-                yield grpc_exchange.parsed(message, operation, self._target)
-                message = next(stream, None)
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure
+            with grpc_exchange.errors(self._target):
+                while message is not None:
+                    yield grpc_exchange.parsed(message, operation, self._target)
+                    message = next(stream, None)
         finally:
             stream.cancel()
 
     def _check(self) -> Any:
         """What the health protocol says of the whole server."""
         request = grpc_exchange.health_request()
-        try:
+        with grpc_exchange.errors(self._target):
             return self._health.Check(request, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure
 
 
 class AsyncGrpcClient(AwaitableMethods):
@@ -174,10 +167,8 @@ class AsyncGrpcClient(AwaitableMethods):
 
     async def _attempt(self, operation: Operation[Response]) -> Response:
         request, method = grpc_exchange.message_of(operation), self._method(operation)
-        try:
+        with grpc_exchange.errors(self._target):
             message = await method(request, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure
         return grpc_exchange.parsed(message, operation, self._target)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
@@ -186,18 +177,15 @@ class AsyncGrpcClient(AwaitableMethods):
 
         async def begin() -> tuple[Any, Any]:
             call = method(request, timeout=self._timeout_s, metadata=self._metadata)
-            try:
+            with grpc_exchange.errors(self._target):
                 return call, await call.read()
-            except grpc.RpcError as failure:
-                raise grpc_exchange.error(failure, self._target) from failure
 
         call, message = await self._retries.run_async(begin)
         try:
-            while message is not grpc.aio.EOF:
-                yield grpc_exchange.parsed(message, operation, self._target)
-                message = await call.read()
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure
+            with grpc_exchange.errors(self._target):
+                while message is not grpc.aio.EOF:
+                    yield grpc_exchange.parsed(message, operation, self._target)
+                    message = await call.read()
         finally:
             call.cancel()
 
@@ -208,7 +196,5 @@ class AsyncGrpcClient(AwaitableMethods):
         """What the health protocol says of the whole server."""
         stub = health_pb2_grpc.HealthStub(self._channel)
         request = grpc_exchange.health_request()
-        try:
+        with grpc_exchange.errors(self._target):
             return await stub.Check(request, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as failure:
-            raise grpc_exchange.error(failure, self._target) from failure

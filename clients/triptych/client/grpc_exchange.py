@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -69,7 +71,16 @@ def parsed(message: Message, operation: Operation[Response], target: str) -> Res
         ) from None
 
 
-def error(failure: grpc.RpcError, target: str) -> TriptychError:
+@contextmanager
+def errors(target: str) -> Iterator[None]:
+    """Raises the exceptions of calls that end with a status other than OK."""
+    try:
+        yield
+    except grpc.RpcError as failure:
+        raise _error(failure, target) from failure
+
+
+def _error(failure: grpc.RpcError, target: str) -> TriptychError:
     """The exception of a call that ended with a status other than OK."""
     code, trailing = failure.code(), dict(list(failure.trailing_metadata() or ()))
     body = _error_body(trailing.get("triptych-error-bin"))
