@@ -14,7 +14,6 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.load_model import load_model
-from serving.settings.gateway_settings import GatewaySettings
 from triptych.messages import Model, ModelLimits, ModelList, Request, TaskInputs
 
 log = logging.getLogger(__name__)
@@ -115,13 +114,12 @@ class Catalog:
             raise task.refusal(request, [model])
         return model
 
-    def listing(self, settings: GatewaySettings) -> ModelList:
+    def listing(self) -> ModelList:
         """`GET /v1/models`."""
-        return ModelList(data=[self._row(model, settings) for model in self.models])
+        return ModelList(data=[self._row(model) for model in self.models])
 
-    def _row(self, model: LoadedModel, settings: GatewaySettings) -> Model:
-        manifest = model.manifest
-        own = manifest.limits.max_input_tokens
+    def _row(self, model: LoadedModel) -> Model:
+        manifest, most = model.manifest, model.task_limits
         tasks = [TASKS[name] for name in model.sections]
         limits: dict[str, int] = {}
         details: dict[str, Any] = {}
@@ -138,10 +136,10 @@ class Catalog:
             precision=manifest.precision,
             default=manifest.default,
             limits=ModelLimits(
-                max_input_tokens=min(own or settings.max_input_tokens, settings.max_input_tokens),
+                max_input_tokens=model.text_limit,
                 max_total_tokens=manifest.limits.max_total_tokens,
-                max_client_batch_size=settings.max_client_batch_size,
-                max_image_pixels=settings.max_image_pixels if manifest.image else None,
+                max_client_batch_size=most.max_client_batch_size,
+                max_image_pixels=most.image.max_pixels if manifest.image else None,
                 **limits,
             ),
             **details,

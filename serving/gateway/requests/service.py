@@ -119,7 +119,7 @@ class Service:
 
     def models(self) -> ModelList:
         """The served models."""
-        return self.catalog.listing(self.settings)
+        return self.catalog.listing()
 
     async def close(self) -> None:
         """Release threads and connections."""

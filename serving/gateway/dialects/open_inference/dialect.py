@@ -165,14 +165,12 @@ class _Planned:
 
     async def plan(self, reserve: ReservePixels) -> TensorPlan:
         """The plan for the version that is served now."""
-        settings = self._service.settings
         graph = graph_of(self._service.catalog.models, self.graph.part.model)
         if (trace := TRACE.get()) is not None:
             trace.annotate({"triptych.model": graph.model.name})
         self.graph = graph
-        arguments = self._body, settings.max_client_batch_size, settings.max_input_tokens
         size = sum(len(tensor.data) for tensor in self._body.inputs)
-        call = await self._service.execution.in_pool(size, graph.call, *arguments)
+        call = await self._service.execution.in_pool(size, graph.call, self._body)
         for name, role in ((each.name, each.role) for each in graph.part.graph.inputs):
             if role is Role.PIXELS:
                 rows, height, width, _ = call.inputs[name].shape

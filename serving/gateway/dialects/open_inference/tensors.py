@@ -59,13 +59,8 @@ class Graph:
         """What a response may have."""
         return [_described(tensor) for tensor in self.part.graph.outputs]
 
-    def call(self, body: InferBody, max_rows: int, max_tokens: int) -> InferCall:
+    def call(self, body: InferBody) -> InferCall:
         """The call that a request describes.
-
-        Args:
-            body: The request.
-            max_rows: Rows of one request; a graph takes 64 in any case.
-            max_tokens: Tokens of one text; the model's own limit is tighter.
 
         Raises:
             InvalidRequest: a tensor is missing, unknown, of another type or shape, or out of range.
@@ -76,8 +71,8 @@ class Graph:
             raise InvalidRequest(
                 f"{self.part.model} takes the inputs {', '.join(wanted)}, each once", field="inputs"
             )
-        own = self.model.manifest.limits.max_input_tokens or max_tokens
-        sizes = {"B": min(max_rows, MAX_ROWS), "T": min(own, max_tokens), "N": _MAX_CHOICES}
+        rows = min(self.model.task_limits.max_client_batch_size, MAX_ROWS)
+        sizes = {"B": rows, "T": self.model.text_limit, "N": _MAX_CHOICES}
         sizes["M"] = sizes["T"]
         found: dict[str, int] = {}
         arrays: dict[Role, Array] = {}

@@ -13,7 +13,6 @@ from inference.errors import Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.requests.catalog import Catalog, load_catalog
 from serving.gateway.requests.version_follower import VersionFollower
-from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer, served, two_towers
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
 from tests.serving.gateway.http.test_streams import events, pieces
@@ -166,8 +165,7 @@ class Triton:
 
 
 def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
-    rows = catalog.listing(GatewaySettings()).data
-    return [(row.id, row.version, row.versions) for row in rows]
+    return [(row.id, row.version, row.versions) for row in catalog.listing().data]
 
 
 async def test_catalog_follows_triton_not_the_repository(tmp_path: Path) -> None:
