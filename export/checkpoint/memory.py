@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
-import psutil
-
+from inference.available_memory import available_bytes
 from inference.errors import SetupError
 
 _GIB = 1 << 30
@@ -16,7 +14,6 @@ _WEIGHTS_HELD = 1.2
 """Copies of the weights at the peak: those that a session of ONNX Runtime or OpenVINO packs, with
 what its calls need. The network itself is pages of a file (D118)."""
 _DEFAULT_SHARE = 0.9
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def needed_bytes(network_bytes: int) -> int:
@@ -30,15 +27,6 @@ def needed_bytes(network_bytes: int) -> int:
 def limit_bytes(gib: float | None) -> int:
     """A limit in GiB as bytes; by default nine tenths of what is available to this process."""
     return int(_DEFAULT_SHARE * available_bytes() if gib is None else gib * _GIB)
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping, within the limit of a container."""
-    available: int = psutil.virtual_memory().available
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    if limit is None or used is None:
-        return available
-    return min(available, max(0, limit - used + (_reclaimable() or 0)))
 
 
 def return_memory() -> None:
@@ -70,21 +58,3 @@ def require_memory(network_bytes: int, limit_bytes: int) -> None:
 def in_gib(count: int) -> str:
     """For messages."""
     return f"{count / _GIB:,.1f} GiB"
-
-
-def _reclaimable() -> int | None:
-    """Bytes of the page cache that the kernel counts as a container's and can drop."""
-    try:
-        lines = (_CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), None)
-
-
-def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no file or no limit."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+from inference.available_memory import available_bytes
 from inference.bundle.manifest import Bundle
 from inference.engine.scheduler import Capacity
 from serving.batch.settings import BatchSettings
@@ -16,8 +16,6 @@ _PROCESS_BYTES = 512 << 20
 """Of a worker without its model: Python, libraries, the rows of its shards."""
 _SHARE = 0.9
 """Of this machine's free memory that workers may need together."""
-_CGROUP = Path("/sys/fs/cgroup")
-_MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Pool:
 
 def this_machine() -> tuple[int, int]:
     """Cores of this machine that this process may use, and bytes of memory for workers."""
-    return len(os.sched_getaffinity(0)), int(_SHARE * _free_bytes())
+    return len(os.sched_getaffinity(0)), int(_SHARE * available_bytes())
 
 
 def worker_bytes(bundle: Bundle, capacity: Capacity) -> int:
@@ -69,23 +67,6 @@ def plan_pool(nodes: Iterable[tuple[int, int]], needed: int, settings: BatchSett
             f"of {have or 'no cores'}: give --worker-memory, --state-memory, --threads or --workers"
         )
     return Pool(workers, threads, needed)
-
-
-def _free_bytes() -> int:
-    """Memory that can be had without swapping, within the limit of a container."""
-    lines = (line.split() for line in _MEMORY.read_text(encoding="ascii").splitlines())
-    free = next(int(line[1]) << 10 for line in lines if line[0] == "MemAvailable:")
-    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    return free if limit is None or used is None else min(free, max(0, limit - used))
-
-
-def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no file or no limit."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
 
 
 def _gib(count: int) -> str:
