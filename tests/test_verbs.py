@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
 README = "\n".join((ROOT / page).read_text() for page in ("README.md", "docs/requests.md"))
 """Pages whose commands are run."""
-VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
+VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
 ONE = "EXAMPLES=examples/checkpoints/example-es-en"
 NOT_RUN = (
     *("git ", "make ", "pip ", "docker"),

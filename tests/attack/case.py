@@ -51,7 +51,7 @@ def case(name: str, sent: str, finding: int = 0, **others: object) -> Callable[[
 
     def register(prepare: Prepare) -> Prepare:
         assert name not in CASES, name
-        CASES[name] = Case(name, finding, sent, prepare, **others)  # type: ignore[arg-type]
+        CASES[name] = Case(name, finding, sent, prepare, **others)
         return prepare
 
     return register

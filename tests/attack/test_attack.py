@@ -86,7 +86,7 @@ def _sent(case: Case, seed: int) -> list[bytes]:
     sent = []
 
     class Recorder(Attack):
-        def send_all(self, requests, at_once=4):  # type: ignore[no-untyped-def]
+        def send_all(self, requests, at_once=4):
             sent.extend(request.body for request in requests)
 
     target = Target("", 0, "", 0, Path(), None, None, 1)

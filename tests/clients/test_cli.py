@@ -46,7 +46,7 @@ def triptych(capfd: pytest.CaptureFixture[str]) -> Iterator[object]:
         sys.stdout.flush()
         return Result(code, *capfd.readouterr())
 
-    return run  # type: ignore[return-value]
+    return run
 
 
 def assert_one_line(result: Result, *parts: str) -> None:

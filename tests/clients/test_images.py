@@ -54,7 +54,7 @@ def test_a_missing_path_and_a_folder_are_unreadable(tmp_path: Path) -> None:
 
 def test_other_objects_are_refused() -> None:
     with pytest.raises(UnreadableImage, match="int is not an image"):
-        images.encode(3)  # type: ignore[arg-type]
+        images.encode(3)
 
 
 def test_one_image_and_many_are_distinguished(png: bytes, tmp_path: Path) -> None:

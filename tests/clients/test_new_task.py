@@ -121,12 +121,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "shout_out.py").write_text(SHOUT, encoding="utf-8")
     tasks.__path__.append(str(folder))
     before = dict(TASKS)
-    TASKS.update(tasks.discovered())  # type: ignore[attr-defined]
+    TASKS.update(tasks.discovered())
     fake_gateway.ITEMS["/v1/shout-out"] = shouted
     yield folder
     tasks.__path__.remove(str(folder))
-    TASKS.clear()  # type: ignore[attr-defined]
-    TASKS.update(before)  # type: ignore[attr-defined]
+    TASKS.clear()
+    TASKS.update(before)
     del fake_gateway.ITEMS["/v1/shout-out"], sys.modules["triptych.tasks.shout_out"]
 
 
@@ -250,7 +250,7 @@ def test_clients_get_typed_methods(generated: Path) -> None:
 def test_client_with_these_methods_reaches_the_gateway(generated: Path, run: object) -> None:
     methods = loaded(generated / "clients/triptych/generated/methods.py")
 
-    class Client(http_client.Client, methods.BlockingMethods):  # type: ignore[misc, name-defined]
+    class Client(http_client.Client, methods.BlockingMethods):
         """Today's client with the new methods."""
 
     with fake_gateway.fake_gateway() as url, Client(url) as new:

@@ -18,7 +18,7 @@ def test_rows_of_several_states_are_copied(stub: Stub, has_batches: bool) -> Non
     values = [np.random.rand(6, 3, 8, 4).astype(np.float16), np.random.rand(6, 5).astype("f4")]
     tensors = []
     for each in values:
-        tensor = device.view(device.allocate(each.size, str(each.dtype)), each.shape)  # type: ignore[arg-type]
+        tensor = device.view(device.allocate(each.size, str(each.dtype)), each.shape)
         device.upload(each, tensor)
         tensors.append(tensor)
     pairs, places = [(0, 1), (0, 2), (5, 4)], ((2, 5), (None, 0))

@@ -14,7 +14,7 @@ from tests.docker.test_extras import EXTRAS, PROJECT, installed_by
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-LOCKS = re.search(r"^LOCKS := (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
+LOCKS = re.search(r"^LOCKS := (.*)$", MAKEFILE, re.MULTILINE)[1].split()
 ENTRY = re.compile(
     r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<rest>[^\n]*\\\n(?:[^\n]+\n?)*?)(?=^\S|\Z)", re.M
 )

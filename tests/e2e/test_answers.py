@@ -162,7 +162,7 @@ def test_grpc_gives_what_http_gives(
 
 def same(left: object, right: object) -> None:
     """Equal messages; float32 on the wire of protobuf may round."""
-    one, other = (message.model_dump(exclude_none=True) for message in (left, right))  # type: ignore[attr-defined]
+    one, other = (message.model_dump(exclude_none=True) for message in (left, right))
     assert rounded(one) == rounded(other)
 
 

@@ -64,13 +64,13 @@ def test_openais_client_asks_about_a_picture_and_asks_again(stack: Stack, asked:
     ]
     turns = [{"role": "user", "content": content}]
     with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0) as api:
-        done = api.chat.completions.create(model=NAME, messages=turns)  # type: ignore[arg-type]
+        done = api.chat.completions.create(model=NAME, messages=turns)
         assert done.choices[0].message.content == answer
         turns += [
             {"role": "assistant", "content": answer},
             {"role": "user", "content": second},
         ]
-        again = api.chat.completions.create(model=NAME, messages=turns)  # type: ignore[arg-type]
+        again = api.chat.completions.create(model=NAME, messages=turns)
     native = [
         {"role": "user", "content": f"<image>{first}"},
         {"role": "assistant", "content": answer},

@@ -23,7 +23,6 @@ from triptych.messages import Chunk
 pytestmark = pytest.mark.integration
 FROM_SPANISH = {"model": "example-es-en"}
 CAPTIONER = {"model": "example-captioner"}
-WORLD = "el mundo no es suficiente"
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,7 @@ async def test_async_streams_run_side_by_side(stack: Stack, spanish: list[str]) 
             for item in (await client.translate(spanish[:2], num_beams=1, **FROM_SPANISH)).data
         ]
         first, second = (client.translate_stream(text, **FROM_SPANISH) for text in spanish[:2])
-        began = [await anext(first), await anext(second)]  # type: ignore[call-overload]
+        began = [await anext(first), await anext(second)]
         for piece, stream in zip(began, (first, second), strict=True):
             rest = [piece, *[piece async for piece in stream]]
             assert texts(rest)[0] == whole.pop(0)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack, first_status
 from tests.attack.case import Run, case, unprepared
 
-_MB = 1_000_000
 _LARGE = b"x" * 1_000_000
 
 

@@ -88,7 +88,7 @@ class Streams:
         async for chunk in chunks:
             self.seen.append(chunk)
             if len(self.seen) == most:
-                await chunks.aclose()  # type: ignore[attr-defined]
+                await chunks.aclose()
                 break
 
 

@@ -89,7 +89,7 @@ def test_rows_and_a_message_of_the_same_name_are_refused() -> None:
 @pytest.mark.parametrize("kind", [int, bool])
 def test_lists_of_lists_of_other_scalars_are_refused(kind: type) -> None:
     class GridItem(Item):
-        grid: list[list[kind]]  # type: ignore[valid-type]
+        grid: list[list[kind]]
 
     class GridResponse(Response[GridItem]):
         pass

@@ -53,7 +53,7 @@ def open_page(browser: object, request: pytest.FixtureRequest) -> Iterator[OpenP
     ) -> Screen:
         url = url or request.getfixturevalue("stack").url
         viewport = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, **options)  # type: ignore[attr-defined]
+        context = browser.new_context(viewport=viewport, **options)
         context.set_default_timeout(TIMEOUT_MS)
         opened.append(Screen(context.new_page()))
         opened[-1].open(url, task)

@@ -87,17 +87,17 @@ def test_scores_of_answers_that_are_known(monkeypatch: pytest.MonkeyPatch) -> No
     pairs: Asked = []
     for scene in scenes("heldout", 60, 4):
         (question,) = islice(draw_questions(scene, np.random.default_rng(len(pairs))), 1)
-        pairs.append((np.zeros((1, 1)), question))  # type: ignore[arg-type]
+        pairs.append((np.zeros((1, 1)), question))
     monkeypatch.setattr("examples.vqa.scores._asked", lambda count, seed: pairs)
     known = {id(picture): question.answer for picture, question in pairs}
 
     def answer_all(asked: list[tuple[object, str]]) -> list[str]:
         return [known[id(picture)] for picture, _ in asked]
 
-    shares = accuracy(answer_all, 60, 4)  # type: ignore[arg-type]
+    shares = accuracy(answer_all, 60, 4)
     assert set(shares.values()) == {1.0}
     assert set(shares) == {"all", *(question.kind for _, question in pairs)}
-    assert swapped_accuracy(answer_all, 60, 4) < 0.5  # type: ignore[arg-type]
+    assert swapped_accuracy(answer_all, 60, 4) < 0.5
 
 
 def test_kinds_are_scored_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def _encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(sessions: object, prompts: list[object]) -> object:
         counts.append(len(prompts))
-        return encode(sessions, prompts)  # type: ignore[arg-type]
+        return encode(sessions, prompts)
 
     monkeypatch.setattr(admission, "_encode", counted)
     return counts
@@ -118,12 +118,12 @@ class _Tensor:
 def test_the_least_recently_used_image_is_dropped() -> None:
     states = ImageStates(100)
     for key in (b"a", b"b"):
-        states.put(key, [_Tensor(20), _Tensor(20)])  # type: ignore[list-item]
+        states.put(key, [_Tensor(20), _Tensor(20)])
     assert states.get(b"a")
-    states.put(b"c", [_Tensor(50)])  # type: ignore[list-item]
+    states.put(b"c", [_Tensor(50)])
     assert states.get(b"b") is None
     assert (states.get(b"a") is None, states.get(b"c") is None, states.nbytes) == (False, False, 90)
-    states.put(b"d", [_Tensor(101)])  # type: ignore[list-item]
+    states.put(b"d", [_Tensor(101)])
     assert states.get(b"d") is None
     assert states.nbytes == 90
 

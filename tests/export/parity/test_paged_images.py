@@ -110,7 +110,7 @@ def test_prompts_share_prefixes_and_images_only_where_they_show_the_same(
 
     def counted(self: CompiledDecoder, key: str, feeds: object) -> object:
         encoded.append(key)
-        return run(self, key, feeds)  # type: ignore[arg-type]
+        return run(self, key, feeds)
 
     monkeypatch.setattr(CompiledDecoder, "run", counted)
     for (each, cached, images), tokens in zip(asked, wanted, strict=True):

@@ -82,7 +82,7 @@ def test_checkpoint_that_samples_by_default_is_verified_by_its_best_tokens(
 def test_alignments_agree(name: str, twins: Twins, bundles: Bundles) -> None:
     for found, wanted in zip(*both(name, twins, bundles, return_alignment=True), strict=True):
         for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
-            assert one.alignment.shape == other.alignment.shape  # type: ignore[union-attr]
+            assert one.alignment.shape == other.alignment.shape
             assert len(one.alignment) == len(one.token_ids)
             assert one.alignment == pytest.approx(other.alignment, abs=1e-4)
             assert one.alignment.sum(axis=1) == pytest.approx(1, abs=1e-4)
@@ -102,7 +102,7 @@ def test_kept_prompts_are_read_once_and_searched_alike(name: str, twins: Twins) 
         return call
 
     lowerings = {
-        key: replace(each, module=counted(key, each.module))  # type: ignore[arg-type]
+        key: replace(each, module=counted(key, each.module))
         for key, each in graphs.lowerings.items()
     }
     graphs = replace(graphs, lowerings=lowerings)

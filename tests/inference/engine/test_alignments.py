@@ -62,7 +62,7 @@ def test_emitted_rows_are_those_of_each_tokens_step(emitting: OrtRunner) -> None
     requests = [request(number) for number in range(16)]
     answers = decode(emitting, requests, Capacity(rows=16))
     for one, found in zip(requests, answers, strict=True):
-        source = tuple(one.source_ids.tolist())  # type: ignore[union-attr]
+        source = tuple(one.source_ids.tolist())
         for hypothesis in found.hypotheses:
             tokens = hypothesis.token_ids
             wanted = [
@@ -84,7 +84,7 @@ def test_align_graph_runs_once_per_hypothesis(
     requests = [request(number) for number in range(8)]
     answers = decode(aligning, requests)
     for one, found in zip(requests, answers, strict=True):
-        source = tuple(one.source_ids.tolist())  # type: ignore[union-attr]
+        source = tuple(one.source_ids.tolist())
         for hypothesis in found.hypotheses:
             history = (*one.decoder_ids, *hypothesis.token_ids[:-1])
             wanted = attention_likeness(source, history)[len(one.decoder_ids) - 1 :]

@@ -225,7 +225,7 @@ def test_streams_get_all_tokens_in_order(calls: list[int]) -> None:
         assert isinstance(last, Finished)
         tokens = [t for one in chunks if isinstance(one, TokenChunk) for t in one.token_ids]
         assert tuple(tokens) == last.hypotheses[0].token_ids
-        assert all(len(one.token_ids) <= GREEDY_STEPS for one in chunks)  # type: ignore[union-attr]
+        assert all(len(one.token_ids) <= GREEDY_STEPS for one in chunks)
 
 
 def test_cancelled_sequence_ends_after_the_call_that_runs() -> None:

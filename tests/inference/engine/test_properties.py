@@ -98,7 +98,7 @@ def generations(draw: st.DrawFn) -> Generation:
         max_new_tokens=draw(st.integers(1, 10)),
         no_repeat_ngram_size=draw(st.sampled_from([0, 2])),
         suppress_tokens=tuple(draw(st.lists(st.integers(2, 6), max_size=2))),
-        **rules,  # type: ignore[arg-type]
+        **rules,
     )
 
 

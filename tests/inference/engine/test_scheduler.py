@@ -31,7 +31,7 @@ def room(**limits: object) -> StepBudget:
         "tokens": 100, "is_fresh": True, "may_start_long": True, "fits": lambda batch: True,
         "cached_tokens": lambda waiting: 0, "shareable_prefix": lambda waiting: None,
     }  # fmt: skip
-    return StepBudget(**{**given, **limits})  # type: ignore[arg-type]
+    return StepBudget(**{**given, **limits})
 
 
 def queue(*waiting: SequenceState, takes_chunks: bool = False) -> Scheduler:

@@ -51,7 +51,7 @@ PLACES, PACKED_LAYERS = weight(9, 512, WIDTH), weight(10, 2, WIDTH, 3 * WIDTH) /
 
 
 def _port(name: str, dtype: str, *shape: int | str, role: Role | None = None) -> Tensor:
-    return Tensor(name=name, dtype=dtype, shape=shape, role=role)  # type: ignore[arg-type]
+    return Tensor(name=name, dtype=dtype, shape=shape, role=role)
 
 
 TOKENS = _port("tokens", "int64", "R", "T", role=Role.TOKENS)

@@ -94,7 +94,7 @@ def test_chunks_that_are_ready_together_are_sent_together(sender: ResponseSender
     sender.send(pending, FINISHED)
     channel.gate.set()
     assert channel.ended.wait(PATIENCE_S)
-    tokens = [arrays[codec.TOKEN_IDS].tolist() for arrays in channel.seen]  # type: ignore[index,union-attr]
+    tokens = [arrays[codec.TOKEN_IDS].tolist() for arrays in channel.seen]
     assert tokens == [[5], [6, 7, 8]]
 
 

@@ -27,7 +27,7 @@ class GatedRunner(FakeRunner):
         self.gate = threading.Semaphore(0)
         self.began = threading.Semaphore(0)
 
-    def group(self, width: int):  # type: ignore[no-untyped-def]
+    def group(self, width: int):
         group, runner = super().group(width), self
         step = group.step
 
@@ -36,14 +36,14 @@ class GatedRunner(FakeRunner):
             assert runner.gate.acquire(timeout=PATIENCE_S)
             return step(*arguments, **options)
 
-        group.step = gated  # type: ignore[method-assign]
+        group.step = gated
         return group
 
 
 class Backend:
     """An engine with one waiting place behind a pending queue."""
 
-    def __init__(self, folder) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, folder) -> None:
         from inference.engine.validation import RequestValidator
 
         self.runner = GatedRunner()
@@ -71,7 +71,7 @@ class Backend:
 
 
 @pytest.fixture
-def backend(tmp_path) -> Iterator[Backend]:  # type: ignore[no-untyped-def]
+def backend(tmp_path) -> Iterator[Backend]:
     made = Backend(tmp_path)
     yield made
     made.close()
@@ -132,7 +132,7 @@ def test_abort_of_a_finished_or_unknown_request_is_no_error(backend: Backend) ->
     backend.queue.abort("unknown")
 
 
-def test_queued_requests_fail_when_the_engine_is_closed(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_queued_requests_fail_when_the_engine_is_closed(tmp_path) -> None:
     backend = Backend(tmp_path)
     channels = [backend.submit(f"{number}")[0] for number in range(6)]
     backend.close()

@@ -162,5 +162,5 @@ def archive_of(**files: bytes) -> bytes:
 
 def _saved(document: object) -> bytes:
     target = io.BytesIO()
-    document.save(target)  # type: ignore[attr-defined]
+    document.save(target)
     return target.getvalue()

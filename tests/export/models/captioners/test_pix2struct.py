@@ -41,7 +41,7 @@ def test_images_of_several_sizes_are_read_as_one_padded_batch(
         num_beams=beams,
         do_sample=False,
     )
-    requests = [EngineRequest(rules, pixels=each) for each in pixels]  # type: ignore[arg-type]
+    requests = [EngineRequest(rules, pixels=each) for each in pixels]
     found = decode(TorchRunner(twin.graphs(), manifest), requests)
     answers = set()
     for answer, sequence in zip(found, output.tolist(), strict=True):

@@ -86,7 +86,7 @@ def test_chunks_and_shared_prefixes_change_no_answer(bundles: Bundles) -> None:
         while not engine.is_idle:
             engine.step()
         (found,) = _answers(runner, [request], Capacity())
-        assert events[-1].hypotheses[0].token_ids == found  # type: ignore[union-attr]
+        assert events[-1].hypotheses[0].token_ids == found
         assert engine.metrics.prefix_tokens - before == tokens, prompt
 
 

@@ -58,7 +58,7 @@ def search_input(
 ) -> tuple[Candidates, Truncated | None]:
     """The best `count` of one row, and what the rules keep of them."""
     ranked = rank(logits[None], count, np.array([[requested.temperature]], np.float32))
-    mass = float(ranked.masses[0])  # type: ignore[index]
+    mass = float(ranked.masses[0])
     is_whole = count == len(logits)
     return ranked, truncated(ranked.log_probs[0], requested, mass, is_whole=is_whole)
 
@@ -115,8 +115,8 @@ def test_few_candidates_decide_most_draws() -> None:
         {}, {"top_k": 50}, {"top_p": 0.5, "temperature": 0.7}, {"min_p": 0.1},
     )]  # fmt: skip
     assert all(found is not None for found in decided)
-    assert draw(decided[0], 0.5) is not None  # type: ignore[arg-type]
-    assert draw(decided[0], 0.999999) is None  # type: ignore[arg-type]
+    assert draw(decided[0], 0.5) is not None
+    assert draw(decided[0], 0.999999) is None
 
 
 def test_equals_of_the_kth_are_kept() -> None:

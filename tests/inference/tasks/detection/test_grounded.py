@@ -36,7 +36,7 @@ def _model(most: int = 12) -> LoadedModel:
         "scores": (("B", 2, "T"), Role.TOKEN_LOGITS, "float32"),
     }
     ports = [
-        Tensor(name=name, dtype=dtype, shape=shape, role=role)  # type: ignore[arg-type]
+        Tensor(name=name, dtype=dtype, shape=shape, role=role)
         for name, (shape, role, dtype) in shapes.items()
     ]
     graph = Graph(file="model.onnx", inputs=tuple(ports[:3]), outputs=tuple(ports[3:]))
@@ -143,5 +143,5 @@ def test_labels_are_joined_as_the_processor_joins_them() -> None:
 
 def test_the_canary_is_a_small_image_with_a_text() -> None:
     (call,) = TASK.canary(_model())
-    assert call.inputs["pixels"].shape == (1, 4, 4, 3)  # type: ignore[union-attr]
+    assert call.inputs["pixels"].shape == (1, 4, 4, 3)
     assert set(call.inputs) == {"pixels", "token_ids", "lengths"}

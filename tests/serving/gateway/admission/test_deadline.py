@@ -24,7 +24,7 @@ def limits_of_calls(gateway: Gateway) -> list[float]:
         limits.append(timeout_s)
         return await generate(call, timeout_s)
 
-    gateway.inference.generate = observed  # type: ignore[method-assign]
+    gateway.inference.generate = observed
     return limits
 
 
@@ -90,7 +90,7 @@ async def test_limit_bounds_all_texts_of_a_libretranslate_request(
         await asyncio.sleep(0.03)
         return await generate(call, timeout_s)
 
-    gateway.inference.generate = slow  # type: ignore[method-assign]
+    gateway.inference.generate = slow
     asked = {"q": [f"uno {number}" for number in range(80)], "source": "es", "target": "en"}
     headers = {"x-request-timeout": "0.1"}
     began = asyncio.get_running_loop().time()

@@ -123,7 +123,7 @@ async def test_logs_have_the_name_and_never_the_key(
     gateway = make_gateway(api_keys=file)
     assert (await gateway.http.post("/v1/translate", json=BODY, headers=RIGHT)).status_code == 200
     (record,) = [one for one in caplog.records if one.getMessage() == "answered"]
-    assert record.key == "alice"  # type: ignore[attr-defined]
+    assert record.key == "alice"
     async with Front(make_gateway(grpc_port=0, api_keys=file)) as front:
         request = pb.TranslateRequest(texts=["uno"])
         await front.stub.Translate(request, metadata=(("authorization", "Bearer bob-key"),))

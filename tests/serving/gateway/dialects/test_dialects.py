@@ -108,7 +108,7 @@ async def test_a_stream_has_the_dialects_form(gateway: Gateway) -> None:
 
 
 async def test_a_stream_that_fails_ends_in_the_dialects_form(gateway: Gateway) -> None:
-    gateway.inference.breaks[2] = ValueError("secret")  # type: ignore[assignment]
+    gateway.inference.breaks[2] = ValueError("secret")
     response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
     assert response.status_code == 200
     assert response.text.splitlines()[-1] == "oops internal"
@@ -141,7 +141,7 @@ async def test_errors_have_the_dialects_form(
 
 
 async def test_bugs_and_wrong_methods_have_the_dialects_form(gateway: Gateway) -> None:
-    gateway.inference.failures["tiny-generate"] = ValueError("secret")  # type: ignore[assignment]
+    gateway.inference.failures["tiny-generate"] = ValueError("secret")
     response = await gateway.http.post(ROUTE, json={"q": "a"})
     assert response.json() == {"oops": "internal"}
     response = await gateway.http.get(ROUTE)

@@ -88,7 +88,7 @@ async def test_grammars_reach_the_engine(
     gateway: Gateway, connect: Connect, grammar: dict[str, object], sent: tuple[str | None, ...]
 ) -> None:
     client = connect("generate/tiny-generate")
-    await client.text_generation("a b", grammar=grammar)  # type: ignore[arg-type]
+    await client.text_generation("a b", grammar=grammar)
     options = gateway.inference.calls[-1].options
     assert (options.regex, options.json_schema) == sent
 
@@ -269,7 +269,7 @@ async def test_feature_extraction(connect: Connect) -> None:
         ({"dimensions": 4}, "dimensions is 4"),
     ):
         with pytest.raises(HfHubHTTPError, match=name):
-            await client.feature_extraction("a b", **refused)  # type: ignore[arg-type]
+            await client.feature_extraction("a b", **refused)
 
 
 async def test_sentence_similarity(connect: Connect) -> None:
@@ -525,7 +525,7 @@ async def test_failures_have_their_statuses(gateway: Gateway, connect: Connect) 
         (ValueError("secret"), 500, "generation"),
     ]
     for failure, status, kind in failures:
-        gateway.inference.failures["tiny-classify"] = failure  # type: ignore[assignment]
+        gateway.inference.failures["tiny-classify"] = failure
         with pytest.raises(HfHubHTTPError) as raised:
             await client.text_classification("a")
         response = raised.value.response

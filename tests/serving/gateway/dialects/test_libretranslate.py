@@ -204,7 +204,7 @@ async def test_failures_have_their_statuses(gateway: Gateway) -> None:
         (ValueError("secret"), 500, "the gateway failed"),
     ]
     for failure, status, message in failures:
-        gateway.inference.failures["spanish"] = failure  # type: ignore[assignment]
+        gateway.inference.failures["spanish"] = failure
         response = await post(gateway, "/translate", q="a", source="es", target="en")
         assert (response.status_code, message in error_of(response)) == (status, True)
         assert response.headers.get("retry-after") == ("2" if status in (429, 503) else None)

@@ -159,7 +159,7 @@ async def test_invalid_fields_are_named_in_a_nested_error(
 ) -> None:
     request = {"model": "tiny-chat", "messages": HELLO, **fields}
     with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await client.chat.completions.create(**request)  # type: ignore[call-overload]
+        await client.chat.completions.create(**request)
     assert refused.value.param == param
     assert refused.value.type == "invalid_request_error"
 
@@ -177,7 +177,7 @@ async def test_failures_have_the_types_that_openais_client_knows(
     with pytest.raises(openai.RateLimitError) as full:
         await client.chat.completions.create(model="tiny-chat", messages=HELLO)
     assert full.value.response.headers["retry-after"] == "2"
-    gateway.inference.failures["tiny-chat"] = ValueError("secret")  # type: ignore[assignment]
+    gateway.inference.failures["tiny-chat"] = ValueError("secret")
     with pytest.raises(openai.InternalServerError) as bug:
         await client.chat.completions.create(model="tiny-chat", messages=HELLO)
     assert "secret" not in str(bug.value)
@@ -236,7 +236,7 @@ async def test_response_formats_reach_the_engine(
     await client.chat.completions.create(
         model="tiny-chat",
         messages=HELLO,
-        response_format=form,  # type: ignore[call-overload]
+        response_format=form,
     )
     sent = gateway.inference.calls[-1].options.json_schema
     assert (None if sent is None else json.loads(sent)) == wanted
@@ -335,7 +335,7 @@ async def test_what_a_captioner_cannot_do_is_refused_by_name(
 ) -> None:
     request = {"model": "tiny-caption", "messages": picture(), **fields}
     with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await captioner.chat.completions.create(**request)  # type: ignore[call-overload]
+        await captioner.chat.completions.create(**request)
     assert refused.value.param == param
 
 
@@ -364,7 +364,7 @@ async def test_an_image_that_cannot_be_read_and_no_image_are_refused(
     broken = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     message: list[dict[str, object]] = [{"role": "user", "content": broken}]
     with pytest.raises(openai.APIStatusError) as refused:
-        await captioner.chat.completions.create(model="tiny-caption", messages=message)  # type: ignore[call-overload]
+        await captioner.chat.completions.create(model="tiny-caption", messages=message)
     assert refused.value.status_code == 415
     with pytest.raises(openai.NotFoundError, match="send it one image_url part") as missing:
         await captioner.chat.completions.create(model="tiny-caption", messages=HELLO)

@@ -325,7 +325,7 @@ async def test_draining_is_unavailable(front: Front) -> None:
 
 
 async def test_bug_is_internal_without_its_text(front: Front) -> None:
-    front.gateway.inference.failures["tiny-translate"] = ValueError("secret")  # type: ignore[assignment]
+    front.gateway.inference.failures["tiny-translate"] = ValueError("secret")
     code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
     assert (code, body.type) == (grpc.StatusCode.INTERNAL, "internal")
     assert "secret" not in body.message

@@ -324,7 +324,7 @@ async def test_label_and_template_texts_beyond_admission_are_422(make_gateway: M
 async def test_bug_is_500_without_its_text(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway.inference.failures["tiny-translate"] = ValueError("secret place")  # type: ignore[assignment]
+    gateway.inference.failures["tiny-translate"] = ValueError("secret place")
     response = await post(gateway, "translate", {"texts": "hola"})
     assert (response.status_code, error_of(response)["type"]) == (500, "internal")
     assert "secret place" not in response.text

@@ -60,7 +60,7 @@ async def test_a_refusal_keeps_its_headers(gateway: Gateway) -> None:
 
 
 async def test_a_bug_is_left_to_the_middleware(gateway: Gateway) -> None:
-    gateway.inference.failures["tiny-generate"] = ZeroDivisionError("secret")  # type: ignore[assignment]
+    gateway.inference.failures["tiny-generate"] = ZeroDivisionError("secret")
     response = await gateway.http.post("/v1/generate", json={"prompts": ["a"]})
     assert response.status_code == 500
     assert response.json()["error"]["type"] == "internal"
@@ -74,6 +74,6 @@ async def test_other_protocols_reach_the_application(kind: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope)
 
-    routes = DirectRoutes(app, [], None)  # type: ignore[arg-type]
-    await routes({"type": kind}, None, None)  # type: ignore[arg-type]
+    routes = DirectRoutes(app, [], None)
+    await routes({"type": kind}, None, None)
     assert seen == [{"type": kind}]

@@ -341,7 +341,7 @@ class TestAfterTheHeaders:
     async def test_a_bug_is_an_error_event_without_its_text(
         self, gateway: Gateway, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gateway.inference.breaks[1] = ValueError("secret")  # type: ignore[assignment]
+        gateway.inference.breaks[1] = ValueError("secret")
         response = await gateway.http.post("/v1/generate", json=PROMPT)
         assert json.loads(events(response.text)[-1])["error"]["type"] == "internal"
         assert "secret" not in response.text

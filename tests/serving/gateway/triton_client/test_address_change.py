@@ -28,7 +28,7 @@ class NameServer(asyncio.DatagramProtocol):
         counts = struct.pack("!HHHH", 1, int(is_address), 0, 0)
         answer = struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(self.address)
         reply = data[:2] + b"\x81\x80" + counts + question + (answer if is_address else b"")
-        self._transport.sendto(reply, addr)  # type: ignore[attr-defined]
+        self._transport.sendto(reply, addr)
 
 
 class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):

@@ -16,7 +16,7 @@ HOST = HostMemory()
 
 
 def on(device: HostDevice, values: np.ndarray) -> AddressedTensor:
-    kept = device.allocate(values.size, str(values.dtype))  # type: ignore[arg-type]
+    kept = device.allocate(values.size, str(values.dtype))
     tensor = device.view(kept, values.shape)
     device.upload(values, tensor)
     return tensor
@@ -141,7 +141,7 @@ def test_bfloat16_is_fetched_as_float32() -> None:
     values = np.array([1.0, -2.5, 0.0, np.inf], np.float32)
     tensor = device.allocate(4, "bfloat16")
     bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    raw = AddressedTensor(tensor.owner, tensor.address, (4,), "uint16")  # type: ignore[arg-type]
+    raw = AddressedTensor(tensor.owner, tensor.address, (4,), "uint16")
     device.upload(bits, raw)
     np.testing.assert_array_equal(device.fetch(tensor), values)
     assert tensor.nbytes == 8

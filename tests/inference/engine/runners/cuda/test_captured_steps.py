@@ -134,7 +134,7 @@ def test_arenas_keep_their_addresses(tmp_path: Path) -> None:
         prompt = Prompt(np.arange(length) % VOCABULARY, np.arange(length) % VOCABULARY)
         group.admit([prompt], [plain_request(1)])
         state = group._state
-        found = tuple(arena._cells.address for arena in (*state._per_row, *state._held))  # type: ignore[attr-defined]
+        found = tuple(arena._cells.address for arena in (*state._per_row, *state._held))
         group.release()
         return found
 

@@ -154,7 +154,7 @@ def test_edits_by_graph_are_those_of_numpy(edits: list[tuple[int, int]], seed: i
     device = HostDevice()
     tensor = device.view(device.allocate(40, "float32"), (4, 10))
     device.upload(logits, tensor)
-    assert EDITOR.run(tensor, cells).tolist() == raw.tolist()  # type: ignore[arg-type]
+    assert EDITOR.run(tensor, cells).tolist() == raw.tolist()
     np.testing.assert_array_equal(device.fetch(tensor), expected)
 
 
