@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict
 
-from inference.errors import InvalidRequest
+from inference.errors import InvalidRequest, ServingError
+from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
+from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.messages import ItemError
 
 MAX_DIMENSIONS = 65_536
@@ -24,6 +28,38 @@ class Open(BaseModel):
     """Base of responses."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class WholeAnswers(KeyedRoutes, ABC):
+    """Base of dialects whose requests succeed as a whole; implements `Dialect` in part."""
+
+    shows_timings = False
+
+    @abstractmethod
+    def dump_answer(self, request: TaskRequest, response: TaskResponse) -> bytes | str:
+        """The JSON of the response, whose items have no errors.
+
+        Raises:
+            InvalidRequest: the answer cannot be given in the form that is requested.
+        """
+
+    @abstractmethod
+    def render_error(self, error: ServingError) -> Response:
+        """See `Dialect.render_error`."""
+
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+        """The answer as JSON; the first error of an item is that of the request."""
+        error = first_error(response.data)
+        if error is not None:
+            return self.render_error(refused(error))
+        try:
+            return Response(self.dump_answer(request, response), media_type="application/json")
+        except ServingError as refusal:
+            return self.render_error(refusal)
+
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
+        """See `Dialect.render_stream`; only routes that stream are asked."""
+        raise NotImplementedError
 
 
 def first_error(items: Iterable[Any]) -> ItemError | None:

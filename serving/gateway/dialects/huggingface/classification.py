@@ -13,16 +13,9 @@ from pydantic import Field
 from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed
 from serving.gateway.dialects.huggingface.images import LabelScore
-from serving.gateway.dialects.huggingface.route import (
-    PLACEHOLDER,
-    TaskRoute,
-    label_of,
-    model_of,
-    read_image,
-)
+from serving.gateway.dialects.huggingface.route import PLACEHOLDER, TaskRoute, label_of, model_of
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
 from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
@@ -69,19 +62,20 @@ class ClassifyRoute(TaskRoute):
     )
     takes_images = True
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(
+        self, body: ClassificationBody | bytes, request: Request, service: Service
+    ) -> TaskRequest:
         """The image, or the body in the task's terms."""
-        body = await read_image(request, ClassificationBody, service)
         model = model_of(request, service)
         label = label_of(request)
         if isinstance(body, bytes):
             message = ClassifyRequest(model=model.name, images=[PLACEHOLDER])
-            return ClassifyingRequest(task, message, label, images=[body])
+            return ClassifyingRequest(self.task, message, label, images=[body])
         given = body.parameters or ClassificationParameters()
         if given.candidate_labels is not None:
             hypotheses = _hypotheses(given, model)
             message = _pairs(body.inputs, hypotheses, model)
-            return ClassifyingRequest(task, message, label, hypotheses=hypotheses)
+            return ClassifyingRequest(self.task, message, label, hypotheses=hypotheses)
         _check(given)
         reads_images = TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]
         message = ClassifyRequest(
@@ -92,7 +86,7 @@ class ClassifyRoute(TaskRoute):
             function_to_apply=given.function_to_apply,
         )
         images = [body.inputs] if reads_images else ()
-        return ClassifyingRequest(task, message, label, images=images)
+        return ClassifyingRequest(self.task, message, label, images=images)
 
     def answered(
         self, request: TaskRequest, data: Sequence[Any]

@@ -10,16 +10,9 @@ from pydantic import Field
 
 from inference.errors import InvalidRequest
 from inference.tasks import detect
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.images import BASE64
-from serving.gateway.dialects.huggingface.route import (
-    PLACEHOLDER,
-    TaskRoute,
-    label_of,
-    model_of,
-    read_image,
-)
+from serving.gateway.dialects.huggingface.route import PLACEHOLDER, TaskRoute, label_of, model_of
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
 from triptych.tasks.detect import MAX_LABELS, DetectRequest
@@ -67,9 +60,10 @@ class DetectRoute(TaskRoute):
     summary = "Find things in an image, for `InferenceClient.object_detection`."
     takes_images = True
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(
+        self, body: DetectionBody | bytes, request: Request, service: Service
+    ) -> TaskRequest:
         """The image, or the body in the task's terms."""
-        body = await read_image(request, DetectionBody, service)
         given, model = DetectionParameters(), model_of(request, service)
         if isinstance(body, DetectionBody):
             given = body.parameters or given
@@ -79,14 +73,14 @@ class DetectRoute(TaskRoute):
             labels=given.candidate_labels,
             threshold=given.threshold,
         )
-        if task.name in model.sections and not task.accepts(message, model):
+        if self.task.name in model.sections and not self.task.accepts(message, model):
             raise InvalidRequest(
                 f"{model.name} finds things by labels, which object_detection has none of: POST "
                 "this path JSON with parameters.candidate_labels, or call /v1/detect with labels",
                 field="candidate_labels",
             )
         image = body.inputs if isinstance(body, DetectionBody) else body
-        return TaskRequest(task, message, label_of(request), images=[image])
+        return TaskRequest(self.task, message, label_of(request), images=[image])
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[DetectedObject]:
         """The boxes, best first."""

@@ -12,10 +12,8 @@ from pydantic import Discriminator, Field, Tag
 
 from inference.errors import InvalidRequest
 from inference.tasks.embed import TASK
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, shortened
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import OneOrMany
 from triptych.tasks.embed import EmbedRequest
@@ -71,9 +69,8 @@ class EmbedRoute(TaskRoute):
         "Embed texts, for `feature_extraction` and `sentence_similarity` of `InferenceClient`."
     )
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: FeaturesBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, FeaturesBody, service)
         inputs = body.inputs
         is_comparison = isinstance(inputs, Sentences)
         if is_comparison and body.normalize is not None:
@@ -87,7 +84,7 @@ class EmbedRoute(TaskRoute):
             prompt_name=body.prompt_name,
         )
         return FeaturesRequest(
-            task,
+            self.task,
             message,
             label_of(request),
             is_comparison=is_comparison,

@@ -11,7 +11,6 @@ from fastapi import Request
 from inference.errors import ServingError
 from inference.tasks.generate import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
@@ -28,7 +27,6 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     Token,
 )
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import Chunk, Continuation, Generation, TokenLogprob, TopToken
 from triptych.tasks.generate import GenerateRequest
@@ -76,17 +74,16 @@ class GenerateRoute(TaskRoute):
     only_streams: ClassVar[bool] = False
     """Whether responses are events without being requested."""
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: GenerationBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, GenerationBody, service)
         if self.only_streams:
             body = body.model_copy(update={"stream": True})
         given = body.parameters or GenerationParameters()
         name = self.model_name(request, service)
-        model = service.catalog.resolve(task, GenerateRequest(model=name, prompts=[body.inputs]))
+        model = service.catalog.resolve(TASK, GenerateRequest(model=name, prompts=[body.inputs]))
         generation = model.manifest.generation
         return GeneratingRequest(
-            task,
+            self.task,
             _message(body, given, model),
             label_of(request),
             before=body.inputs if given.return_full_text else "",

@@ -10,17 +10,9 @@ from pydantic import Field
 
 from inference.errors import InvalidRequest
 from inference.tasks import caption, zero_shot
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.error_bodies import PARAMETERS
-from serving.gateway.dialects.huggingface.route import (
-    PLACEHOLDER,
-    TaskRoute,
-    label_of,
-    model_of,
-    read_image,
-)
-from serving.gateway.http.bodies import read_json
+from serving.gateway.dialects.huggingface.route import PLACEHOLDER, TaskRoute, label_of, model_of
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
@@ -106,14 +98,15 @@ class CaptionRoute(TaskRoute):
     summary = "Describe an image, or answer a question about it, for `InferenceClient`."
     takes_images = True
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(
+        self, body: ImageToTextBody | bytes, request: Request, service: Service
+    ) -> TaskRequest:
         """The image, or the body in the task's terms."""
-        body = await read_image(request, ImageToTextBody, service)
         given, model = ImageToTextParameters(), model_of(request, service)
         image, question = (body, None) if isinstance(body, bytes) else body.asked
         if isinstance(body, ImageToTextBody):
             given = body.parameters or given
-        if question and task.name in model.sections and not caption.TASK.answers(model):
+        if question and self.task.name in model.sections and not caption.TASK.answers(model):
             raise InvalidRequest(
                 f"{model.name} describes images and answers no questions: leave the question out",
                 field="prompt",
@@ -127,7 +120,7 @@ class CaptionRoute(TaskRoute):
             max_new_tokens=search.max_new_tokens or given.max_new_tokens,
             **search.sampling(),
         )
-        return TaskRequest(task, message, label_of(request), images=[image])
+        return TaskRequest(self.task, message, label_of(request), images=[image])
 
     def answered(
         self, request: TaskRequest, data: Sequence[Any]
@@ -169,9 +162,8 @@ class ZeroShotRoute(TaskRoute):
     summary = "Choose among labels, for `InferenceClient.zero_shot_image_classification`."
     takes_images = False
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: ZeroShotBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, ZeroShotBody, service)
         template = body.parameters.hypothesis_template
         message = ZeroShotRequest(
             model=model_of(request, service).name,
@@ -179,7 +171,7 @@ class ZeroShotRoute(TaskRoute):
             labels=body.parameters.candidate_labels,
             templates=None if template is None else [template],
         )
-        return TaskRequest(task, message, label_of(request), images=[body.inputs])
+        return TaskRequest(self.task, message, label_of(request), images=[body.inputs])
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[LabelScore]:
         """The labels, best first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -13,7 +13,7 @@ from inference.errors import ServingError, UnsupportedMediaType
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.all_or_nothing import first_error, refused
+from serving.gateway.dialects.all_or_nothing import WholeAnswers
 from serving.gateway.dialects.huggingface.error_bodies import (
     PARAMETERS,
     HuggingFaceError,
@@ -27,7 +27,6 @@ from serving.gateway.http.bodies import (
     media_type,
     read_json,
 )
-from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
@@ -57,10 +56,9 @@ Unserved = Annotated[
 ]
 
 
-class TaskRoute(KeyedRoutes, ABC):
+class TaskRoute(WholeAnswers):
     """`POST /hf/{task}/{model}` of one task; implements `Dialect`."""
 
-    shows_timings = False
     task: ClassVar[AnyTask]
     body: ClassVar[type[BaseModel]]
     answer: ClassVar[Any]
@@ -104,9 +102,14 @@ class TaskRoute(KeyedRoutes, ABC):
         """
         return model_of(request, service).name if self.only_path is None else None
 
-    @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """See `Dialect.parse`."""
+        read = read_image if self.takes_images else read_json
+        return self.convert(await read(request, self.body, service), request, service)
+
+    @abstractmethod
+    def convert(self, body: Any, request: Request, service: Service) -> TaskRequest:
+        """The image, or the body in the task's terms."""
 
     @abstractmethod
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> object:
@@ -116,20 +119,9 @@ class TaskRoute(KeyedRoutes, ABC):
             InvalidRequest: the answer cannot be given in the form that is requested.
         """
 
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
-        """The answer as JSON; the first error of an item is that of the request."""
-        error = first_error(response.data)
-        if error is not None:
-            return self.render_error(refused(error))
-        try:
-            body = self.answered(request, response.data)
-        except ServingError as refusal:
-            return self.render_error(refusal)
-        return Response(self._adapter.dump_json(body), media_type=JSON)
-
-    def render_stream(self, request: TaskRequest) -> StreamRenderer:
-        """See `Dialect.render_stream`; only routes with `streams` are asked."""
-        raise NotImplementedError
+    def dump_answer(self, request: TaskRequest, response: TaskResponse) -> bytes:
+        """See `WholeAnswers.dump_answer`."""
+        return self._adapter.dump_json(self.answered(request, response.data))
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error", "error_type"}` with the error's status."""

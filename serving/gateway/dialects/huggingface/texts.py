@@ -10,10 +10,8 @@ from fastapi import Request
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from inference.tasks import fill_mask, tag, translate
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Penalty, Stride, optional
 from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
@@ -63,9 +61,8 @@ class TranslateRoute(TaskRoute):
     answer = list[Translated]
     summary = "Translate a text, for `InferenceClient.translation`."
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: TranslationBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, TranslationBody, service)
         given = body.parameters or TranslationParameters()
         search = given.generate_parameters or BeamSearch()
         message = TranslateRequest(
@@ -76,7 +73,7 @@ class TranslateRoute(TaskRoute):
             num_beams=search.num_beams,
             length_penalty=search.length_penalty,
         )
-        return TaskRequest(task, message, label_of(request))
+        return TaskRequest(self.task, message, label_of(request))
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Translated]:
         """The client reads the first one."""
@@ -121,9 +118,8 @@ class FillMaskRoute(TaskRoute):
     answer = list[Filled] | list[list[Filled]]
     summary = "Fill the masks of a text, for `InferenceClient.fill_mask`."
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: FillMaskBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, FillMaskBody, service)
         given = body.parameters or FillMaskParameters()
         message = FillMaskRequest(
             model=model_of(request, service).name,
@@ -131,7 +127,7 @@ class FillMaskRoute(TaskRoute):
             targets=given.targets,
             top_k=given.top_k or DEFAULT_TOP_K,
         )
-        return TaskRequest(task, message, label_of(request))
+        return TaskRequest(self.task, message, label_of(request))
 
     def answered(
         self, request: TaskRequest, data: Sequence[Any]
@@ -187,9 +183,10 @@ class TagRoute(TaskRoute):
     answer = list[TaggedWord]
     summary = "Label the tokens of a text, for `InferenceClient.token_classification`."
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(
+        self, body: TokenClassificationBody, request: Request, service: Service
+    ) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, TokenClassificationBody, service)
         given = body.parameters or TokenClassificationParameters()
         ignored = frozenset((OUTSIDE,) if given.ignore_labels is None else given.ignore_labels)
         message = TagRequest(
@@ -199,7 +196,7 @@ class TagRoute(TaskRoute):
             return_outside=OUTSIDE not in ignored,
             stride=given.stride,
         )
-        return TaggingRequest(task, message, label_of(request), ignored=ignored)
+        return TaggingRequest(self.task, message, label_of(request), ignored=ignored)
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[TaggedWord]:
         """The tokens whose labels are not ignored."""

@@ -12,13 +12,11 @@ from fastapi import Request
 from pydantic import Field
 
 from inference.tasks.rerank import TASK as RERANK
-from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open, first_error, refused
 from serving.gateway.dialects.huggingface.features import EmbedRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.tasks.rerank import MAX_DOCUMENTS, RerankRequest
 
@@ -87,16 +85,15 @@ class RerankPath(TaskRoute):
     only_path = "/rerank"
     summary = "Rank texts by their relevance to a query, as Text Embeddings Inference."
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: RerankBody, request: Request, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, RerankBody, service)
         message = RerankRequest(
             query=[body.query],
             documents=body.texts,
             return_documents=bool(body.return_text),
             truncate=bool(body.truncate),
         )
-        return TaskRequest(task, message, label_of(request))
+        return TaskRequest(self.task, message, label_of(request))
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Rank]:
         """The texts, best first; an error of one is that of the request."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import Request, Response
-
 from inference.errors import InvalidRequest, ModelNotChat
 from inference.tasks.caption import TASK as CAPTION
 from inference.tasks.chat import TASK
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.openai.chat_images import (
     caption_choice,
     caption_message,
@@ -41,7 +37,6 @@ from serving.gateway.dialects.openai.common import (
     StreamableRequest,
     response_fields,
 )
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, TokenLogprob
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
@@ -89,14 +84,13 @@ class ChatDialect(OpenAIDialect):
         "prompt": "messages",
     }
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: ChatCompletionRequest, service: Service) -> TaskRequest:
         """The body in the task's terms, or as a request for a caption.
 
         Raises:
             ModelNotChat: the model is served, but for other tasks.
             InvalidRequest: the model reads no images, or fields exclude each other.
         """
-        body = await read_json(request, ChatCompletionRequest, service)
         usage = body.includes_usage
         images = [image for message in body.messages for image in message.images]
         model = next((one for one in service.catalog.models if one.name == body.model), None)
@@ -110,13 +104,11 @@ class ChatDialect(OpenAIDialect):
         if images and places is None:
             raise InvalidRequest(f"{body.model} reads no images", field="messages")
         message = _message(body, places)
-        return StreamableRequest(task, message, self.path, images=images, includes_usage=usage)
+        return StreamableRequest(TASK, message, self.path, images=images, includes_usage=usage)
 
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+    def answered(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
         """A `chat.completion`."""
         (item,) = response.data
-        if item.error is not None:
-            return self.render_error(refused(item.error))
         if request.task is CAPTION:
             choices = [caption_choice(request.message, item.text, response.usage)]
         else:
@@ -129,12 +121,11 @@ class ChatDialect(OpenAIDialect):
                 )
                 for index, output in enumerate(item.alternatives or [item])
             ]
-        completion = ChatCompletion(
+        return ChatCompletion(
             **response_fields(_PREFIX, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )
-        return Response(completion.model_dump_json(), media_type="application/json")
 
     def render_stream(self, request: TaskRequest) -> ChunkEvents:
         """`chat.completion.chunk` events."""

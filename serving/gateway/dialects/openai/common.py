@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import Closed, Open, refused
-from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
+from serving.gateway.dialects.all_or_nothing import Closed, Open, WholeAnswers, refused
+from serving.gateway.http.bodies import read_json
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
@@ -105,10 +105,9 @@ class StreamableRequest(TaskRequest):
     """Whether a stream's last event before the end has the token counts."""
 
 
-class OpenAIDialect(KeyedRoutes, ABC):
+class OpenAIDialect(WholeAnswers):
     """One route; implements `Dialect`."""
 
-    shows_timings = False
     path: ClassVar[str]
     task: ClassVar[AnyTask]
     request: ClassVar[type[BaseModel]]
@@ -141,17 +140,21 @@ class OpenAIDialect(KeyedRoutes, ABC):
         )
         return router
 
-    @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """See `Dialect.parse`."""
+        return self.convert(await read_json(request, self.request, service), service)
 
     @abstractmethod
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
-        """See `Dialect.render_answer`."""
+    def convert(self, body: Any, service: Service) -> TaskRequest:
+        """The body in the task's terms."""
 
-    def render_stream(self, request: TaskRequest) -> StreamRenderer:
-        """See `Dialect.render_stream`; only routes with `events` are asked."""
-        raise NotImplementedError
+    @abstractmethod
+    def answered(self, request: TaskRequest, response: TaskResponse) -> BaseModel:
+        """The body of the response; see `WholeAnswers.dump_answer`."""
+
+    def dump_answer(self, request: TaskRequest, response: TaskResponse) -> str:
+        """See `WholeAnswers.dump_answer`."""
+        return self.answered(request, response).model_dump_json()
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": {"message", "type", "param", "code"}}` with the error's status."""

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from fastapi import Request, Response
-
 from inference.tasks.generate import TASK
-from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import first_error, refused
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
@@ -24,7 +20,6 @@ from serving.gateway.dialects.openai.completion_messages import (
     CompletionRequest,
     Logprobs,
 )
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
@@ -72,9 +67,8 @@ class CompletionsDialect(OpenAIDialect):
     events = "`text_completion` events."
     parameters = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: CompletionRequest, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, CompletionRequest, service)
         message = GenerateRequest(
             prompts=body.prompt,
             max_new_tokens=body.max_tokens or DEFAULT_TOKENS,
@@ -82,22 +76,18 @@ class CompletionsDialect(OpenAIDialect):
             echo=body.echo,
             **body.parameters,
         )
-        return StreamableRequest(task, message, self.path, includes_usage=body.includes_usage)
+        return StreamableRequest(TASK, message, self.path, includes_usage=body.includes_usage)
 
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+    def answered(self, request: TaskRequest, response: TaskResponse) -> Completion:
         """A `text_completion`: the outputs of the first prompt, then those of the next one."""
-        error = first_error(response.data)
-        if error is not None:
-            return self.render_error(refused(error))
         choices: list[CompletionChoice] = []
         for item in response.data:
             choices += _choices(item, len(choices))
-        completion = Completion(
+        return Completion(
             **response_fields(_PREFIX, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )
-        return Response(completion.model_dump_json(), media_type="application/json")
 
     def render_stream(self, request: TaskRequest) -> CompletionEvents:
         """`text_completion` events."""

@@ -7,25 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import Request, Response
 from pydantic import Field
 
-from inference.errors import InvalidRequest
 from inference.tasks.embed import TASK
-from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import (
-    MAX_DIMENSIONS,
-    Closed,
-    Open,
-    first_error,
-    refused,
-    shortened,
-)
-from serving.gateway.dialects.openai.common import (
-    OpenAIDialect,
-)
+from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, Open, shortened
+from serving.gateway.dialects.openai.common import OpenAIDialect
 from serving.gateway.dialects.openai.completion_messages import Texts
-from serving.gateway.http.bodies import read_json
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
 from triptych.tasks.embed import EmbedRequest
@@ -95,12 +82,11 @@ class EmbeddingsDialect(OpenAIDialect):
     summary = "Embed texts or images, in the form of OpenAI's API."
     parameters = {"texts": "input", "images": "input"}
 
-    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+    def convert(self, body: EmbeddingRequest, service: Service) -> TaskRequest:
         """The body in the task's terms."""
-        body = await read_json(request, EmbeddingRequest, service)
         texts, images = (None, body.input) if body.modality == "image" else (body.input, None)
         return EncodedRequest(
-            task,
+            TASK,
             EmbedRequest(model=body.model, texts=texts, images=images),
             self.path,
             images=images or (),
@@ -108,26 +94,19 @@ class EmbeddingsDialect(OpenAIDialect):
             dimensions=body.dimensions,
         )
 
-    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+    def answered(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
         """A list of embeddings."""
         assert isinstance(request, EncodedRequest)
-        error = first_error(response.data)
-        if error is not None:
-            return self.render_error(refused(error))
-        try:
-            data = [
-                EmbeddingItem(index=item.index, embedding=_encoded(item.embedding, request))
-                for item in response.data
-            ]
-        except InvalidRequest as refusal:
-            return self.render_error(refusal)
+        data = [
+            EmbeddingItem(index=item.index, embedding=_encoded(item.embedding, request))
+            for item in response.data
+        ]
         tokens = response.usage.prompt_tokens
-        found = EmbeddingList(
+        return EmbeddingList(
             model=response.model,
             data=data,
             usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens),
         )
-        return Response(found.model_dump_json(), media_type="application/json")
 
 
 def _encoded(embedding: list[float], request: EncodedRequest) -> list[float] | str:
