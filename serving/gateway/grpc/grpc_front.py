@@ -100,65 +100,54 @@ class GrpcTasks:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Handlers of all methods that the proto declares."""
-        methods = {"ListModels": _unary("ListModels", self._list_models)}
+        methods = {"ListModels": self._unary("ListModels", self._list_models)}
         glossaries = self._service.glossaries
-        for method, message, work in (
+        for method, message, use in (
             ("PutGlossary", Glossary, glossaries.put),
             ("GetGlossary", GlossaryName, glossaries.get),
             ("ListGlossaries", ListGlossariesRequest, glossaries.listing),
             ("DeleteGlossary", GlossaryName, glossaries.delete),
         ):
-            methods[method] = _unary(method, self._stored(method, message, work))
+            methods[method] = self._unary(method, self._use_glossaries(method, message, use))
         for task in TASKS.values():
             verb = task.declaration.verb
-            methods[verb] = _unary(verb, self._unary(task))
+            methods[verb] = self._unary(verb, self._answer(task))
             if task.declaration.streams:
-                methods[f"{verb}Stream"] = _streaming(f"{verb}Stream", self._streaming(task))
+                methods[f"{verb}Stream"] = self._streaming(f"{verb}Stream", self._begin(task))
         return _KeyFirst(grpc.method_handlers_generic_handler(NAME, methods), self._service)
 
-    def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
+    def _answer(self, task: AnyTask) -> Callable[[bytes], Awaitable[BaseModel]]:
         method = task.declaration.verb
 
-        async def answer(_: Any, context: Any) -> Any:
-            async def work(data: bytes) -> BaseModel:
-                parsed = await self._parse(data, task, method)
-                if parsed.streams:
-                    raise InvalidRequest(
-                        f"this method does not stream: call {method}Stream", field="stream"
-                    )
-                response, _ = await self._service.answer(parsed)
-                return response
+        async def work(data: bytes) -> BaseModel:
+            parsed = await self._parse(data, task, method)
+            if parsed.streams:
+                raise InvalidRequest(
+                    f"this method does not stream: call {method}Stream", field="stream"
+                )
+            response, _ = await self._service.answer(parsed)
+            return response
 
-            return await self._respond(method, work, context)
+        return work
 
-        return answer
-
-    def _stored(
+    def _use_glossaries(
         self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
-    ) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A method for stored glossaries."""
+    ) -> Callable[[bytes], Awaitable[BaseModel]]:
         execution = self._service.execution
 
-        async def answer(_: Any, context: Any) -> Any:
-            async def work(data: bytes) -> BaseModel:
-                execution.check()
-                return await use(await execution.in_pool(len(data), _read, data, method, message))
+        async def work(data: bytes) -> BaseModel:
+            execution.check()
+            return await use(await execution.in_pool(len(data), _read, data, method, message))
 
-            return await self._respond(method, work, context)
+        return work
 
-        return answer
-
-    def _streaming(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[None]]:
+    def _begin(self, task: AnyTask) -> Callable[[bytes], Awaitable[ChunkStream]]:
         method = f"{task.declaration.verb}Stream"
 
-        async def chunks(_: Any, context: Any) -> None:
-            async def begin(data: bytes) -> ChunkStream:
-                parsed = await self._parse(data, task, method, stream=True)
-                return self._service.stream(parsed)
+        async def begin(data: bytes) -> ChunkStream:
+            return self._service.stream(await self._parse(data, task, method, stream=True))
 
-            await self._send(method, begin, context)
-
-        return chunks
+        return begin
 
     async def _parse(
         self, data: bytes, task: AnyTask, method: str, *, stream: bool | None = None
@@ -174,49 +163,48 @@ class GrpcTasks:
         parsed = await execution.in_pool(len(data), _parsed, data, task, method, stream)
         return await self._service.completed(parsed)
 
-    async def _list_models(self, _: Any, context: Any) -> Any:
-        async def work(data: bytes) -> BaseModel:
-            await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
-            return self._service.models()
+    async def _list_models(self, data: bytes) -> BaseModel:
+        await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
+        return self._service.models()
 
-        return await self._respond("ListModels", work, context)
-
-    async def _respond(
-        self, method: str, work: Callable[[bytes], Awaitable[BaseModel]], context: Any
-    ) -> Any:
-        """The work's response as protobuf, or the call ended with the error's status."""
+    # On the wire a call with one message is a stream of one, which the handler reads itself.
+    def _unary(self, method: str, work: Callable[[bytes], Awaitable[BaseModel]]) -> Any:
+        """The handler that sends the work's response, or ends the call with the error's status."""
         execution = self._service.execution
-        async with GrpcCall(method, context, self._service) as call:
-            data = await self._received(context)
-            with execution.admission.body() as reserve:
-                reserve(len(data))
-                call.response = await execution.in_pool(None, to_proto, await work(data))
-        await call.end()
-        return call.response
 
-    async def _send(
-        self,
-        method: str,
-        begin: Callable[[bytes], Awaitable[ChunkStream]],
-        context: Any,
-    ) -> None:
-        """A stream's chunks as protobuf; ends with the error's status if it fails.
+        async def answer(_: Any, context: Any) -> Any:
+            async with GrpcCall(method, context, self._service) as call:
+                data = await self._received(context)
+                with execution.admission.body() as reserve:
+                    reserve(len(data))
+                    call.response = await execution.in_pool(None, to_proto, await work(data))
+            await call.end()
+            return call.response
+
+        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=_encoder(method))
+
+    def _streaming(self, method: str, begin: Callable[[bytes], Awaitable[ChunkStream]]) -> Any:
+        """The handler that sends a stream's chunks; ends with the error's status if it fails.
 
         A client that does not read ends its call like one that cancels it.
         """
         timeout_s = self._service.settings.write_timeout
-        async with GrpcCall(method, context, self._service) as call:
-            data = await self._received(context)
-            with self._service.execution.admission.body() as reserve:
-                reserve(len(data))
-                stream = await begin(data)
-                try:
-                    async for chunks in stream.batches():
-                        for chunk in chunks:
-                            await _written(context, to_proto(chunk), timeout_s)
-                finally:
-                    await stream.close()
-        await call.end()
+
+        async def send(_: Any, context: Any) -> None:
+            async with GrpcCall(method, context, self._service) as call:
+                data = await self._received(context)
+                with self._service.execution.admission.body() as reserve:
+                    reserve(len(data))
+                    stream = await begin(data)
+                    try:
+                        async for chunks in stream.batches():
+                            for chunk in chunks:
+                                await _written(context, to_proto(chunk), timeout_s)
+                    finally:
+                        await stream.close()
+            await call.end()
+
+        return grpc.stream_stream_rpc_method_handler(send, response_serializer=_encoder(method))
 
     async def _received(self, context: Any) -> bytes:
         """The call's message. gRPC does not show how much of one has arrived.
@@ -280,15 +268,6 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
         raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
     except grpc.aio.InternalError:  # the client left while the message was sent
         raise asyncio.CancelledError from None
-
-
-# On the wire a call with one message is a stream of one, which the handler reads itself.
-def _unary(method: str, handler: Any) -> Any:
-    return grpc.stream_unary_rpc_method_handler(handler, response_serializer=_encoder(method))
-
-
-def _streaming(method: str, handler: Any) -> Any:
-    return grpc.stream_stream_rpc_method_handler(handler, response_serializer=_encoder(method))
 
 
 def _encoder(method: str) -> Callable[[Any], bytes]:
