@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from inference.errors import DeviceError
+
+if TYPE_CHECKING:
+    from inference.bundle.manifest import Bundle
+
+GPU = Path("/dev/nvidiactl")
+"""There on every Linux machine, and in every container, that can use an NVIDIA GPU."""
 
 
 @dataclass(frozen=True)
@@ -47,5 +56,20 @@ class ServedDevice:
 
             check_card(self.card or 0)
 
+    def require(self, bundle: Bundle) -> None:
+        """Refuse a bundle whose graphs are for a device that is not there, or not to be used.
 
-ANY_DEVICE = ServedDevice()
+        Raises:
+            DeviceError: names the device, and what to do.
+        """
+        manifest = bundle.manifest
+        if manifest.device != "cuda":
+            return
+        described = f"{manifest.name} version {bundle.version} is for CUDA ({manifest.precision})"
+        if not self.serves_cuda:
+            raise DeviceError(f"{described}, and --device is cpu: export it with --device cpu")
+        if not GPU.exists():
+            raise DeviceError(
+                f"{described}, and this machine has no GPU ({GPU} is missing): serve it where "
+                "there is one, or export it with --device cpu"
+            )

@@ -18,7 +18,6 @@ from serving.load_model import load_model
 from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
-from serving.triton.devices import require_device
 from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
@@ -170,7 +169,7 @@ class BundleLoader:
 
     def _prepare(self, bundle: Bundle) -> None:
         """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
-        require_device(bundle, self._settings.served_device)
+        self._settings.served_device.require(bundle)
         load_model(bundle)
         if not needs_plan(bundle):
             return

@@ -16,9 +16,9 @@ from pydantic import HttpUrl
 from serving.processes.launcher import launch_command
 from serving.processes.process_table import running_with
 from serving.processes.supervision import await_end, end_session, exit_reason, kill
+from serving.settings.served_device import GPU
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.control import restrictions
-from serving.triton.devices import GPU
 from serving.triton.installation import Installation
 from serving.triton.runtime_files import RuntimeFiles
 

@@ -15,8 +15,9 @@ import pytest
 
 from inference.bundle.manifest import MANIFEST
 from inference.errors import DeviceError
+from serving.settings import served_device
 from serving.tensorrt.plans import Plans
-from serving.triton import bundle_loader, devices, installation
+from serving.triton import bundle_loader, installation
 from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, publish_times, settings, times
@@ -59,7 +60,7 @@ else:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The repository of a machine that has a GPU and TensorRT's backend, for the supervisor."""
     (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(devices, "GPU", tmp_path / "nvidiactl")
+    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
     backends = tmp_path / "backends"
     (backends / "tensorrt").mkdir(parents=True)
     (backends / "tensorrt" / "model.py").write_text(BACKEND)

@@ -10,8 +10,8 @@ import pytest
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError, SetupError
+from serving.settings import served_device
 from serving.settings.served_device import ServedDevice
-from serving.triton import devices
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.server import TritonServer
 from serving.triton.supervisor import run_triton
@@ -30,24 +30,24 @@ def test_bundle_for_cuda_is_refused_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = _for_cuda(tmp_path)
-    monkeypatch.setattr(devices, "GPU", tmp_path / "nvidiactl")
+    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
     with pytest.raises(SetupError) as refused:
-        devices.require_device(bundle)
+        ServedDevice().require(bundle)
     assert refused.value.message == (
         f"twice version 1 is for CUDA (fp16), and this machine has no GPU ({tmp_path}/nvidiactl "
         "is missing): serve it where there is one, or export it with --device cpu"
     )
     (tmp_path / "nvidiactl").touch()
-    devices.require_device(bundle)
+    ServedDevice().require(bundle)
 
 
 def test_bundle_for_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "GPU", tmp_path / "nvidiactl")
-    devices.require_device(open_bundle(publish_times(tmp_path, "twice", 2)))
+    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
+    ServedDevice().require(open_bundle(publish_times(tmp_path, "twice", 2)))
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(devices.GPU.exists(), reason="this machine has a GPU")
+@pytest.mark.skipif(served_device.GPU.exists(), reason="this machine has a GPU")
 def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
     _for_cuda(tmp_path)
     publish_times(tmp_path, "thrice", 3)
@@ -64,7 +64,7 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too little memory, a missing library: Triton gives the reason as text."""
-    monkeypatch.setattr(devices, "GPU", tmp_path)
+    monkeypatch.setattr(served_device, "GPU", tmp_path)
     bundle = _for_cuda(tmp_path)
     (bundle.folder / next(iter(bundle.manifest.graphs.values())).file).write_bytes(b"no graph")
     publish_times(tmp_path, "thrice", 3)
@@ -79,10 +79,10 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
 def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "GPU", tmp_path)
+    monkeypatch.setattr(served_device, "GPU", tmp_path)
     with pytest.raises(DeviceError, match=r"is for CUDA \(fp16\), and --device is cpu: export it"):
-        devices.require_device(_for_cuda(tmp_path), ServedDevice.of("cpu"))
-    devices.require_device(open_bundle(tmp_path / "twice" / "1"), ServedDevice.of(None))
+        ServedDevice.of("cpu").require(_for_cuda(tmp_path))
+    ServedDevice.of(None).require(open_bundle(tmp_path / "twice" / "1"))
 
 
 @pytest.mark.parametrize(("text", "card"), [("cuda", None), ("cuda:0", 0), ("cuda:3", 3)])
