@@ -22,7 +22,7 @@ from inference.tasks.generation.image_places import (
 from inference.tasks.generation.overrides import is_greedy_stream, sampling_overrides
 from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -167,7 +167,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             calls.append(model.generate_call({**held, **instruction, **prompt}, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_sized_images(images, model, header), numbered)
+        numbers = attempt_each(prepare_images(images, model, header), numbered)
         is_shown = not (section.answers or model.reads_source)
         prompt_ids = _shown(begin, section, model) if is_shown else ()
         return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)

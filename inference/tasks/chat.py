@@ -20,7 +20,7 @@ from inference.tasks.generation.image_places import (
     held_images,
 )
 from inference.tasks.generation.overrides import sampling_overrides, structured
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
@@ -140,7 +140,7 @@ def _shown(
 ) -> list[PreparedImage]:
     """The images of a conversation."""
     text = "".join(message.content for message in request.messages)
-    read = prepare_sized_images(images, model)
+    read = prepare_images(images, model)
     return PromptPixels.of(places, "", [text], read).of_prompt(0, model.task_limits, _FIELD)
 
 

@@ -15,7 +15,7 @@ from inference.tasks.classification.scores import Activation, Scores, activated,
 from inference.tasks.classification.windows import windows
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each
+from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
@@ -204,12 +204,12 @@ def _image_items(
             "with --attention",
             field="return_attention",
         )
-    pixels = prepare_images(images, model)
+    prepared = prepare_images(images, model)
     part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
-    rows = image_rows(pixels, part, (Role.LOGITS,), calls)
+    rows = image_rows(prepared, part, (Role.LOGITS,), calls)
     weights: Sequence[Row | ServingError | None] = [None] * len(rows)
     if request.return_attention and attention is not None:
-        weights = image_rows(pixels, attention, (Role.ATTENTION,), calls)
+        weights = image_rows(prepared, attention, (Role.ATTENTION,), calls)
     return tuple(
         row
         if isinstance(row, ServingError)
@@ -241,10 +241,7 @@ def _text_items(
     numbers = attempt_each(inputs, added)
     part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
     found = rows.batch(part, (Role.LOGITS,), calls)
-    return tuple(
-        item if isinstance(item, ServingError) else _Item(tuple(found[n] for n in item))
-        for item in numbers
-    )
+    return map_valid(numbers, lambda item: _Item(tuple(found[n] for n in item)))
 
 
 TASK = Classify()

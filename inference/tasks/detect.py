@@ -22,7 +22,7 @@ from inference.tasks.detection.section import DetectSection
 from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canaries
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
@@ -142,10 +142,9 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         embedding = EmbeddingCalls(model)
         embedding.add_labels(labels)
         texts = embedding.batch_texts()
-        sized = prepare_sized_images(images, model)
+        sized = prepare_images(images, model)
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
-        pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
-        rows = image_rows(pixels, detector, _outputs(model.manifest), embedding.calls)
+        rows = image_rows(sized, detector, _outputs(model.manifest), embedding.calls)
 
         def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
             return SizedRow(unwrap(rows[index]), *unwrap(image).size)

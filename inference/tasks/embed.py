@@ -15,7 +15,7 @@ from inference.tasks.embedding.embedding_calls import EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
+from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
@@ -103,7 +103,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
             )
         calls = EmbeddingCalls(model)
         if request.texts is None:
-            items = tuple(map(_image_reader, calls.add_images(images)))
+            items = map_valid(calls.add_images(images), _image_reader)
         else:
             prompt = _prompt(request, section, model)
             items = _text_readers(request.texts, prompt, calls)
@@ -141,9 +141,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
         return sum(map(len, request.texts)) + len(request.prompt or "") * len(request.texts)
 
 
-def _image_reader(row: Row | ServingError) -> Read | ServingError:
-    if isinstance(row, ServingError):
-        return row
+def _image_reader(row: Row) -> Read:
     return lambda outcomes: Embedded(row.read(outcomes, Role.EMBEDDING), tokens=0)
 
 
@@ -195,7 +193,7 @@ def _text_readers(
     def reader(text: str) -> Read:
         return lambda outcomes: rows.embedded(text, outcomes)
 
-    return tuple(text if isinstance(text, ServingError) else reader(text) for text in valid)
+    return map_valid(valid, reader)
 
 
 TASK = Embed()

@@ -13,7 +13,7 @@ from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.scores import best_first
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
+from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.length_buckets import Bucket
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
@@ -165,12 +165,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
             model,
             targets,
             top_k,
-            tuple(
-                text
-                if isinstance(text, ServingError)
-                else _Item(places[text[0]], rows.texts[text[0]], text[1])
-                for text in texts
-            ),
+            map_valid(texts, lambda text: _Item(places[text[0]], rows.texts[text[0]], text[1])),
             tuple(calls),
             prompt_tokens=sum(map(len, rows.texts)),
         )

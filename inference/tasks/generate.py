@@ -21,7 +21,7 @@ from inference.tasks.generation.image_places import (
     image_inputs,
 )
 from inference.tasks.generation.overrides import sampling_overrides, structured
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -128,7 +128,7 @@ def _pixels(
     """The images of each prompt; None where prompts hold none."""
     if places is None:
         return None
-    read = prepare_sized_images(images, model)
+    read = prepare_images(images, model)
     return PromptPixels.of(places, header, request.prompts, read)
 
 

@@ -13,7 +13,7 @@ from inference.tasks.classification.scores import activated
 from inference.tasks.classification.windows import truncated_pair
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, item_error, unwrap
+from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores
@@ -138,12 +138,7 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         calls: list[InferCall] = []
         part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
         found = rows.batch(part, (Role.LOGITS,), calls)
-        queries = tuple(
-            query
-            if isinstance(query, ServingError)
-            else tuple(n if isinstance(n, ServingError) else found[n] for n in query)
-            for query in numbers
-        )
+        queries = map_valid(numbers, lambda query: map_valid(query, found.__getitem__))
         return RerankPlan(
             model,
             self.section_of(model),

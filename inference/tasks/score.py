@@ -69,8 +69,8 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
         """
         targets = request.targets
         model.task_limits.check_batch(len(targets), "targets")
-        pixels = prepare_images(images, model) if images else ()
-        for name, given in (("texts", request.texts or ()), (IMAGES, pixels)):
+        prepared = prepare_images(images, model) if images else ()
+        for name, given in (("texts", request.texts or ()), (IMAGES, prepared)):
             if len(given) not in (0, 1, len(targets)):
                 raise InvalidRequest(
                     f"{name} holds {len(given)} for {len(targets)} targets: give one for all of "
@@ -85,9 +85,9 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
             fields = f"targets.{index}", f"texts.{place}"
             reader = _Reader(model, *fields, request.logprobs or 0)
             ends = request.with_end
-            if pixels:
-                image = unwrap(pixels[index if len(pixels) > 1 else 0])
-                calls.append(reader.call({PIXELS: image}, reader.output(target, ends)))
+            if prepared:
+                image = unwrap(prepared[index if len(prepared) > 1 else 0])
+                calls.append(reader.call({PIXELS: image.pixels}, reader.output(target, ends)))
             elif model.reads_source:
                 source = np.array(reader.source(text), dtype=np.int64)
                 calls.append(reader.call({SOURCE_IDS: source}, reader.output(target, ends)))

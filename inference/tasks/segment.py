@@ -17,7 +17,7 @@ from inference.processing.image import grey_png
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
@@ -71,7 +71,7 @@ class SegmentPlan(Plan):
         vectors = np.stack([texts[label].vector for label in self.labels])
         calls: list[InferCall] = []
         rows = image_rows(
-            [image if isinstance(image, ServingError) else image.pixels for image in self.images],
+            self.images,
             self.model.part(takes=Role.PIXELS, returns=Role.MASKS),
             (Role.MASKS,),
             calls,
@@ -151,7 +151,7 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
         embedding = EmbeddingCalls(model)
         embedding.add_labels(request.labels)
         texts = embedding.batch_texts()
-        prepared = prepare_sized_images(images, model)
+        prepared = prepare_images(images, model)
         labels = tuple(request.labels)
         return SegmentPlan(model, labels, texts, prepared, tuple(embedding.calls))
 

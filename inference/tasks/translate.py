@@ -19,7 +19,7 @@ from inference.tasks.shared.alignment import block_diagonal, check_size, weights
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, usage_of
+from inference.tasks.shared.items import answer_each, attempt_each, finished_of, map_valid, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
@@ -135,13 +135,11 @@ class TranslatePlan(Plan):
 
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""
-        items = [self._streamed(text) for text in self.texts]
+        items = map_valid(self.texts, self._streamed)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
         return Streaming(items, self.calls, is_greedy=is_greedy)
 
-    def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
-        if isinstance(text, ServingError):
-            return text
+    def _streamed(self, text: Text) -> StreamedItem:
         gaps = text.paragraph.gaps
         segments = tuple(map(self._segment, text.sentences, gaps))
         return StreamedItem(segments, after=gaps[-1])

@@ -19,7 +19,7 @@ from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.detection.regions import SizedRow, best_first, box, sigmoid
 from inference.tasks.detection.section import DetectSection
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome
@@ -97,7 +97,7 @@ def plan_grounded(
         ServingError: no image can be read; the first one's error.
     """
     ids = model.encode_text(join_labels(request.labels or ()), LABELS, what=" (as one text)").ids
-    prepared = prepare_sized_images(images, model)
+    prepared = prepare_images(images, model)
     detector = model.part(takes=Role.PIXELS, returns=Role.TOKEN_LOGITS)
     boxes = detector.graph.output(Role.BOXES)
     assert boxes is not None
@@ -115,12 +115,11 @@ def plan_grounded(
         return known
 
     sized = attempt_each(prepared, checked)
-    pixels = [one if isinstance(one, ServingError) else one.pixels for one in sized]
     texts: dict[Role, Array] = {
         Role.TOKENS: np.array(ids, np.int64),
         Role.LENGTHS: np.array(len(ids), np.int32),
     }
-    rows = image_rows(pixels, detector, _FOUND, calls, texts, most=1)
+    rows = image_rows(sized, detector, _FOUND, calls, texts, most=1)
 
     def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
         return SizedRow(unwrap(rows[index]), *unwrap(image).size)

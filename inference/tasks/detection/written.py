@@ -20,7 +20,7 @@ from inference.sequences import Hypothesis
 from inference.tasks.detection.locations import LOCATION, Phrase, Place, written_boxes
 from inference.tasks.detection.regions import box
 from inference.tasks.detection.section import DetectSection
-from inference.tasks.shared.image_inputs import ImageInput, prepare_sized_images
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
@@ -105,7 +105,7 @@ def plan_written(
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_sized_images(images, model), numbered)
+    placed = attempt_each(prepare_images(images, model), numbered)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
     return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)

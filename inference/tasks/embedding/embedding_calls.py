@@ -76,9 +76,9 @@ class EmbeddingCalls:
             InvalidRequest: too many images.
             ServingError: none could be read; the first one's error.
         """
-        pixels = prepare_images(images, self.model)
+        prepared = prepare_images(images, self.model)
         part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
-        return image_rows(pixels, part, (Role.EMBEDDING,), self.calls)
+        return image_rows(prepared, part, (Role.EMBEDDING,), self.calls)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
-from inference.processing.image import Pixels, pixel_count
+from inference.processing.image import pixel_count
 from inference.processing.prepared_image import PreparedImage, read_image
 from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.limits import TaskLimits
@@ -33,19 +33,6 @@ def measured(
 
 
 def prepare_images(
-    images: Sequence[ImageInput], model: LoadedModel
-) -> tuple[Pixels | ServingError, ...]:
-    """Each image's pixels (height, width, 3) at the model's size, or why there are none.
-
-    Raises:
-        InvalidRequest: too many images.
-        ServingError: none could be read; the first one's error.
-    """
-    prepared = prepare_sized_images(images, model)
-    return tuple(one if isinstance(one, ServingError) else one.pixels for one in prepared)
-
-
-def prepare_sized_images(
     images: Sequence[ImageInput], model: LoadedModel, header: str | None = None
 ) -> tuple[PreparedImage | ServingError, ...]:
     """Each image at the model's size with its own size, or why there is none.

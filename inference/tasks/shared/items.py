@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from inference.errors import ServingError
@@ -48,6 +48,13 @@ def answer_each(
         item(index=index, error=item_error(result)) if isinstance(result, ServingError) else result
         for index, result in enumerate(results)
     ]
+
+
+def map_valid(
+    items: Iterable[In | ServingError], convert: Callable[[In], Out]
+) -> tuple[Out | ServingError, ...]:
+    """Converts the items, and leaves the errors in their places."""
+    return tuple(item if isinstance(item, ServingError) else convert(item) for item in items)
 
 
 def unwrap(outcome: Out | ServingError) -> Out:

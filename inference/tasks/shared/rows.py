@@ -9,8 +9,8 @@ import numpy as np
 
 from inference.bundle.manifest import Part, Role
 from inference.errors import InternalError, ServingError
-from inference.processing.image import Pixels
-from inference.tasks.shared.items import unwrap
+from inference.processing.prepared_image import PreparedImage
+from inference.tasks.shared.items import map_valid, unwrap
 from inference.tasks.shared.length_buckets import ROWS
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome
 
@@ -44,7 +44,7 @@ class Row:
 
 
 def image_rows(
-    images: Sequence[Pixels | ServingError],
+    images: Sequence[PreparedImage | ServingError],
     part: Part,
     returns: tuple[Role, ...],
     calls: list[InferCall],
@@ -64,7 +64,7 @@ def image_rows(
         batch = readable[start : start + most]
         rows.extend(Row(len(calls), position) for position in range(len(batch)))
         alike = {role: np.stack([array] * len(batch)) for role, array in (shared or {}).items()}
-        inputs = {Role.PIXELS: np.stack(batch), **alike}
+        inputs = {Role.PIXELS: np.stack([image.pixels for image in batch]), **alike}
         calls.append(InferCall.of(part, inputs, returns=returns))
     remaining = iter(rows)
-    return tuple(image if isinstance(image, ServingError) else next(remaining) for image in images)
+    return map_valid(images, lambda _: next(remaining))

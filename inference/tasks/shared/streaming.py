@@ -15,7 +15,7 @@ from inference.errors import InvalidRequest, ServingError
 from inference.generation import FinishReason
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import item_error
+from inference.tasks.shared.items import item_error, map_valid
 from inference.tasks.shared.model_calls import GenerateCall, Outcome, Outcomes
 from triptych.messages import Chunk, TokenLogprob, Usage
 
@@ -60,12 +60,9 @@ class StreamedItem:
 
 def one_call_each(
     numbers: Sequence[int | ServingError], read: Callable[[], IncrementalText]
-) -> list[StreamedItem | ServingError]:
+) -> tuple[StreamedItem | ServingError, ...]:
     """Items of one call each, given their numbers; errors stand for items without."""
-    return [
-        number if isinstance(number, ServingError) else StreamedItem((Segment(number, read),))
-        for number in numbers
-    ]
+    return map_valid(numbers, lambda number: StreamedItem((Segment(number, read),)))
 
 
 class Streaming:
