@@ -133,8 +133,7 @@ class RunningBatches:
                 draft_tokens=self._capacity.draft_tokens,
             )
         if self._reserved_bytes(joining, width) > self._capacity.state_bytes:
-            for running in self._by_width.values():
-                running.shrink()
+            self._shrink()
         running = self._by_width[width]
         running.reserve(joining, self._expected_sequences(running, joining, waiting))
         return running
@@ -166,7 +165,7 @@ class RunningBatches:
     def _free_blocks(self, count: int, buffers: int) -> bool:
         """Whether so many blocks are free beside so many bytes of buffers.
 
-        Cached prefixes give way.
+        Cached prefixes give way, then buffers that are larger than that.
         """
         pool = self._blocks
         assert pool is not None
@@ -174,7 +173,16 @@ class RunningBatches:
         while pool.free < count:
             if self._prefixes is None or not self._prefixes.evict():
                 return False
+        held = sum(running.state_bytes for running in self)
+        blocks = (pool.used + count) * pool.block_bytes
+        if held > buffers and held + blocks > self._capacity.state_bytes:
+            self._shrink()
         return True
+
+    def _shrink(self) -> None:
+        """Gives back memory that no sequence needs."""
+        for running in self:
+            running.shrink()
 
     def _first_blocks(self, sequence: SequenceState) -> int:
         """Blocks that a newcomer must find: those of its prompt and of a step, or all of them."""
@@ -231,11 +239,15 @@ class RunningBatches:
         return self._bytes(extents, joining)
 
     def _reserved_bytes(self, joining: Sequence[SequenceState], width: int) -> int:
-        """Bytes that the arenas may grow to if no batch shrinks."""
+        """Bytes that the arenas may grow to if no batch shrinks, and blocks for newcomers."""
         extents = {each: running.reservation for each, running in self._by_width.items()}
         running = self._by_width[width]
         extents[width] = running.reservation_with(joining)
-        return self._bytes(extents, joining)
+        blocks = 0
+        if self._blocks is not None:
+            first = sum(map(self._first_blocks, joining))
+            blocks = (self._blocks.used + first) * self._blocks.block_bytes
+        return blocks + self._bytes(extents, joining)
 
     def _bytes(self, extents: dict[int, BufferShape], joining: Sequence[SequenceState]) -> int:
         total = sum(self._footprint.bytes(width, extent) for width, extent in extents.items())

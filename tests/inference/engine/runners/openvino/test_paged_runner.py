@@ -23,6 +23,7 @@ from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
+from inference.engine.state.memory_model import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, Logits
@@ -213,6 +214,29 @@ def test_sequences_without_room_for_all_follow_their_equations(
     assert core.metrics.failures == 0
     assert_follows([final_result(events) for events in outcomes], asked, language_logits)
     assert used_blocks(language) == 0
+
+
+def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(attention: PagedRunner) -> None:
+    source = np.arange(40) % VOCABULARY
+    short, long = (
+        [replace(endless(source_request(seed, 1, tokens)), source_ids=source) for seed in range(32)]
+        for tokens in (4, 150)
+    )
+    block_bytes = attention.blocks.block_bytes
+    room = attention.footprint.bytes(1, BufferShape.holding(32, 0, 40)) + 8 * block_bytes
+    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
+    core, events = EngineCore(attention, capacity), [[] for _ in (*short, *long[:20])]
+    for turn, asked in [(0, short), (1, long[:20])]:
+        for one, each in zip(asked, events[turn * len(short) :], strict=False):
+            core.add(SequenceState(one, each.append))
+        while not core.is_idle:
+            core.step()
+            assert core.metrics.state_bytes + core._running.spare_bytes <= room
+    assert core.metrics.failures == 0
+    assert core.metrics.put_back
+    found = [final_result(each) for each in events]
+    assert_follows(found, [*short, *long[:20]], attention_logits)
+    assert used_blocks(attention) == 0
 
 
 def test_what_could_never_run_is_refused(language: PagedRunner) -> None:
