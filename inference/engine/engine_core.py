@@ -104,9 +104,13 @@ class EngineCore:
         self.metrics.step_seconds += self._clock() - started_s
         self._update_gauges()
 
+    def release(self) -> None:
+        """Gives buffers that no sequence needs back to the runner."""
+        self._running.drop_empty()
+
     def trim(self) -> None:
         """Frees memory kept for speed alone."""
-        self._running.drop_empty()
+        self.release()
         self._runner.trim()
         self._update_gauges()
 
@@ -273,6 +277,7 @@ def decode(
         decoder.add(SequenceState(request, outcomes[-1].append))
     while not decoder.is_idle:
         decoder.step()
+    decoder.release()
     return [final_result(events) for events in outcomes]
 
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import Bundle, Dtype
 from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.ort import greedy_graph
@@ -20,6 +20,7 @@ from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
@@ -124,6 +125,30 @@ def test_results_equal_those_of_single_steps(
     assert_equal(results(runner, asked), expected)
     assert calls
     assert_equal(results(runner, asked, rows=4), expected)
+
+
+class AllocatingDevice(CpuDevice):
+    """Records the elements of what is allocated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocated: list[int] = []
+
+    def allocate(self, elements: int, dtype: Dtype) -> np.ndarray:
+        self.allocated.append(elements)
+        return super().allocate(elements, dtype)
+
+
+def test_steps_of_all_numbers_of_sequences_read_one_copy_of_a_rule(tmp_path: Path) -> None:
+    device = AllocatingDevice()
+    group = OrtRunner(attention_bundle(tmp_path), threads=1, device=device).group(1)
+    group.admit_deferred([Prompt(np.array([0]), np.array([1, 2 + row])) for row in range(4)])
+    rule, found = GreedyRule(banned=frozenset({3})), []
+    for rows in (4, 3, 2, 1):
+        found += group.step_greedily(np.zeros(rows, np.int64), rule).token_ids.ravel().tolist()
+        group.retire(rows - 1)
+    assert device.allocated.count(VOCABULARY) == 2
+    assert 3 not in found
 
 
 @pytest.mark.parametrize("name", ["forced_eos_token_id", "min_new_tokens"])

@@ -134,7 +134,8 @@ class BoundGraph:
         for arena in state.of(Growth.REPLACE):
             current = arena.view(self._rows)
             output = f"{arena.state.step_output}{suffix}"
-            following = self._allocate(output, current.shape, arena.state.dtype)
+            name = f"{output}/{self._width}"  # moved at once: all of this width write to it
+            following = self._sessions.scratch(name, current.shape, arena.state.dtype)
             self._bind_input(arena.state.step_input, current)
             self._bind_output(output, following)
             self._replaced.append((current, following))

@@ -97,20 +97,45 @@ class BoundStep(BoundGraph):
         return lambda row: fetch_floats(device, device.entries(emitted, row, row + 1))[0]
 
 
+class RuleInputs:
+    """What greedy graphs of any number of rows read of a rule, (1, V) each."""
+
+    def __init__(self, sessions: OrtSessions) -> None:
+        self._device, size = sessions.device, sessions.vocabulary_size
+        self.bias, self.bans = (
+            self._device.view(self._device.allocate(size, "float32"), (1, size)) for _ in range(2)
+        )
+        self._rule: GreedyRule | None = None
+
+    def follow(self, rule: GreedyRule) -> None:
+        """Writes a rule unless it is that of the call before."""
+        if rule is self._rule:
+            return
+        self._rule = rule
+        size = self.bias.shape[1]
+        self._device.upload(rule.bias(size)[None], self.bias)
+        self._device.upload(rule.bans(size)[None], self.bans)
+
+
 class BoundGreedySteps(BoundGraph):
-    """The greedy graph (see `greedy_graph`) over all rows of a group of width 1."""
+    """The greedy graph (see `greedy_graph`) over all rows of a group of width 1.
+
+    Args:
+        rules: Those of the group.
+    """
 
     def __init__(
-        self, sessions: OrtSessions, session: onnxruntime.InferenceSession, state: GroupState
+        self,
+        sessions: OrtSessions,
+        session: onnxruntime.InferenceSession,
+        state: GroupState,
+        rules: RuleInputs,
     ) -> None:
         everything = slice(0, len(state))
         super().__init__(sessions, session, state, everything, everything, tokens=1)
-        vocabulary_size = sessions.vocabulary_size
-        self._bias = self._allocate(BIAS, (1, vocabulary_size), "float32")
-        self._bans = self._allocate(BANS, (1, vocabulary_size), "float32")
-        self._bind_input(BIAS, self._bias)
-        self._bind_input(BANS, self._bans)
-        self._rule = GreedyRule()
+        self._rules = rules
+        self._bind_input(BIAS, rules.bias)
+        self._bind_input(BANS, rules.bans)
         self._token_ids = self._allocate(TOKEN_IDS, (self._count, STEPS), "int64")
         self._log_probs = self._allocate(LOG_PROBS, (self._count, STEPS), "float32")
         self._bind_output(TOKEN_IDS, self._token_ids)
@@ -129,17 +154,8 @@ class BoundGreedySteps(BoundGraph):
             token_ids: (rows,) the tokens of the first step.
             lengths: (rows,) lengths after the first step, without the prefix.
         """
-        self._follow(rule)
+        self._rules.follow(rule)
         self._write_controls(token_ids[:, None], lengths)
         self._run()
         fetch = self._device.fetch
         return GreedyTokens(fetch(self._token_ids), fetch(self._log_probs))
-
-    def _follow(self, rule: GreedyRule) -> None:
-        """Writes a rule unless it is that of the call before."""
-        if rule is self._rule:
-            return
-        self._rule = rule
-        size = self._sessions.vocabulary_size
-        self._device.upload(rule.bias(size)[None], self._bias)
-        self._device.upload(rule.bans(size)[None], self._bans)

@@ -17,7 +17,7 @@ from inference.engine.runners.candidates import (
 from inference.engine.runners.edits import select_candidates
 from inference.engine.runners.ort.admission import write_initial
 from inference.engine.runners.ort.bound_graph import padded_sequences
-from inference.engine.runners.ort.bound_steps import BoundGreedySteps, BoundStep
+from inference.engine.runners.ort.bound_steps import BoundGreedySteps, BoundStep, RuleInputs
 from inference.engine.runners.ort.greedy_graph import STEPS
 from inference.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
@@ -40,6 +40,7 @@ class OrtGroup(Group):
         self._state.before_move = self._unbind
         self._steps: dict[int, BoundStep] = {}  # by sequences
         self._greedy: dict[int, BoundGreedySteps] = {}
+        self._rules: RuleInputs | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -103,7 +104,8 @@ class OrtGroup(Group):
         state.ensure_capacity(len(state), max(state.lengths) + STEPS)
         steps = self._greedy.get(len(state))
         if steps is None:
-            steps = BoundGreedySteps(self._sessions, self._sessions.greedy, state)
+            self._rules = self._rules or RuleInputs(self._sessions)
+            steps = BoundGreedySteps(self._sessions, self._sessions.greedy, state, self._rules)
             self._greedy[len(state)] = steps
         found = steps.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
         state.advance_lengths(STEPS)

@@ -270,6 +270,15 @@ def test_rows_are_bound_once_for_each_number_of_sequences(tmp_path: Path) -> Non
     assert np.array_equal(found.log_probs, wanted.log_probs)
 
 
+def test_decoding_to_the_end_gives_all_buffers_back(tmp_path: Path) -> None:
+    runner = OrtRunner(attention_bundle(tmp_path), threads=1)
+    decode(runner, [request(1, 1, 5)])
+    held = runner.spare_bytes
+    assert held
+    decode(runner, [request(1, 1, 5)])
+    assert runner.spare_bytes == held
+
+
 def test_count_is_limited_to_the_vocabulary() -> None:
     topk = TopK(session_options(threads=1), 4, CpuDevice())
     best = select_candidates(
