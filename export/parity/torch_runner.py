@@ -367,7 +367,7 @@ def _best(scores: Tensor, k: int) -> Tensor:
 
 def joined(old: Tensor | None, new: Tensor, state: State) -> Tensor:
     """Rows of both, stretched to one size along the dynamic dimension."""
-    if old is None:
+    if old is None or not len(old):
         return new
     for dim, size in enumerate(state.shape):
         if dim and isinstance(size, str):

@@ -210,7 +210,8 @@ def _special_id(
             value = value[0]
         if isinstance(value, int):
             return value
-    return fast.vocabulary.get(fast.special.get(name, ""))
+    own = fast.special.get(name)
+    return None if own is None else fast.vocabulary.get(own)
 
 
 def _content(token: object) -> str | None:

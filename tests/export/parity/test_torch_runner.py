@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from export.parity.token_parity import compare_tokens, mixed_requests
-from export.parity.torch_runner import TorchRunner, rank
+from export.parity.torch_runner import TorchRunner, joined, rank
 from export.twin import EXPORTED
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
@@ -127,3 +128,13 @@ def test_ranking_is_that_of_a_stable_sort() -> None:
     logits[1, 5:] = -np.inf
     want = np.argsort(-logits, axis=1, kind="stable")[:, :9]
     np.testing.assert_array_equal(rank(logits, 9, None).token_ids, want)
+
+
+def test_a_group_whose_sequences_have_ended_takes_the_sizes_of_the_next_ones() -> None:
+    state = State(
+        name="k", growth=Growth.APPEND, dtype="float32", shape=("R", 2, "P", 4),
+        step_input="k", step_output="k@",
+    )  # fmt: skip
+    ended, new = torch.zeros(0, 2, 90, 4), torch.ones(1, 2, 3, 4)
+    assert joined(ended, new, state).shape == (1, 2, 3, 4)
+    assert joined(torch.zeros(1, 2, 9, 4), new, state).shape == (2, 2, 9, 4)
