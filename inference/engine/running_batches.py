@@ -16,7 +16,7 @@ from inference.engine.running_batch import RunningBatch
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState, longest
-from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest, TooLong
 
@@ -90,8 +90,7 @@ class RunningBatches:
         buffers = self._needed_bytes(joining, width)
         if self._blocks is None:
             return buffers <= self._capacity.state_bytes
-        blocks = self._promised_blocks() + sum(map(self._first_blocks, joining))
-        return self._free_blocks(blocks, buffers)
+        return self._free_blocks(self._promised_blocks() + self._joining_blocks(joining), buffers)
 
     def make_room(self, running: RunningBatch) -> list[SequenceState]:
         """Makes sure that the next step of a batch finds its blocks.
@@ -132,6 +131,8 @@ class RunningBatches:
                 greedy_steps=self._runner.greedy_steps,
                 draft_tokens=self._capacity.draft_tokens,
             )
+        if self._blocks is not None:
+            self.fits(joining)  # sets their limit: the last question may have been about more
         if self._reserved_bytes(joining, width) > self._capacity.state_bytes:
             self._shrink()
         running = self._by_width[width]
@@ -174,7 +175,9 @@ class RunningBatches:
             if self._prefixes is None or not self._prefixes.evict():
                 return False
         held = sum(running.state_bytes for running in self)
-        blocks = (pool.used + count) * pool.block_bytes
+        # drafts and a chunk of a prompt take further blocks before the next question
+        beside = self.rows + pool.blocks_of(self._capacity.chunk_tokens) + 1
+        blocks = (pool.used + count + beside) * pool.block_bytes
         if held > buffers and held + blocks > self._capacity.state_bytes:
             self._shrink()
         return True
@@ -183,6 +186,12 @@ class RunningBatches:
         """Gives back memory that no sequence needs."""
         for running in self:
             running.shrink()
+
+    def _joining_blocks(self, joining: Sequence[SequenceState]) -> int:
+        """Blocks that newcomers must find; prompts with sources are padded to the longest one."""
+        each = [self._first_blocks(sequence) for sequence in joining]
+        has_sources = self._footprint != MemoryModel()
+        return max(each) * len(each) if has_sources else sum(each)
 
     def _first_blocks(self, sequence: SequenceState) -> int:
         """Blocks that a newcomer must find: those of its prompt and of a step, or all of them."""
@@ -245,8 +254,8 @@ class RunningBatches:
         extents[width] = running.reservation_with(joining)
         blocks = 0
         if self._blocks is not None:
-            first = sum(map(self._first_blocks, joining))
-            blocks = (self._blocks.used + first) * self._blocks.block_bytes
+            held = self._blocks.used + self._joining_blocks(joining)
+            blocks = held * self._blocks.block_bytes
         return blocks + self._bytes(extents, joining)
 
     def _bytes(self, extents: dict[int, BufferShape], joining: Sequence[SequenceState]) -> int:

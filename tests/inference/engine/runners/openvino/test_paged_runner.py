@@ -239,6 +239,39 @@ def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(attention: Pa
     assert used_blocks(attention) == 0
 
 
+def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
+    attention: PagedRunner,
+) -> None:
+    source = np.arange(40) % VOCABULARY
+    asked = [replace(endless(source_request(seed, 1, 4)), source_ids=source) for seed in range(3)]
+    two = attention.footprint.bytes(1, BufferShape.holding(2, 0, 40))
+    room = two + 2 * attention.blocks.block_bytes  # not even a block beside three sources
+    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
+    core = EngineCore(attention, capacity)
+    outcomes = run(core, asked)
+    assert core.metrics.failures == 0
+    assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
+
+
+def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
+    attention: PagedRunner,
+) -> None:
+    block = attention.blocks.block_tokens
+    made = replace(endless(source_request(0, 1, 4)), source_ids=np.arange(40) % VOCABULARY)
+    prompts = [(2, 3) * block, (3, 2) * block]
+    asked = [
+        replace(made, prompt_ids=prompt[:length])
+        for prompt, length in zip(prompts, (block - 2, block), strict=True)  # behind a first token
+    ]
+    room = attention.footprint.bytes(1, BufferShape.holding(2, 0, 40))
+    room += 3 * attention.blocks.block_bytes
+    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
+    core = EngineCore(attention, replace(capacity, chunk_tokens=500, prefill_tokens_beside=500))
+    outcomes = run(core, asked)
+    assert core.metrics.failures == 0
+    assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
+
+
 def test_what_could_never_run_is_refused(language: PagedRunner) -> None:
     core = core_of(language, blocks=3)
     events: list[Event] = []
