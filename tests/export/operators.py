@@ -1,6 +1,6 @@
-"""The exporter's library of operators: which there are, and parsed once.
+"""The exporter's library of operators: which there are, and read once.
 
-The exporter parses it for each graph, a tenth of an export. Collecting all garbage after each phase
+The exporter reads it for each graph, a tenth of an export. Collecting all garbage after each phase
 of an export is another tenth, in a process that holds the libraries of all tests.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch._C import DispatchKey
-from torch.onnx._internal._lazy_import import onnxscript_apis
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from export.pipeline import build
@@ -32,8 +31,9 @@ def operators_read_once() -> Iterator[None]:
     gc.freeze()
     young = SimpleNamespace(collect=lambda: gc.collect(1))
     with pytest.MonkeyPatch.context() as patch:
+        cached = cache(ONNXRegistry.from_torchlib)
         patch.setattr(build, "gc", young)
-        patch.setattr(onnxscript_apis, "get_torchlib_ops", cache(onnxscript_apis.get_torchlib_ops))
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cached))
         yield
 
 

@@ -1,0 +1,110 @@
+"""Operators replaced in place give the graph that a second trace gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.onnx._internal.exporter import _fx_passes
+
+from export.architecture import Lowering
+from export.graphs import to_onnx as exporter
+from export.graphs.to_onnx import to_onnx
+from inference.bundle.manifest import Graph
+from inference.bundle.manifest import Tensor as Port
+
+
+class Views(nn.Module):
+    """Of tensors in order and not, with sizes that are given, left out and merged."""
+
+    outputs = (("B", 4, "T", 2, 3), ("B", "C"), ("T", "D", 6), ("B", "E", 6), ("B", 4, "T", 6))
+
+    def forward(self, x: Tensor, like: Tensor) -> tuple[Tensor, ...]:
+        split = x.unflatten(-1, (2, 3))
+        joined = split.transpose(2, 3).flatten(1)
+        left_out = x.transpose(0, 2).reshape(x.shape[2], -1, 6)
+        in_order = x.reshape(x.shape[0], -1, 6)
+        return split, joined, left_out, in_order, x[:, :1].expand_as(like)
+
+
+class Values(nn.Module):
+    """What has another name or other arguments in ONNX."""
+
+    outputs = (("B", 4, "T", 3), ("B", 4, "T", 6), ("B", 4, "T", 6), ("B", 4, "T", 6), (6, "C"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+        self.norm.running_mean = torch.tensor([0.5, -1.0, 2.0, 0.0])
+        self.norm.running_var = torch.tensor([0.5, 1.0, 2.0, 4.0])
+
+    def forward(self, x: Tensor, like: Tensor) -> tuple[Tensor, ...]:
+        low, high = x.chunk(2, dim=-1)
+        seen = ((x > 0) & (like > 0)) | (x < -1)
+        chosen = (1 - x).masked_fill(seen, 0.0)
+        normalised = self.norm(x).to(torch.float32)
+        rounded = (x * 9).to(torch.int64).to(torch.float32)
+        return low - high, chosen, normalised, rounded, x.flatten(0, 2).T
+
+
+class Decomposed(nn.Module):
+    """Has an operator that only the exporter decomposes, between two that are replaced."""
+
+    outputs = (("B", "C"),)
+
+    def forward(self, x: Tensor, like: Tensor) -> tuple[Tensor, ...]:
+        return (x.flatten(2).movedim(2, 1).flatten(1),)
+
+
+def _lowering(module: nn.Module) -> Lowering:
+    shape = ("B", 4, "T", 6)
+    inputs = tuple(Port(name=name, dtype="float32", shape=shape) for name in ("x", "like"))
+    outputs = tuple(
+        Port(name=f"out_{index}", dtype="float32", shape=shape)
+        for index, shape in enumerate(module.outputs)
+    )
+    return Lowering(module, Graph(file="model.onnx", inputs=inputs, outputs=outputs))
+
+
+@pytest.fixture
+def traced_twice(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The programs that the exporter's own decomposition has read."""
+    decompose, programs = _fx_passes.decompose_with_registry, []
+
+    def record(program: object, registry: object) -> object:
+        programs.append(program)
+        return decompose(program, registry)
+
+    monkeypatch.setattr(_fx_passes, "decompose_with_registry", record)
+    return programs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Views, Values, Decomposed])
+def test_graph_computes_what_one_of_a_second_trace_does(
+    kind: type[nn.Module],
+    tmp_path: Path,
+    traced_twice: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, files = kind(), [tmp_path / "one.onnx", tmp_path / "two.onnx"]
+    to_onnx(_lowering(module), files[0])
+    assert len(traced_twice) == (kind is Decomposed)
+    monkeypatch.setattr(exporter, "replaced_in_place", nullcontext)
+    to_onnx(_lowering(module), files[1])
+    one, two = (Counter(node.op_type for node in onnx.load(file).graph.node) for file in files)
+    assert one <= two  # sizes may be computed in fewer steps
+    for sizes in ((3, 4, 5, 6), (1, 4, 1, 6)):
+        x, like = torch.randn(2, *sizes)
+        feeds = {"x": x.numpy(), "like": like.numpy()}
+        wanted = module.eval()(x, like)
+        for file in files:
+            found = onnxruntime.InferenceSession(file).run(None, feeds)
+            for want, got in zip(wanted, found, strict=True):
+                torch.testing.assert_close(torch.from_numpy(got), want)
