@@ -42,6 +42,7 @@ from tests.inference.engine.runners.ort.test_runner import (
 from tests.inference.engine.staggered import Talk, company, converse, run_staggered, talk
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
+    attention_bundle,
     attention_logits,
     language_bundle,
     language_logits,
@@ -216,16 +217,22 @@ def test_sequences_without_room_for_all_follow_their_equations(
     assert used_blocks(language) == 0
 
 
-def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(attention: PagedRunner) -> None:
+@pytest.fixture
+def scarce(tmp_path: Path) -> PagedRunner:
+    """A runner of its own: a limit of blocks stays behind."""
+    return PagedRunner(for_openvino(attention_bundle(tmp_path)), 2)
+
+
+def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(scarce: PagedRunner) -> None:
     source = np.arange(40) % VOCABULARY
     short, long = (
         [replace(endless(source_request(seed, 1, tokens)), source_ids=source) for seed in range(32)]
         for tokens in (4, 150)
     )
-    block_bytes = attention.blocks.block_bytes
-    room = attention.footprint.bytes(1, BufferShape.holding(32, 0, 40)) + 8 * block_bytes
-    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
-    core, events = EngineCore(attention, capacity), [[] for _ in (*short, *long[:20])]
+    block_bytes = scarce.blocks.block_bytes
+    room = scarce.footprint.bytes(1, BufferShape.holding(32, 0, 40)) + 8 * block_bytes
+    capacity = replace(small_capacity(scarce, 0), state_bytes=room, prefill_tokens=5000)
+    core, events = EngineCore(scarce, capacity), [[] for _ in (*short, *long[:20])]
     for turn, asked in [(0, short), (1, long[:20])]:
         for one, each in zip(asked, events[turn * len(short) :], strict=False):
             core.add(SequenceState(one, each.append))
@@ -236,37 +243,37 @@ def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(attention: Pa
     assert core.metrics.put_back
     found = [final_result(each) for each in events]
     assert_follows(found, [*short, *long[:20]], attention_logits)
-    assert used_blocks(attention) == 0
+    assert used_blocks(scarce) == 0
 
 
 def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
-    attention: PagedRunner,
+    scarce: PagedRunner,
 ) -> None:
     source = np.arange(40) % VOCABULARY
     asked = [replace(endless(source_request(seed, 1, 4)), source_ids=source) for seed in range(3)]
-    two = attention.footprint.bytes(1, BufferShape.holding(2, 0, 40))
-    room = two + 2 * attention.blocks.block_bytes  # not even a block beside three sources
-    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
-    core = EngineCore(attention, capacity)
+    two = scarce.footprint.bytes(1, BufferShape.holding(2, 0, 40))
+    room = two + 2 * scarce.blocks.block_bytes  # not even a block beside three sources
+    capacity = replace(small_capacity(scarce, 0), state_bytes=room, prefill_tokens=5000)
+    core = EngineCore(scarce, capacity)
     outcomes = run(core, asked)
     assert core.metrics.failures == 0
     assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
 
 
 def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
-    attention: PagedRunner,
+    scarce: PagedRunner,
 ) -> None:
-    block = attention.blocks.block_tokens
+    block = scarce.blocks.block_tokens
     made = replace(endless(source_request(0, 1, 4)), source_ids=np.arange(40) % VOCABULARY)
     prompts = [(2, 3) * block, (3, 2) * block]
     asked = [
         replace(made, prompt_ids=prompt[:length])
         for prompt, length in zip(prompts, (block - 2, block), strict=True)  # behind a first token
     ]
-    room = attention.footprint.bytes(1, BufferShape.holding(2, 0, 40))
-    room += 3 * attention.blocks.block_bytes
-    capacity = replace(small_capacity(attention, 0), state_bytes=room, prefill_tokens=5000)
-    core = EngineCore(attention, replace(capacity, chunk_tokens=500, prefill_tokens_beside=500))
+    room = scarce.footprint.bytes(1, BufferShape.holding(2, 0, 40))
+    room += 3 * scarce.blocks.block_bytes
+    capacity = replace(small_capacity(scarce, 0), state_bytes=room, prefill_tokens=5000)
+    core = EngineCore(scarce, replace(capacity, chunk_tokens=500, prefill_tokens_beside=500))
     outcomes = run(core, asked)
     assert core.metrics.failures == 0
     assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
