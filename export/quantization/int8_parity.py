@@ -137,7 +137,7 @@ def lower_precision(
     measure(report, graphs, bundle, sessions)
     sessions.close()
     if precision.is_batch_invariant and "step" in files:
-        _refuse_dependent_tokens(parity, graphs, bundle)
+        _refuse_dependent_tokens(parity, bundle)
     report.int8 = asdict(parity)
     return bundle.manifest
 
@@ -243,7 +243,7 @@ class BatchInvarianceCheck:
         return together
 
 
-def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle) -> None:
+def _refuse_dependent_tokens(parity: Int8Parity, bundle: Bundle) -> None:
     """Decodes sources of mixed lengths together and each alone, through the serving engine.
 
     Raises:

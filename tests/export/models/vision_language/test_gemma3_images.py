@@ -79,7 +79,13 @@ def test_chunks_and_shared_prefixes_change_no_answer(bundles: Bundles) -> None:
         assert _answers(runner, resumed, SMALL) == [tokens[count:] for tokens in whole]
     engine = EngineCore(runner, replace(SMALL, prefix_block_tokens=4))
     shared = (*PROMPTS[0], 40), (*PROMPTS[0][:11], 40, 41)
-    for prompt, tokens in ((PROMPTS[0], 0), (shared[0], 16), (shared[1], 0), (PROMPTS[1], 0)):
+    whole_prompt = len(PROMPTS[0])  # of which the last block is shared in part
+    for prompt, tokens in (
+        (PROMPTS[0], 0),
+        (shared[0], whole_prompt),
+        (shared[1], 0),
+        (PROMPTS[1], 0),
+    ):
         (request,), before = _requests(bundle, (prompt,)), engine.metrics.prefix_tokens
         events: list[Event] = []
         engine.add(SequenceState(request, events.append))

@@ -243,7 +243,8 @@ def test_shared_prefixes_chunks_and_losses_change_no_token(
             runner,
             Capacity(prefix_block_tokens=2, prefix_min_tokens=2, chunk_tokens=chunk),
         )
-        for request, shared in ((two, 0), (more, 20), (none, 0), (two, 20)):
+        prompt = len(two.prompt_ids)
+        for request, shared in ((two, 0), (more, prompt), (none, 0), (two, prompt - 1)):
             before = core.metrics.prefix_tokens
             alone = EngineCore(runner, Capacity(prefix_bytes=0))
             assert outcome(core, request) == outcome(alone, request)
