@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -9,8 +10,14 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping, within the limit of a container."""
-    available = (_number(_MEMORY, "MemAvailable:") or 0) << 10
+    """Memory that can be had without swapping, within the limit of a container.
+
+    All of the machine's where the system does not say.
+    """
+    kibibytes = _number(_MEMORY, "MemAvailable:")
+    if kibibytes is None:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = kibibytes << 10
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is None or used is None:
         return available

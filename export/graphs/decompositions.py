@@ -57,7 +57,7 @@ def _replace_operators(module: GraphModule, registry: ONNXRegistry) -> bool:
     """Whether all operators can be translated then; each is one or has been replaced by one."""
     graph = module.graph
     _drop_assertions(graph)
-    sizes = _Sizes(graph)
+    sizes = _Sizes()
     for node in graph.nodes:
         if node.op == "call_function" and not _is_translated(node.target, registry):
             replace = _REPLACEMENTS.get(node.target)
@@ -92,8 +92,7 @@ def _is_translated(target: Any, registry: ONNXRegistry) -> bool:
 class _Sizes:
     """The nodes of a graph, walked in order, that compute its symbolic sizes."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self) -> None:
         self._sources: dict[sympy.Expr, tuple[Node, int]] = {}
         self._nodes: dict[sympy.Expr, Any] = {}
 

@@ -39,7 +39,7 @@ class EngineMetrics:
         slots: Rows that may live at once.
         rows_in_use: Live rows now, those of prompts in prefill included.
         waiting: Accepted sequences without rows now.
-        state_bytes: Bytes of all arenas now.
+        state_bytes: Bytes of blocks, and of buffers of batches with sequences, now.
         state_limit_bytes: Their limit.
         spare_bytes: Bytes of released buffers, and of batches without sequences, kept for reuse.
         bytes_per_slot: `state_bytes` per live row; 0 when idle.

@@ -28,8 +28,8 @@ def replace_cross_attention(model: openvino.Model) -> None:
     in another order, so that a row's bits would depend on the number of rows beside it, and which
     is slower: it copies the keys first.
 
-    Layers whose sources have the same lengths share one mask. OpenVINO computes one a layer, by
-    twenty operators each.
+    Layers whose sources have the same lengths share one mask, since sources of one bundle have one
+    S. OpenVINO computes one a layer, by twenty operators each.
     """
     masks: dict[str, Any] = {}
     for node in model.get_ordered_ops():
