@@ -179,7 +179,8 @@ async def test_no_request_is_lost_with_a_server(
         stalls[what == WHOLE] += load.stalls(killed_s)
         for request, answer, wanted in zip(load.requests, answers, undisturbed, strict=True):
             assert same(answer, wanted), (number, what, request, answer, wanted)
-        assert await is_ready(client), "the other server has every model"
+        # After a model's process ended, the other server may still start again from its own end.
+        assert what != WHOLE or await is_ready(client), "the other server has every model"
     after = [await counted(client, name) for name in counters]
     sent, kept, quarantined, ejections = (
         now - then for now, then in zip(after, before, strict=True)
