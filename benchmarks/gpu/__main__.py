@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.encoders.models import MODELS as ENCODERS
 from benchmarks.gpu import decoding, speed, stateless
 from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
 from benchmarks.gpu.card import Card, bandwidth
@@ -33,7 +34,8 @@ from inference.engine.runners.ort.sessions import session_options
 from inference.errors import DeviceError
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu.json"
-FULL_SIZE, IMAGES = "gpt2-124m", ("example-clip", "example-vit")
+FULL_SIZE = ("gpt2-124m", "marian-74m", "llama-3.2-1b", *ENCODERS)
+"""Models whose speed is measured."""
 console = Console(highlight=False, width=200)
 
 
@@ -50,7 +52,7 @@ def main(given: Sequence[str] | None = None) -> int:
         folder = arguments.folder or Path(temporary)
         models = {name: EXAMPLES[name] for name in arguments.models}
         checks = check(card, models, folder)
-        measurements = measure(card, folder) if arguments.speed else iter(())
+        measurements = measure(card, folder, arguments.speed) if arguments.speed else iter(())
         for outcomes_of in (checks, measurements):
             for outcome in outcomes_of:
                 console.print(table([outcome]))
@@ -85,23 +87,43 @@ def of_bundle(card: Card, bundle: Bundle, reference: Bundle) -> Iterator[Outcome
         yield _guarded(each, manifest.name, manifest.precision)
 
 
-def measure(card: Card, folder: Path) -> Iterator[Outcome]:
+def measure(card: Card, folder: Path, names: Sequence[str] = FULL_SIZE) -> Iterator[Outcome]:
     """Speed beside the roofline and others; there is no bound."""
     bytes_per_s = bandwidth(card.device())
     yield Outcome("bandwidth", "", "", None, {"gb_per_s": bytes_per_s / 1e9})
-    name, bundle = FULL_SIZE, full_size(FULL_SIZE, FP16, folder)
-    for batch in speed.BATCHES:
-        ours = partial(speed.ours, card, bundle, batch, bytes_per_s)
-        yield _guarded(ours, name, "fp16")
+    for name in names:
+        try:
+            bundle = full_size(name, FP16, folder)
+        except Exception as error:
+            yield _failed(error, name, "fp16")
+            continue
+        of_model = _measure_encoder if name in ENCODERS else _measure_generator
+        for run in of_model(card, bundle, folder, bytes_per_s):
+            yield _guarded(run, name, "fp16")
+
+
+def _measure_generator(
+    card: Card, bundle: Bundle, folder: Path, bytes_per_s: float
+) -> Iterator[Callable[[], Outcome]]:
+    name = bundle.manifest.name
+    has_source = "admit" in bundle.manifest.graphs
+    cells = [(batch, 1) for batch in speed.BATCHES]
+    cells += [(8, 4)] if has_source else []
+    for batch, beams in cells:
+        yield partial(speed.ours, card, bundle, batch, bytes_per_s, beams=beams)
         for of_other in (speed.of_transformers, speed.of_ctranslate2):
-            theirs = partial(of_other, name, batch, folder, card.number)
-            yield _guarded(theirs, name, "fp16")
-    for name in IMAGES:
-        images = example(name, FP16, folder)
-        for key in images.manifest.graphs:
-            for batch in speed.BATCHES:
-                run = partial(stateless.speed, card, images, key, batch)
-                yield _guarded(run, name, "fp16")
+            yield partial(of_other, name, batch, folder, card.number, beams)
+
+
+def _measure_encoder(
+    card: Card, bundle: Bundle, folder: Path, bytes_per_s: float
+) -> Iterator[Callable[[], Outcome]]:
+    for key in bundle.manifest.graphs:
+        for batch in speed.BATCHES:
+            yield partial(stateless.speed, card, bundle, key, batch)
+            for is_compiled in (False, True):
+                given = (bundle.manifest.name, key, batch, folder, card.number)
+                yield partial(stateless.speed_of_transformers, *given, is_compiled=is_compiled)
 
 
 def _guarded(run: Callable[[], Outcome], model: str, precision: str) -> Outcome:
@@ -109,8 +131,12 @@ def _guarded(run: Callable[[], Outcome], model: str, precision: str) -> Outcome:
     try:
         return run()
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[:500]}
-        return Outcome("error", model, precision, False, found)
+        return _failed(error, model, precision)
+
+
+def _failed(error: Exception, model: str, precision: str) -> Outcome:
+    found = {"error": f"{type(error).__name__}: {error}"[:500]}
+    return Outcome("error", model, precision, False, found)
 
 
 def write(card: Card, outcomes: Sequence[Outcome], output: Path) -> None:
@@ -123,8 +149,9 @@ def write(card: Card, outcomes: Sequence[Outcome], output: Path) -> None:
 def _parse(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make gpu-check", description=__doc__)
     parser.add_argument("--card", type=int, default=0, help="its number")
-    parser.add_argument("--models", nargs="+", choices=[*EXAMPLES], default=[*EXAMPLES])
-    parser.add_argument("--no-speed", dest="speed", action="store_false")
+    parser.add_argument("--models", nargs="*", choices=[*EXAMPLES], default=[*EXAMPLES])
+    parser.add_argument("--speed", nargs="*", choices=FULL_SIZE, default=FULL_SIZE)
+    parser.add_argument("--no-speed", dest="speed", action="store_const", const=())
     parser.add_argument("--folder", type=Path, help="keeps bundles and checkpoints here")
     parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args(given)

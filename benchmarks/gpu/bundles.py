@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.speed.checkpoints import checkpoint
+from benchmarks.encoders import models as encoders
+from benchmarks.speed import checkpoints as generators
 from examples import CHECKPOINTS
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.cli import export
 from export.pipeline.manifest import Request, build_manifest
+from export.pipeline.publish import publish, staging
 from export.precision import Device, Precision
 from export.targets.cuda.lowering import LOW, for_cuda, lower
 from export.targets.cuda.substitutes import substitute
@@ -46,22 +48,38 @@ def example(name: str, precision: Precision, folder: Path) -> Bundle:
     return newest_bundle(repository, name)
 
 
-def full_size(name: str, precision: Precision, folder: Path) -> Bundle:
-    """A model of random weights, without the gate, which would decode with PyTorch for minutes.
+def checkpoint(name: str, folder: Path) -> Path:
+    """A checkpoint of full size with random weights, made once.
 
     Args:
-        name: Of `benchmarks.speed.checkpoints`.
+        name: Of `benchmarks.speed.checkpoints` or `benchmarks.encoders.models`.
     """
-    stage = folder / "full-size" / precision.value / name
-    shutil.rmtree(stage, ignore_errors=True)
-    (stage / "1").mkdir(parents=True)
+    is_encoder = name in encoders.MODELS
+    return (encoders if is_encoder else generators).checkpoint(name, folder)
+
+
+def full_size(name: str, precision: Precision, folder: Path) -> Bundle:
+    """A model of random weights, once; without the gate, which decodes with PyTorch for minutes.
+
+    Args:
+        name: See `checkpoint`.
+    """
+    repository = folder / "full-size" / precision.value
+    with suppress(BundleError):
+        return newest_bundle(repository, name)
     model = SourceModel.open(checkpoint(name, folder))
     graphs = model.graphs()
     manifest, _ = build_manifest(Request(name), 1, model, graphs)
     fields = {"device": Device.CUDA.value, "precision": precision.value}
-    bundle = Bundle(stage / "1", manifest.model_copy(update=fields))
-    for key, lowering in graphs.lowerings.items():
-        path = bundle.path(lowering.graph.file)
-        to_onnx(for_cuda(key, lowering, precision), path)
-        substitute(path)
-    return lower(bundle, LOW[precision])[0] if precision in LOW else bundle
+    with staging(repository) as stage:
+        bundle = Bundle(stage.part(name), manifest.model_copy(update=fields))
+        for key, lowering in graphs.lowerings.items():
+            path = stage.part(manifest.parts.get(key, name)) / lowering.graph.file
+            to_onnx(for_cuda(key, lowering, precision), path)
+            substitute(path)
+        for file, content in model.preprocessing.files.items():
+            (stage.part(name) / file).write_bytes(content)
+        if precision in LOW:
+            bundle, _ = lower(bundle, LOW[precision])
+        publish(stage, repository, bundle.manifest)
+    return newest_bundle(repository, name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.gpu.card import Card
 from benchmarks.gpu.outcome import Outcome
@@ -27,35 +28,54 @@ PROMPT, NEW = 64, 128
 BATCHES = (1, 8, 32)
 
 
-def ours(card: Card, bundle: Bundle, batch: int, bytes_per_s: float, new: int = NEW) -> Outcome:
-    """Our engine; and how a step compares with reading weights and caches once."""
+def ours(
+    card: Card, bundle: Bundle, batch: int, bytes_per_s: float, new: int = NEW, beams: int = 1
+) -> Outcome:
+    """Our engine; and how a greedy step compares with reading weights and caches once."""
     runner = card.runner(bundle)
-    rules = Generation(max_new_tokens=new, min_new_tokens=new, eos_token_ids=(), pad_token_id=0)
-    capacity = Capacity(rows=batch, prefix_bytes=0)
+    rules = bundle.manifest.generation or Generation(eos_token_ids=(), pad_token_id=0)
+    update: dict[str, Any] = {"max_new_tokens": new, "min_new_tokens": new, "num_beams": beams}
+    update |= {"eos_token_ids": (), "forced_eos_token_id": None, "num_return_sequences": 1}
+    rules = rules.model_copy(update=update)
+    capacity = Capacity(rows=batch * beams, prefix_bytes=0)
+    has_source = "admit" in bundle.manifest.graphs
 
     def run(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        prompts = random.integers(2, runner.vocabulary_size, (batch, PROMPT)).tolist()
-        decode(runner, [EngineRequest(rules, prompt_ids=tuple(p)) for p in prompts], capacity)
+        rows = _random_ids(seed, batch, bundle)
+        requests = [
+            EngineRequest(rules, source_ids=ids)
+            if has_source
+            else EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+            for ids in rows
+        ]
+        decode(runner, requests, capacity)
 
     taken_s = _best_of_three(run)
-    step_s = _step_seconds(runner, batch)
-    read = weight_bytes(bundle.path(bundle.manifest.graphs["step"].file))
-    read += batch * (PROMPT + new // 2) * runner.footprint.position
-    found = {
-        "batch": batch,
-        "tokens_per_s": batch * new / taken_s,
-        "step_ms": 1000 * step_s,
-        "share_of_roofline": read / bytes_per_s / step_s,
-    }
+    found = {"batch": batch, "beams": beams, "tokens_per_s": batch * new / taken_s}
+    if beams == 1:
+        step_s = _step_seconds(runner, bundle, batch)
+        read = weight_bytes(bundle.path(bundle.manifest.graphs["step"].file))
+        read += batch * (PROMPT + new // 2) * runner.footprint.position
+        found |= {"step_ms": 1000 * step_s, "share_of_roofline": read / bytes_per_s / step_s}
     return Outcome("speed, triptych", bundle.manifest.name, bundle.manifest.precision, None, found)
 
 
-def _step_seconds(runner: Any, batch: int, steps: int = 20) -> float:
+def _random_ids(seed: int, batch: int, bundle: Bundle) -> NDArray[np.int64]:
+    """(batch, `PROMPT`) token ids of prompts or sources."""
+    manifest = bundle.manifest
+    size = manifest.source_vocabulary_size or manifest.vocabulary_size or 64
+    return np.random.default_rng(seed).integers(2, size - 1, (batch, PROMPT))
+
+
+def _step_seconds(runner: Any, bundle: Bundle, batch: int, steps: int = 20) -> float:
     """Of a captured step with its candidates, on rows of the prompt's length."""
     group = runner.group(1)
-    prompt = Prompt(np.arange(PROMPT) % runner.vocabulary_size)
-    group.admit([prompt] * batch, [plain_request(1)] * batch)
+    ids = _random_ids(0, batch, bundle)
+    if "admit" in bundle.manifest.graphs:
+        prompts = [Prompt(np.array([2]), source_ids=row) for row in ids]
+    else:
+        prompts = [Prompt(row) for row in ids]
+    group.admit(prompts, [plain_request(1)] * batch)
     tokens, wanted = np.full(batch, 2), [plain_request(1)] * batch
     for _ in range(4):
         group.step(tokens, wanted)
@@ -67,7 +87,7 @@ def _step_seconds(runner: Any, batch: int, steps: int = 20) -> float:
     return taken_s / steps
 
 
-def of_transformers(name: str, batch: int, folder: Path, number: int) -> Outcome:
+def of_transformers(name: str, batch: int, folder: Path, number: int, beams: int = 1) -> Outcome:
     """`generate` in float16 with a static cache, which compiles the step."""
     try:
         import torch
@@ -92,47 +112,51 @@ def of_transformers(name: str, batch: int, folder: Path, number: int) -> Outcome
                 do_sample=False,
                 max_new_tokens=NEW,
                 min_new_tokens=NEW,
-                cache_implementation="static",
+                num_beams=beams,
+                eos_token_id=None,
+                forced_eos_token_id=None,
+                cache_implementation="static" if beams == 1 else None,
                 pad_token_id=0,
             )
         torch.cuda.synchronize()
 
-    return _timed("transformers", name, batch, run)
+    return _timed("transformers", name, batch, beams, run)
 
 
-def of_ctranslate2(name: str, batch: int, folder: Path, number: int) -> Outcome:
-    """CTranslate2's generator in float16."""
+def of_ctranslate2(name: str, batch: int, folder: Path, number: int, beams: int = 1) -> Outcome:
+    """CTranslate2's generator or translator in float16."""
     try:
         import ctranslate2
     except ImportError as error:
         return _absent("ctranslate2", name, str(error))
     if not ctranslate2.get_cuda_device_count():
         return _absent("ctranslate2", name, f"{ctranslate2.__version__} finds no CUDA")
-    generator = ctranslate2.Generator(
-        str(ctranslate2_folder(name, "fp32", folder)),
-        device="cuda",
-        device_index=number,
-        compute_type="float16",
-    )
+    converted = str(ctranslate2_folder(name, "fp32", folder))
+    options = {"device": "cuda", "device_index": number, "compute_type": "float16"}
+    common = {"max_batch_size": 0, "beam_size": beams}
+    try:
+        generator, translator = ctranslate2.Generator(converted, **options), None
+    except (RuntimeError, ValueError):  # it has an encoder
+        translator = ctranslate2.Translator(converted, **options)
 
     def run(seed: int) -> None:
         random = np.random.default_rng(seed)
-        prompts = random.integers(2, 50_000, (batch, PROMPT)).tolist()
-        generator.generate_batch(
-            [words(tuple(prompt)) for prompt in prompts],
-            max_length=NEW,
-            min_length=NEW,
-            include_prompt_in_result=False,
-            max_batch_size=0,
-        )
+        rows = [words(tuple(row)) for row in random.integers(2, 50_000, (batch, PROMPT)).tolist()]
+        if translator is not None:
+            lengths = {"max_decoding_length": NEW, "min_decoding_length": NEW}
+            translator.translate_batch(rows, **lengths, **common)
+        else:
+            lengths = {"max_length": NEW, "min_length": NEW}
+            generator.generate_batch(rows, include_prompt_in_result=False, **lengths, **common)
 
-    return _timed("ctranslate2", name, batch, run)
+    return _timed("ctranslate2", name, batch, beams, run)
 
 
-def _timed(engine: str, name: str, batch: int, run: Callable[[int], None]) -> Outcome:
+def _timed(engine: str, name: str, batch: int, beams: int, run: Callable[[int], None]) -> Outcome:
     version = importlib.metadata.version(engine)
     found = {
         "batch": batch,
+        "beams": beams,
         "tokens_per_s": batch * NEW / _best_of_three(run),
         "version": version,
     }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.encoders.models import MODELS
+from benchmarks.gpu.bundles import checkpoint
 from benchmarks.gpu.card import Arrays, Card, differences, milliseconds
 from benchmarks.gpu.outcome import Outcome
 from export.parity.verify import bundle_path
@@ -13,7 +16,8 @@ from inference.bundle.manifest import Bundle, Role, Tensor
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice
 from inference.engine.runners.ort.sessions import session_options
 
-LENGTH = 16
+LENGTH, SPEED_LENGTH = 16, 128
+"""Tokens of a text, at most: to compare, and to measure."""
 BOUNDS = {"fp32": (1e-4, 0.99999), "fp16": (0.05, 0.999), "bf16": (0.3, 0.98)}
 """Precision → largest relative difference of an output, least cosine of a row."""
 
@@ -41,7 +45,7 @@ def parity(card: Card, bundle: Bundle, reference: Bundle) -> Outcome:
 
 def speed(card: Card, bundle: Bundle, key: str, batch: int, times: int = 20) -> Outcome:
     """Rows a second of one graph, copies of inputs and outputs included."""
-    device, feeds = card.device(), random_inputs(bundle, key, batch)
+    device, feeds = card.device(), random_inputs(bundle, key, batch, SPEED_LENGTH, is_full=True)
     session = device.open(str(bundle_path(bundle, key)), session_options(1))
     names = [tensor.name for tensor in bundle.manifest.graphs[key].outputs]
 
@@ -49,9 +53,63 @@ def speed(card: Card, bundle: Bundle, key: str, batch: int, times: int = 20) -> 
         for tensor in device.run(session, names, feeds):
             device.fetch(tensor)
 
-    taken_ms = milliseconds(run, times)
-    found = {"batch": batch, "ms": taken_ms, "rows_per_s": 1000 * batch / taken_ms}
-    return Outcome(f"speed of {key}", bundle.manifest.name, bundle.manifest.precision, None, found)
+    name = bundle.manifest.name
+    return _speed("triptych", key, name, bundle.manifest.precision, batch, milliseconds(run, times))
+
+
+def speed_of_transformers(
+    name: str, key: str, batch: int, folder: Path, number: int, *, is_compiled: bool
+) -> Outcome:
+    """The same rows in float16: token ids, or pixels as a processor returns them, in float32.
+
+    Args:
+        key: Of the graph: `text` or `image`.
+        number: Of the card.
+    """
+    engine = "torch.compile" if is_compiled else "transformers"
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        return Outcome(
+            f"speed of {key}, {engine}", name, "fp16", None, {"not measured": str(error)}
+        )
+    if not torch.cuda.is_available():
+        reason = f"torch {torch.__version__} finds no CUDA"
+        return Outcome(f"speed of {key}, {engine}", name, "fp16", None, {"not measured": reason})
+    kind = getattr(transformers, MODELS[name].model)
+    model = kind.from_pretrained(checkpoint(name, folder), dtype=torch.float16)
+    model = model.to(f"cuda:{number}").eval()
+    compute = {"text": "get_text_features", "image": "get_image_features"}
+    call = getattr(model, compute[key]) if hasattr(model, compute[key]) else model
+    call = torch.compile(call) if is_compiled else call
+    random = np.random.default_rng(0)
+    inputs: dict[str, Any] = {"pixel_values": random.normal(size=(batch, 3, 224, 224))}
+    inputs["pixel_values"] = torch.from_numpy(inputs["pixel_values"].astype(np.float32))
+    if key == "text":
+        ids = random.integers(5, 30_000, (batch, _tokens(model.config)))
+        inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.ones(ids.shape)}
+
+    def run() -> None:
+        with torch.inference_mode():
+            given = {name: value.to(model.device) for name, value in inputs.items()}
+            if key == "image":
+                given["pixel_values"] = given["pixel_values"].half()
+            found = call(**given)
+        (found[0] if found.get("pooler_output") is None else found["pooler_output"]).cpu()
+
+    run()
+    return _speed(engine, key, name, "fp16", batch, milliseconds(run, 20))
+
+
+def _tokens(config: Any) -> int:
+    limit = getattr(getattr(config, "text_config", config), "max_position_embeddings", SPEED_LENGTH)
+    return min(SPEED_LENGTH, int(limit))
+
+
+def _speed(engine: str, key: str, name: str, precision: str, batch: int, taken: float) -> Outcome:
+    found = {"batch": batch, "ms": taken, "rows_per_s": 1000 * batch / taken}
+    return Outcome(f"speed of {key}, {engine}", name, precision, None, found)
 
 
 def outputs(device: OrtDevice, bundle: Bundle, key: str, feeds: Arrays) -> Arrays:
@@ -62,13 +120,20 @@ def outputs(device: OrtDevice, bundle: Bundle, key: str, feeds: Arrays) -> Array
     return {name: device.fetch(each) for name, each in zip(names, found, strict=True)}
 
 
-def random_inputs(bundle: Bundle, key: str, batch: int) -> Arrays:
-    """Ragged texts, random pictures."""
+def random_inputs(
+    bundle: Bundle, key: str, batch: int, length: int = LENGTH, *, is_full: bool = False
+) -> Arrays:
+    """Texts, ragged or all of the greatest length; random pictures.
+
+    Args:
+        length: The greatest, in tokens; the model's limit if that is less.
+    """
     random = np.random.default_rng(0)
     manifest = bundle.manifest
     vocabulary = manifest.source_vocabulary_size or manifest.vocabulary_size or 64
-    lengths = random.integers(2, LENGTH + 1, batch)
-    sizes = {"B": batch, "T": LENGTH, "S": LENGTH, "M": 1, "N": 1}
+    length = min(length, manifest.limits.max_input_tokens or length)
+    lengths = np.full(batch, length) if is_full else random.integers(2, length + 1, batch)
+    sizes = {"B": batch, "T": length, "S": length, "M": 1, "N": 1}
 
     def made(tensor: Tensor) -> Any:
         shape = [sizes[size] if isinstance(size, str) else size for size in tensor.shape]

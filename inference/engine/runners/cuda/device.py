@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16: numpy has no such type
 _ERRORS = 3  # ONNX Runtime's severity
 _CAPTURE_REFUSED = "cannot use the graph capture feature"
+_UNCAPTURED_OPERATORS = frozenset({"GRU", "LSTM", "RNN"})
+"""Their kernels free host memory in each run, which ends the process while CUDA captures."""
 
 
 class AddressDevice:
@@ -160,16 +162,24 @@ class AddressDevice:
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `CpuDevice.open`."""
+        """See `CpuDevice.open`. A step that cannot be captured runs node by node."""
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
             providers.append("CPUExecutionProvider")  # arithmetic with shapes
+        if is_captured:
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         try:
-            return onnxruntime.InferenceSession(model, options, providers=providers)
+            session = onnxruntime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's exceptions share no base class
             if not is_captured or _CAPTURE_REFUSED not in str(error):
                 raise
-        log.warning("a step is not captured as a CUDA graph: ONNX Runtime refuses it")
+            reason = "ONNX Runtime refuses it"
+        else:
+            uncaptured = _operators(session) & _UNCAPTURED_OPERATORS if is_captured else ()
+            if not uncaptured:
+                return session
+            reason = f"it has {', '.join(sorted(uncaptured))}"
+        log.warning("a step is not captured as a CUDA graph: %s", reason)
         return self.open(model, options)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
@@ -347,6 +357,12 @@ class CudaDevice(AddressDevice):
             "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
             "arena_extend_strategy": "kSameAsRequested",
         }
+
+
+def _operators(session: onnxruntime.InferenceSession) -> set[str]:
+    """Operator types of a session that records where its nodes run."""
+    parts = session.get_provider_graph_assignment_info()
+    return {node.op_type for part in parts for node in part.get_nodes()}
 
 
 @cache
