@@ -21,6 +21,7 @@ _GROUPED = (
 _CONTRIBUTED_SIGNATURES = {
     "MultiHeadAttention": (_ATTENTION, ("T",)),
     "GroupQueryAttention": (_GROUPED, ("T", "T_CACHE", "T_CACHE")),
+    "SkipLayerNormalization": (("T",) * 5, ("T", "float32", "float32", "T")),
     "MatMulIntegerToFloat": (("T1", "T2", "T3", "T3", "T1", "T2", "T3"), ("T3",)),
 }
 """The contributed operators of our graphs (`docs/ContribOperators.md` of ONNX Runtime)."""

@@ -97,6 +97,9 @@ class Device(Protocol):
     def fetch(self, tensor: DeviceTensor) -> NDArray[Any]:
         """The tensor on the host: the only way to read its elements. May share its memory."""
 
+    def fetch_all(self, tensors: Sequence[DeviceTensor]) -> list[NDArray[Any]]:
+        """Several tensors on the host, with one wait for the device."""
+
 
 def item_bytes(dtype: Dtype) -> int:
     """Bytes of one element; numpy has no bfloat16."""
@@ -158,6 +161,10 @@ class HostMemory:
         """The array itself."""
         array: NDArray[Any] = tensor
         return array
+
+    def fetch_all(self, tensors: Sequence[Any]) -> list[NDArray[Any]]:
+        """The arrays themselves."""
+        return list(tensors)
 
 
 def _positions(axis: int | None, start: int, stop: int | None) -> tuple[slice, ...]:

@@ -41,6 +41,7 @@ class HostRuntime:
         self.copies: dict[Direction, int] = dict.fromkeys(Direction, 0)
         self.batches = 0
         self.capacity_bytes = capacity_bytes
+        self._pinned, self._staged_bytes = np.full(1 << 12, _POISON, np.uint8), 0
         self._blocks: dict[int, NDArray[np.uint8]] = {}
         self._freed: list[NDArray[np.uint8]] = []  # kept, so that a stale address is no crash
 
@@ -91,8 +92,14 @@ class HostRuntime:
         for line in range(height):
             ctypes.memset(target + line * pitch, 0, width)
 
+    def stage(self, nbytes: int) -> NDArray[np.uint8] | None:
+        if not nbytes or self._staged_bytes + nbytes > len(self._pinned):
+            return None
+        start, self._staged_bytes = self._staged_bytes, self._staged_bytes + nbytes
+        return self._pinned[start : start + nbytes]
+
     def synchronize(self) -> None:
-        pass
+        self._staged_bytes = 0
 
     def memory(self) -> tuple[int, int]:
         return self.capacity_bytes - self.allocated_bytes, self.capacity_bytes
@@ -134,9 +141,9 @@ class HostDevice(AddressDevice):
         self._host_values: dict[int, list[NDArray[Any]]] = {}
         self._bindings: list[onnxruntime.IOBinding] = []  # so that an id stands for one of them
 
-    def fetch(self, tensor: AddressedTensor) -> NDArray[Any]:
-        self.fetched.append((tensor.shape, tensor.dtype))
-        return super().fetch(tensor)
+    def fetch_all(self, tensors: Sequence[AddressedTensor]) -> list[NDArray[Any]]:
+        self.fetched += [(tensor.shape, tensor.dtype) for tensor in tensors]
+        return super().fetch_all(tensors)
 
     def bind_host_value(
         self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]

@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16: numpy has no such type
 _ERRORS = 3  # ONNX Runtime's severity
 _CAPTURE_REFUSED = "cannot use the graph capture feature"
-_UNCAPTURED_OPERATORS = frozenset({"GRU", "LSTM", "RNN"})
-"""Their kernels free host memory in each run, which ends the process while CUDA captures."""
 
 
 class AddressDevice:
@@ -145,15 +143,25 @@ class AddressDevice:
         """See `Device.upload`."""
         assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
         held = np.ascontiguousarray(values)
+        staged = self._runtime.stage(held.nbytes)
+        if staged is not None:
+            staged[:] = held.reshape(-1).view(np.uint8)
+            held = staged
         self._move(target.address, held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
 
     def fetch(self, tensor: Any) -> NDArray[Any]:
         """See `Device.fetch`; bfloat16 as float32. Waits for the device."""
-        is_bfloat16 = tensor.dtype == "bfloat16"
-        fetched = np.empty(tensor.shape, np.uint16 if is_bfloat16 else tensor.dtype)
-        self._move(fetched.ctypes.data, tensor.address, fetched.nbytes, Direction.TO_HOST)
+        return self.fetch_all([tensor])[0]
+
+    def fetch_all(self, tensors: Sequence[Any]) -> list[NDArray[Any]]:
+        """See `CpuDevice.fetch_all`. Waits for the device once."""
+        copied: list[NDArray[np.uint8]] = []
+        for tensor in tensors:
+            staged = self._runtime.stage(tensor.nbytes)
+            copied.append(np.empty(tensor.nbytes, np.uint8) if staged is None else staged)
+            self._move(copied[-1].ctypes.data, tensor.address, tensor.nbytes, Direction.TO_HOST)
         self._runtime.synchronize()
-        return (fetched.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else fetched
+        return [_as_array(part, each) for part, each in zip(copied, tensors, strict=True)]
 
     def open(
         self,
@@ -162,24 +170,16 @@ class AddressDevice:
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `CpuDevice.open`. A step that cannot be captured runs node by node."""
+        """See `CpuDevice.open`."""
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
             providers.append("CPUExecutionProvider")  # arithmetic with shapes
-        if is_captured:
-            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         try:
-            session = onnxruntime.InferenceSession(model, options, providers=providers)
+            return onnxruntime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's exceptions share no base class
             if not is_captured or _CAPTURE_REFUSED not in str(error):
                 raise
-            reason = "ONNX Runtime refuses it"
-        else:
-            uncaptured = _operators(session) & _UNCAPTURED_OPERATORS if is_captured else ()
-            if not uncaptured:
-                return session
-            reason = f"it has {', '.join(sorted(uncaptured))}"
-        log.warning("a step is not captured as a CUDA graph: %s", reason)
+        log.warning("a step is not captured as a CUDA graph: ONNX Runtime refuses it")
         return self.open(model, options)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
@@ -354,15 +354,19 @@ class CudaDevice(AddressDevice):
             "user_compute_stream": str(self.runtime.stream),
             "enable_cuda_graph": str(int(is_captured)),
             "use_tf32": "0",  # float32 bundles compute in float32
+            "enable_skip_layer_norm_strict_mode": "1",  # sums in float32
             "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
             "arena_extend_strategy": "kSameAsRequested",
         }
 
 
-def _operators(session: onnxruntime.InferenceSession) -> set[str]:
-    """Operator types of a session that records where its nodes run."""
-    parts = session.get_provider_graph_assignment_info()
-    return {node.op_type for part in parts for node in part.get_nodes()}
+def _as_array(fetched: NDArray[np.uint8], tensor: Any) -> NDArray[Any]:
+    """The bytes of a tensor as an array of its own."""
+    if tensor.dtype != "bfloat16":
+        array: NDArray[Any] = fetched.view(tensor.dtype).reshape(tensor.shape)
+        return array.copy()
+    bits = fetched.view(np.uint16).reshape(tensor.shape).astype(np.uint32)
+    return (bits << 16).view(np.float32)
 
 
 @cache

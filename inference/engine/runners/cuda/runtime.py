@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inference.engine.runners.cuda.row_copies import BlockCopies
 from inference.errors import DeviceError
@@ -30,6 +31,8 @@ _OPERATION = np.dtype(  # cudaMemcpy3DBatchOp; lengths are in bytes
         *(("width", "u8"), ("height", "u8"), ("depth", "u8"), ("order", "i4"), ("_3", "u4")),
     ]
 )
+_STAGED_BYTES = 1 << 20
+_ALIGNED_BYTES = 64
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _OUT_OF_MEMORY = 2
 
@@ -79,6 +82,8 @@ class CudaRuntime:
         version = ctypes.c_int(0)
         self._call("cudaRuntimeGetVersion", ctypes.byref(version))
         self._has_batches = version.value >= _BATCHES_SINCE
+        self._pinned = ctypes.c_void_p()
+        self._staged_bytes = 0
 
     @property
     def name(self) -> str:
@@ -110,6 +115,21 @@ class CudaRuntime:
         """Frees what `allocate` returned; waits for the card."""
         self._call("cudaFree", ctypes.c_void_p(address))
 
+    def stage(self, nbytes: int) -> NDArray[np.uint8] | None:
+        """Page-locked host memory, whose copies need no second one in between.
+
+        It is used again after the next `synchronize`. None where too little is left until then.
+        """
+        if self._pinned.value is None:
+            self._call("cudaMallocHost", ctypes.byref(self._pinned), ctypes.c_size_t(_STAGED_BYTES))
+        start = self._staged_bytes
+        if not nbytes or start + nbytes > _STAGED_BYTES:
+            return None
+        self._staged_bytes += -(-nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        assert self._pinned.value is not None
+        part = (ctypes.c_uint8 * nbytes).from_address(self._pinned.value + start)
+        return np.ctypeslib.as_array(part)
+
     def copy(
         self,
         target: int,
@@ -122,8 +142,8 @@ class CudaRuntime:
     ) -> None:
         """Copies `height` lines of `width` bytes, which begin a pitch apart.
 
-        Host memory that is read may be reused at once (it is pageable: CUDA stages it); host memory
-        that is written is complete after `synchronize`.
+        Pageable host memory that is read may be reused at once (CUDA stages it); host memory that
+        is written is complete after `synchronize`.
         """
         status = self._copy(
             target, target_pitch, source, source_pitch, width, height, direction, self.stream
@@ -176,6 +196,7 @@ class CudaRuntime:
     def synchronize(self) -> None:
         """Waits for the stream."""
         self._call("cudaStreamSynchronize", self._stream)
+        self._staged_bytes = 0
 
     def memory(self) -> tuple[int, int]:
         """Bytes free and in all."""
@@ -186,6 +207,8 @@ class CudaRuntime:
     def close(self) -> None:
         """Destroys the stream."""
         self._call("cudaStreamDestroy", self._stream)
+        if self._pinned.value is not None:
+            self._call("cudaFreeHost", self._pinned)
 
     def _call(self, name: str, *arguments: Any) -> None:
         self._check(name, getattr(self._library, name)(*arguments))

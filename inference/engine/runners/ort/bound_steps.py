@@ -157,5 +157,4 @@ class BoundGreedySteps(BoundGraph):
         self._rules.follow(rule)
         self._write_controls(token_ids[:, None], lengths)
         self._run()
-        fetch = self._device.fetch
-        return GreedyTokens(fetch(self._token_ids), fetch(self._log_probs))
+        return GreedyTokens(*self._device.fetch_all([self._token_ids, self._log_probs]))

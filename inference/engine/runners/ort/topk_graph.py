@@ -153,7 +153,7 @@ class TopK:
         session = self._sessions[count <= self._max_blocked_count, temperatures is not None]
         device = self._device
         found = device.run(session, outputs, arrays, {LOGITS: logits})
-        token_ids, log_probs, *others = [device.fetch(tensor) for tensor in found]
+        token_ids, log_probs, *others = device.fetch_all(found)
         return Candidates(
             token_ids[:, :k],
             log_probs[:, :k],
