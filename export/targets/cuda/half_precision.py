@@ -15,6 +15,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from export.graphs.external_data import open_graph, save, values
+from export.targets.cuda.aligned_products import align_products
 from export.targets.cuda.float32_nodes import FLOAT, RANGES, Islands, NoKernelError
 from export.targets.cuda.kernels import CUDA, Kernels
 from export.targets.cuda.signature import Types, bodies, opset_of, signature, value_types
@@ -68,6 +69,7 @@ def halve(path: Path, key: str, low: str, states: Set[str], kernels: Kernels = C
         rewrite.run()
     except NoKernelError as error:
         raise SetupError(f"{error.message} in {key}: export it in another precision") from error
+    align_products(model.graph)
     save(model, path)
     return Halved(rewrite.low_nodes, rewrite.full_nodes, rewrite.casts)
 
