@@ -242,7 +242,7 @@ class AddressDevice:
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `CpuDevice.run_bound`. Does not wait for the device."""
+        """See `CpuDevice.run_bound`. A captured run does not wait for the device."""
         session.run_with_iobinding(binding, _run_options(graph_id))
 
     def run(
@@ -371,9 +371,15 @@ def _as_array(fetched: NDArray[np.uint8], tensor: Any) -> NDArray[Any]:
 
 @cache
 def _run_options(graph_id: int) -> onnxruntime.RunOptions:
+    """Captured runs do not wait for the device.
+
+    Others do: without, ONNX Runtime 1.31 frees a kernel's page-locked memory (`Split`, `LSTM`) in a
+    callback of the stream, where CUDA does not permit it, and the process ends.
+    """
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(graph_id))
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph_id != UNCAPTURED:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     return options
 
 

@@ -108,7 +108,7 @@ def block_size(vocabulary_size: int) -> int | None:
     """Tokens of a block; None where ranking the whole vocabulary at once is as fast.
 
     The maxima of all blocks and the candidates of the best blocks are ranked: about as many of
-    each.
+    each. On CUDA one TopK is faster at any size (docs/gpu.md).
     """
     divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
     if vocabulary_size < _MIN_BLOCKED_VOCABULARY or not divisors:
@@ -122,7 +122,7 @@ class TopK:
     def __init__(
         self, options: onnxruntime.SessionOptions, vocabulary_size: int, device: OrtDevice
     ) -> None:
-        block = block_size(vocabulary_size)
+        block = block_size(vocabulary_size) if device.is_host else None
         self._device = device
         self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
         self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
