@@ -12,7 +12,6 @@ from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import verify
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.models.captions import RULES, check_captions, generated, requests, unexported
 
@@ -89,28 +88,3 @@ def test_prompt_that_keeps_its_end_token_gives_other_captions(twins: Twins) -> N
         replace(each, prompt_ids=(*each.prompt_ids, *each.rules.eos_token_ids)) for each in prompted
     ]
     assert generated(runner, kept) != generated(runner, prompted)
-
-
-def test_blip_of_another_head_is_refused_by_name(twins: Twins) -> None:
-    twin = twins("blip", "odd")
-    values = {**twin.checkpoint.config, "architectures": ["BlipForQuestionAnswering"]}
-    with pytest.raises(CheckpointError, match="BlipForQuestionAnswering is not supported"):
-        twin.architecture.read_config(values)
-
-
-@pytest.mark.parametrize(
-    ("half", "change", "message"),
-    [
-        ("encoder", {"model_type": "beit"}, "encoder: model_type 'beit' is not supported"),
-        ("decoder", {"model_type": "xlnet"}, "decoder: model_type 'xlnet' is not supported"),
-        ("decoder", {"cross_attention_hidden_size": 20}, "cross_attention_hidden_size = 20"),
-    ],
-)
-def test_unsupported_half_is_refused_by_name(
-    half: str, change: dict[str, object], message: str, twins: Twins
-) -> None:
-    twin = twins("vision-encoder-decoder", "trocr")
-    values = dict(twin.checkpoint.config)
-    values[half] = {**values[half], **change}
-    with pytest.raises(CheckpointError, match=message):
-        twin.architecture.read_config(values)

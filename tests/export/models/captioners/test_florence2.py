@@ -15,7 +15,6 @@ from export.pipeline.cli import export
 from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.errors import CheckpointError
 from inference.sequences import Hypothesis
 from inference.tasks.detection.locations import written_boxes
 from inference.tasks.detection.written import phrases_of
@@ -172,27 +171,3 @@ def test_published_sizes_are_read() -> None:
     assert config.image.grid((768, 768)) == (24, 24)
     assert (config.image.width, config.positions, config.frames) == (1024, 50, 100)
     assert (config.text.width, config.text.positions, config.image_token) == (768, 1024, 51289)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
-        ({"text_config": {"model_type": "t5"}}, "'t5'"),
-        ({"vision_config": {"dim_embed": [128]}}, "florence-community"),
-        ({"vision_config": {"projection_dim": 8}}, "projection_dim = 8 is not supported"),
-        ({"vision_config": {"num_heads": [5, 2]}}, "5 heads do not share out width 12"),
-        ({"vision_config": {"num_groups": [2, 3]}}, "3 heads do not share out width 20"),
-        ({"vision_config": {"depths": [1]}}, "one value a stage"),
-        ({"vision_config": {"patch_padding": [-1, 0]}}, "patch_padding must be a list"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("florence2")
-    plain = declared.twin.configs["plain"]
-    changed = {
-        field: {**plain[field], **value} if isinstance(value, dict) else value
-        for field, value in change.items()
-    }
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**plain, **changed})

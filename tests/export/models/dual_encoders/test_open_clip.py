@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -102,60 +101,6 @@ def test_constants_of_the_published_code_are_skipped_and_halves_read(folder: Pat
 
 
 # ----------------------------------------------------------------------------------------- config
-
-
-@pytest.mark.parametrize(
-    ("section", "change", "message"),
-    [
-        (None, {"custom_text": True}, "custom_text = True"),
-        (None, {"multimodal_cfg": {"layers": 2}}, "multimodal_cfg = .* is not supported"),
-        (None, {"init_logit_bias": -10}, "init_logit_bias = -10"),
-        ("text_cfg", {"hf_model_name": "roberta-base"}, "text_cfg: hf_model_name = 'roberta-base'"),
-        ("text_cfg", {"hf_tokenizer_name": "t5-base"}, "hf_tokenizer_name = 't5-base'"),
-        ("text_cfg", {"pool_type": "last"}, "pool_type = 'last' is not supported, only 'argmax'"),
-        ("text_cfg", {"no_causal_mask": True}, "no_causal_mask = True"),
-        ("text_cfg", {"embed_cls": True}, "embed_cls = True"),
-        ("text_cfg", {"heads": 7}, "7 heads do not share out width 30"),
-        ("text_cfg", {"act_kwargs": {"approximate": "tanh"}}, "act_kwargs"),
-        ("vision_cfg", {"timm_model_name": "convnext_base"}, "vision_cfg: timm_model_name"),
-        ("vision_cfg", {"attentional_pool": True}, "attentional_pool = True"),
-        ("vision_cfg", {"pool_type": "avg"}, "pool_type = 'avg' is not supported, only 'tok' is"),
-        ("vision_cfg", {"no_ln_pre": True}, "no_ln_pre = True"),
-        ("vision_cfg", {"ls_init_value": 0.1}, "ls_init_value = 0.1"),
-        ("vision_cfg", {"qk_norm": True}, "qk_norm = True"),
-        ("vision_cfg", {"global_average_pool": True}, "global_average_pool = True"),
-        ("vision_cfg", {"rope": True, "alibi": 1}, "vision_cfg: unknown fields: alibi, rope"),
-        ("text_cfg", {"rope": True}, "text_cfg: unknown fields: rope"),
-        (None, {"audio_cfg": {}}, "model_cfg: unknown fields: audio_cfg"),
-        ("vision_cfg", {"head_width": 7}, "width 36 is no multiple of head_width 7"),
-        ("vision_cfg", {"norm_kwargs": {"bias": False}}, "norm_kwargs may hold eps only"),
-    ],
-)
-def test_unsupported_value_is_refused_by_name(
-    section: str | None, change: dict[str, object], message: str
-) -> None:
-    values = json.loads(json.dumps(DECLARED.twin.configs["vit"]))
-    model = values["model_cfg"]
-    (model if section is None else model[section]).update(change)
-    with pytest.raises(CheckpointError, match=message):
-        DECLARED.read_config(values)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"layers": [3, 4, 6]}, r"layers must be 4 numbers, not \(3, 4, 6\)"),
-        ({"image_size": [64, 96]}, "a ResNet takes square images"),
-        ({"image_size": 63}, "image_size = 63 is not supported"),  # 2 x 2 cells, 1 x 1 positions
-        ({"width": 3}, "width = 3 must be even"),
-        ({"head_width": 24}, "a multiple of head_width = 24"),
-    ],
-)
-def test_unsupported_resnet_is_refused_by_name(change: dict[str, object], message: str) -> None:
-    values = json.loads(json.dumps(DECLARED.twin.configs["odd"]))
-    values["model_cfg"]["vision_cfg"].update(change)
-    with pytest.raises(CheckpointError, match=message):
-        DECLARED.read_config(values)
 
 
 def test_missing_tensor_of_a_resnet_has_its_published_name(twins: Twins, tmp_path: Path) -> None:

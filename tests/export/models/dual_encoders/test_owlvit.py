@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from export.parity.judge import TOLERANCE
 from export.registry import architecture
 from inference.bundle.manifest import Role
-from inference.errors import CheckpointError
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
 
@@ -37,20 +34,3 @@ def test_logits_of_regions_and_texts_are_those_of_transformers(
     assert len(objectness) == (name == "owlv2")
     for found in objectness:
         assert difference(want.objectness_logits, found) < TOLERANCE
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("owlvit", {"architectures": ["OwlViTModel"]}, "OwlViTModel is not supported"),
-        ("owlv2", {"architectures": ["OwlViTForObjectDetection"]}, "only Owlv2ForObjectDetection"),
-        ("owlvit", {"projection_dim": 20}, "hidden_size must be projection_dim = 20"),
-        ("owlvit", {"vision_config": {"num_channels": 1}}, "num_channels"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(
-    name: str, change: dict[str, Any], message: str
-) -> None:
-    declared = architecture(name)
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})

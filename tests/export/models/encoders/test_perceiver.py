@@ -1,8 +1,7 @@
-"""Perceiver beside `transformers`: what it refuses, padding, and the pipelines of three heads."""
+"""Perceiver beside `transformers`: padding, and the pipelines of three heads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export.models.encoders.perceiver_config import read_config
 from export.pipeline.cli import export
 from export.registry import architecture
 from inference.bundle.reader import newest_bundle
@@ -37,27 +35,6 @@ from triptych import images as wire_images
 
 CONFIGS = architecture("perceiver").twin.configs
 TOLERANCE = 1e-4
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"architectures": ["PerceiverForOpticalFlow"]}, "optical flow and .* are not"),
-        ({"architectures": ["PerceiverForMultimodalAutoencoding"]}, "multimodal autoencoding are"),
-        ({"architectures": ["PerceiverModel"]}, "'PerceiverModel'. is not supported"),
-        ({"architectures": None}, "is not supported"),
-        ({"v_channels": 60}, "v_channels = 60 must be d_latents = 30"),
-        ({"v_channels": None}, "v_channels = 60 must be d_latents = 30"),
-        ({"num_self_attention_heads": 7}, "7 heads do not share out width 30"),
-        ({"d_model": 36}, "8 heads do not share out width 36"),
-        ({"cross_attention_shape_for_attention": "v"}, "only kv, q"),
-    ],
-)
-def test_what_no_checkpoint_of_ours_is_computed_from_is_refused(
-    change: Mapping[str, Any], message: str
-) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        read_config({**CONFIGS["odd"], **change})
 
 
 def test_learned_positions_are_those_of_one_size(twins: Twins) -> None:

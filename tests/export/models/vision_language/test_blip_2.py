@@ -18,7 +18,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
-from inference.errors import CheckpointError, InvalidRequest
+from inference.errors import InvalidRequest
 from tests.export.conftest import TwinPair, Twins
 from tests.export.models.captions import export_verified, hypotheses_of, unexported
 from tests.export.models.interleaved import normalised
@@ -106,18 +106,3 @@ def test_answers_end_where_the_language_model_says(twins: Twins) -> None:
     values = {**twin.checkpoint.config, "text_config": text}
     found = blip_2.generation(Checkpoint(twin.checkpoint.folder, "x", values))
     assert (found["eos_token_id"], found["max_new_tokens"]) == (50118, 20)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
-        ({"text_config": {"model_type": "llama"}}, "'llama'"),
-        ({"text_config": {"hidden_size": 8, "word_embed_proj_dim": 4}}, "word_embed_proj_dim = 4"),
-        ({"architectures": ["Blip2ForImageTextRetrieval"]}, "Blip2ForImageTextRetrieval"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("blip-2")
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})

@@ -117,19 +117,3 @@ def test_tokenizer_without_an_image_token_is_refused(tmp_path: Path) -> None:
         architecture("idefics").configuration(_folder(tmp_path, tokens=(AROUND,)))
     with pytest.raises(CheckpointError, match="no token <fake_token_around_image>"):
         image_places(torch.nn.Identity(), _folder(tmp_path, tokens=(PLACE,)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"additional_vocab_size": 1}, "image_token_id = 61 is outside the vocabulary of 60"),
-        ({"cross_layer_interval": 2}, "num_hidden_layers = 1 is not a multiple"),
-        ({"alpha_type": "matrix"}, "alpha_type = 'matrix' is not supported"),
-        ({"num_attention_heads": 5}, "5 heads do not share out width 24"),
-        ({"architectures": ["IdeficsForQuestions"]}, "IdeficsForQuestions"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("idefics")
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})

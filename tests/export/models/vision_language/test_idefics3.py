@@ -111,21 +111,6 @@ def test_a_processor_of_another_number_of_tokens_is_refused(twins: Twins, tmp_pa
         network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
-        ({"scale_factor": 3}, "scale_factor = 3 does not divide the 4 patches in a row"),
-        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
-        ({"architectures": ["Idefics3ForQuestions"]}, "Idefics3ForQuestions"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("idefics3")
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})
-
-
 def test_smolvlm_leaves_sizes_of_its_tower_to_defaults() -> None:
     """`config.json` of SmolVLM-256M-Instruct, as far as it decides sizes."""
     text = {"model_type": "llama", "hidden_size": 576, "num_attention_heads": 9}

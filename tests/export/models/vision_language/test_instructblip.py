@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.registry import architecture
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
-from inference.errors import CheckpointError, InvalidRequest, TooLong
+from inference.errors import InvalidRequest, TooLong
 from tests.export.conftest import Bundles, Twins
 from tests.export.models.captions import unexported
 from tests.inference.engine.staggered import run_staggered
@@ -78,11 +77,3 @@ def test_engine_refuses_an_image_without_or_with_a_long_instruction(twins: Any) 
     limit = manifest.limits.max_input_tokens
     with pytest.raises(TooLong, match=f"source_ids has {limit + 1} tokens"):
         validator.validate(replace(_request(bundle, None), source_ids=np.ones(limit + 1, np.int64)))
-
-
-def test_a_language_model_with_an_encoder_is_refused_by_name() -> None:
-    declared = architecture("instructblip")
-    with pytest.raises(CheckpointError, match="'t5'"):
-        declared.read_config(
-            {**declared.twin.configs["plain"], "text_config": {"model_type": "t5"}}
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -213,20 +212,3 @@ def test_published_files_leave_the_language_models_sizes_out() -> None:
     config = architecture("llava").read_config(values)
     assert (config.text.width, config.text.mlp_width, len(config.text.layers)) == (4096, 11008, 32)
     assert (config.image.tokens, config.image.layers, config.image_token) == (576, (23,), 32000)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
-        ({"vision_feature_layer": -5}, "vision_feature_layer = -5 is outside the 3 blocks"),
-        ({"vision_feature_layer": []}, r"vision_feature_layer = \[\] is outside"),
-        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
-        ({"vision_config": {"model_type": "pixtral"}}, "pixtral"),
-        ({"architectures": ["LlavaForQuestions"]}, "LlavaForQuestions"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("llava")
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})

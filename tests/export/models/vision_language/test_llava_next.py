@@ -23,7 +23,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
-from inference.errors import CheckpointError, InvalidRequest
+from inference.errors import InvalidRequest
 from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage, fit_resolution
 from inference.tasks.generation.image_places import held_images
@@ -166,17 +166,3 @@ def test_engine_refuses_sizes_that_are_no_canvas(
     )
     with pytest.raises(InvalidRequest, match=r"image_sizes|places for images"):
         validator.validate(given)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_grid_pinpoints": [[8, 12]]}, "only heights and widths of 1 to 16 times 8"),
-        ({"image_grid_pinpoints": []}, "image_grid_pinpoints"),
-        ({"vision_feature_select_strategy": "full"}, "one vector for each patch"),
-    ],
-)
-def test_what_the_network_lacks_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    declared = architecture("llava_next")
-    with pytest.raises(CheckpointError, match=message):
-        declared.read_config({**declared.twin.configs["plain"], **change})

@@ -1,0 +1,256 @@
+"""Configurations that a network does not compute are refused, and the message names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from export.registry import architecture
+from inference.errors import CheckpointError
+
+REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "blip odd": [
+        (
+            {"architectures": ["BlipForQuestionAnswering"]},
+            "BlipForQuestionAnswering is not supported",
+        ),
+    ],
+    "vision-encoder-decoder trocr": [
+        ({"encoder": {"model_type": "beit"}}, "encoder: model_type 'beit' is not supported"),
+        ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
+        ({"decoder": {"cross_attention_hidden_size": 20}}, "cross_attention_hidden_size = 20"),
+    ],
+    "show-and-tell plain": [
+        ({"channels": [6]}, "one number a convolution"),
+        ({"hidden_size": 0}, "hidden_size must be a whole number"),
+    ],
+    "cnn-transformer plain": [
+        ({"strides": []}, "one number a convolution"),
+        ({"nhead": 5}, "32"),
+        ({"norm_first": True}, "norm_first"),
+    ],
+    "florence2 plain": [
+        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
+        ({"text_config": {"model_type": "t5"}}, "'t5'"),
+        ({"vision_config": {"dim_embed": [128]}}, "florence-community"),
+        ({"vision_config": {"projection_dim": 8}}, "projection_dim = 8 is not supported"),
+        ({"vision_config": {"num_heads": [5, 2]}}, "5 heads do not share out width 12"),
+        ({"vision_config": {"num_groups": [2, 3]}}, "3 heads do not share out width 20"),
+        ({"vision_config": {"depths": [1]}}, "one value a stage"),
+        ({"vision_config": {"patch_padding": [-1, 0]}}, "patch_padding must be a list"),
+    ],
+    "pix2struct plain": [
+        ({"text_config": {"d_kv": 5}}, "d_kv = 5"),
+        ({"text_config": {"is_decoder": False}}, "is_decoder"),
+        ({"vision_config": {"patch_embed_hidden_size": 10}}, "is not of whole pixels"),
+        ({"text_config": {"relative_attention_num_buckets": 2}}, "must be at least 4"),
+        ({"architectures": ["Pix2StructForQuestions"]}, "Pix2StructForQuestions"),
+    ],
+    "show-attend-tell plain": [
+        ({"channels": [6]}, "one number a convolution"),
+        ({"strides": [2, "2"]}, "strides must be a list of sizes"),
+        ({"channels": None}, "channels must be a list of sizes"),
+        ({"hidden_size": 0}, "hidden_size must be a whole number"),
+    ],
+    "grounding-dino plain": [
+        ({"architectures": ["GroundingDinoForSegmentation"]}, "only classes that end in"),
+        ({"two_stage": False}, "two_stage = False is not supported"),
+        ({"position_embedding_type": "learned"}, "position_embedding_type = 'learned'"),
+        ({"backbone_config": {"model_type": "resnet"}}, "backbone_config: model_type = 'resnet'"),
+        ({"backbone_config": {"out_features": ["stage9"]}}, "'stage9'.* are not stages"),
+        ({"text_config": {"model_type": "roberta"}}, "text_config: model_type = 'roberta'"),
+        ({"d_model": 40}, "d_model must be a multiple of 32"),
+        ({"encoder_attention_heads": 5}, "heads do not share out"),
+        ({"num_feature_levels": 1}, "num_feature_levels = 1"),
+    ],
+    "clipseg plain": [
+        ({"architectures": ["CLIPSegModel"]}, "CLIPSegModel is not supported"),
+        ({"extract_layers": [1, 0]}, "extract_layers must be blocks of the tower, 0 to 1"),
+        ({"extract_layers": [2]}, "extract_layers must be blocks"),
+        ({"extract_layers": []}, "extract_layers must be blocks"),
+        ({"conditional_layer": 2}, "conditional_layer must be 0 to 1"),
+        (
+            {"vision_config": {"image_size": [32, 64], "patch_size": 32}},
+            "1 x 2 patches are not square",
+        ),
+    ],
+    "open_clip vit": [
+        ({"model_cfg": {"custom_text": True}}, "custom_text = True"),
+        ({"model_cfg": {"multimodal_cfg": {"layers": 2}}}, "multimodal_cfg = .* is not supported"),
+        ({"model_cfg": {"init_logit_bias": -10}}, "init_logit_bias = -10"),
+        (
+            {"model_cfg": {"text_cfg": {"hf_model_name": "roberta-base"}}},
+            "text_cfg: hf_model_name = 'roberta-base'",
+        ),
+        (
+            {"model_cfg": {"text_cfg": {"hf_tokenizer_name": "t5-base"}}},
+            "hf_tokenizer_name = 't5-base'",
+        ),
+        (
+            {"model_cfg": {"text_cfg": {"pool_type": "last"}}},
+            "pool_type = 'last' is not supported, only 'argmax'",
+        ),
+        ({"model_cfg": {"text_cfg": {"no_causal_mask": True}}}, "no_causal_mask = True"),
+        ({"model_cfg": {"text_cfg": {"embed_cls": True}}}, "embed_cls = True"),
+        ({"model_cfg": {"text_cfg": {"heads": 7}}}, "7 heads do not share out width 30"),
+        ({"model_cfg": {"text_cfg": {"act_kwargs": {"approximate": "tanh"}}}}, "act_kwargs"),
+        (
+            {"model_cfg": {"vision_cfg": {"timm_model_name": "convnext_base"}}},
+            "vision_cfg: timm_model_name",
+        ),
+        ({"model_cfg": {"vision_cfg": {"attentional_pool": True}}}, "attentional_pool = True"),
+        (
+            {"model_cfg": {"vision_cfg": {"pool_type": "avg"}}},
+            "pool_type = 'avg' is not supported, only 'tok' is",
+        ),
+        ({"model_cfg": {"vision_cfg": {"no_ln_pre": True}}}, "no_ln_pre = True"),
+        ({"model_cfg": {"vision_cfg": {"ls_init_value": 0.1}}}, "ls_init_value = 0.1"),
+        ({"model_cfg": {"vision_cfg": {"qk_norm": True}}}, "qk_norm = True"),
+        (
+            {"model_cfg": {"vision_cfg": {"global_average_pool": True}}},
+            "global_average_pool = True",
+        ),
+        (
+            {"model_cfg": {"vision_cfg": {"rope": True, "alibi": 1}}},
+            "vision_cfg: unknown fields: alibi, rope",
+        ),
+        ({"model_cfg": {"text_cfg": {"rope": True}}}, "text_cfg: unknown fields: rope"),
+        ({"model_cfg": {"audio_cfg": {}}}, "model_cfg: unknown fields: audio_cfg"),
+        (
+            {"model_cfg": {"vision_cfg": {"head_width": 7}}},
+            "width 36 is no multiple of head_width 7",
+        ),
+        (
+            {"model_cfg": {"vision_cfg": {"norm_kwargs": {"bias": False}}}},
+            "norm_kwargs may hold eps only",
+        ),
+    ],
+    "open_clip odd": [
+        (
+            {"model_cfg": {"vision_cfg": {"layers": [3, 4, 6]}}},
+            r"layers must be 4 numbers, not \(3, 4, 6\)",
+        ),
+        ({"model_cfg": {"vision_cfg": {"image_size": [64, 96]}}}, "a ResNet takes square images"),
+        ({"model_cfg": {"vision_cfg": {"image_size": 63}}}, "image_size = 63 is not supported"),
+        ({"model_cfg": {"vision_cfg": {"width": 3}}}, "width = 3 must be even"),
+        ({"model_cfg": {"vision_cfg": {"head_width": 24}}}, "a multiple of head_width = 24"),
+    ],
+    "owlvit plain": [
+        ({"architectures": ["OwlViTModel"]}, "OwlViTModel is not supported"),
+        ({"projection_dim": 20}, "hidden_size must be projection_dim = 20"),
+        ({"vision_config": {"num_channels": 1}}, "num_channels"),
+    ],
+    "owlv2 plain": [
+        ({"architectures": ["OwlViTForObjectDetection"]}, "only Owlv2ForObjectDetection"),
+    ],
+    "siglip odd": [
+        ({"architectures": ["SiglipForImageClassification"]}, "SiglipForImageClassification is"),
+        ({"vision_config": {"vision_use_head": False}}, "vision_use_head = False"),
+        ({"text_config": {"projection_size": 20}}, "projection_size = 20"),
+    ],
+    "perceiver odd": [
+        ({"architectures": ["PerceiverForOpticalFlow"]}, "optical flow and .* are not"),
+        ({"architectures": ["PerceiverForMultimodalAutoencoding"]}, "multimodal autoencoding are"),
+        ({"architectures": ["PerceiverModel"]}, "'PerceiverModel'. is not supported"),
+        ({"architectures": None}, "is not supported"),
+        ({"v_channels": 60}, "v_channels = 60 must be d_latents = 30"),
+        ({"v_channels": None}, "v_channels = 60 must be d_latents = 30"),
+        ({"num_self_attention_heads": 7}, "7 heads do not share out width 30"),
+        ({"d_model": 36}, "8 heads do not share out width 36"),
+        ({"cross_attention_shape_for_attention": "v"}, "only kv, q"),
+    ],
+    "blip-2 plain": [
+        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
+        ({"text_config": {"model_type": "llama"}}, "'llama'"),
+        ({"text_config": {"hidden_size": 8, "word_embed_proj_dim": 4}}, "word_embed_proj_dim = 4"),
+        ({"architectures": ["Blip2ForImageTextRetrieval"]}, "Blip2ForImageTextRetrieval"),
+    ],
+    "gemma3 plain": [
+        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
+        ({"eoi_token_index": 64}, "eoi_token_index = 64 is outside"),
+        ({"mm_tokens_per_image": 9}, "mm_tokens_per_image = 9, but the 4 x 4 patches"),
+        ({"text_config": {"model_type": "gemma2"}}, "gemma2"),
+        ({"text_config": {"final_logit_softcapping": 4.0}}, "final_logit_softcapping"),
+        ({"vision_config": {"model_type": "clip_vision_model"}}, "clip_vision_model"),
+        ({"architectures": ["Gemma3ForSequenceClassification"]}, "Gemma3ForSequence"),
+    ],
+    "idefics plain": [
+        ({"additional_vocab_size": 1}, "image_token_id = 61 is outside the vocabulary of 60"),
+        ({"cross_layer_interval": 2}, "num_hidden_layers = 1 is not a multiple"),
+        ({"alpha_type": "matrix"}, "alpha_type = 'matrix' is not supported"),
+        ({"num_attention_heads": 5}, "5 heads do not share out width 24"),
+        ({"architectures": ["IdeficsForQuestions"]}, "IdeficsForQuestions"),
+    ],
+    "idefics3 plain": [
+        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
+        ({"scale_factor": 3}, "scale_factor = 3 does not divide the 4 patches in a row"),
+        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
+        ({"architectures": ["Idefics3ForQuestions"]}, "Idefics3ForQuestions"),
+    ],
+    "instructblip plain": [
+        ({"text_config": {"model_type": "t5"}}, "'t5'"),
+    ],
+    "llava plain": [
+        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
+        ({"vision_feature_layer": -5}, "vision_feature_layer = -5 is outside the 3 blocks"),
+        ({"vision_feature_layer": []}, r"vision_feature_layer = \[\] is outside"),
+        ({"text_config": {"model_type": "gemma"}}, "'gemma'"),
+        ({"vision_config": {"model_type": "pixtral"}}, "pixtral"),
+        ({"architectures": ["LlavaForQuestions"]}, "LlavaForQuestions"),
+    ],
+    "llava_next plain": [
+        ({"image_grid_pinpoints": [[8, 12]]}, "only heights and widths of 1 to 16 times 8"),
+        ({"image_grid_pinpoints": []}, "image_grid_pinpoints"),
+        ({"vision_feature_select_strategy": "full"}, "one vector for each patch"),
+    ],
+    "paligemma plain": [
+        ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
+        ({"text_config": {"model_type": "llama"}}, "'llama'"),
+        ({"text_config": {"use_bidirectional_attention": False}}, "use_bidirectional_attention"),
+        ({"projection_dim": 7}, "projection_dim = 7"),
+        ({"vision_config": {"model_type": "clip_vision_model"}}, "clip_vision_model"),
+    ],
+    "qwen2_vl plain": [
+        ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
+        ({"architectures": ["Qwen2VLForQuestions"]}, "Qwen2VLForQuestions"),
+        (
+            {"text_config": {"rope_parameters": {"mrope_section": [2, 1]}}},
+            "must add up to the 4 pairs",
+        ),
+        ({"text_config": {"rope_parameters": {"mrope_section": 4}}}, "mrope_section"),
+        ({"vision_config": {"in_channels": 1}}, "in_channels = 1"),
+        ({"vision_config": {"num_heads": 5}}, "20 heads do not share out width 24"),
+        ({"vision_config": {"hidden_size": 30}}, "hidden_size = 30"),
+    ],
+    "qwen2_5_vl plain": [
+        ({"vision_config": {"window_size": 7}}, "window_size = 7 is smaller than one"),
+        ({"vision_config": {"fullatt_block_indexes": 3}}, "must be a list of blocks"),
+        ({"vision_config": {"out_hidden_size": 30}}, "out_hidden_size = 30"),
+    ],
+}
+"""Architecture and configuration of its twin → changes, and what the message says."""
+
+
+def _changed(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with a change; sections keep their other fields."""
+    sections = {
+        name: _changed(values[name], value)
+        for name, value in change.items()
+        if isinstance(value, Mapping) and isinstance(values.get(name), Mapping)
+    }
+    return {**values, **change, **sections}
+
+
+@pytest.mark.parametrize(
+    ("twin", "change", "message"),
+    [(twin, *row) for twin, rows in REFUSED.items() for row in rows],
+)
+def test_what_the_network_lacks_is_refused_by_name(
+    twin: str, change: dict[str, Any], message: str
+) -> None:
+    name, config = twin.split()
+    declared = architecture(name)
+    with pytest.raises(CheckpointError, match=message):
+        declared.read_config(_changed(declared.twin.configs[config], change))
