@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from export.parity.verify import LazySessions
+from export.parity.graph_runs import LazySessions
 from export.pipeline.publish import publish, staging
 from export.precision import Precision, Runtime
 from export.quantization.calibrate import cache_scales

@@ -32,6 +32,16 @@ TINY_IMAGE: dict[str, Any] = {
     "patch_size": 8,
 }
 """A small image encoder, likewise."""
+TINY_GPT: dict[str, Any] = {
+    "vocab_size": 64,
+    "n_positions": 32,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+"""A small GPT, in the names of OpenAI's."""
 LABELS: dict[str, Any] = {"id2label": {number: f"class {number}" for number in range(9)}}
 """Nine classes."""
 ODD_IMAGE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from export.architecture import Architecture, Lowering
-from export.checkpoint.checkpoint import tie
+from export.checkpoint.load_network import tie
 from export.pipeline.manifest import tasks
 from export.quantization.quantize import NARROWEST
 from export.registry import architecture

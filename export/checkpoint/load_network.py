@@ -8,8 +8,8 @@ Decision D90.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint, load
+from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint
 from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
 from export.config.weight_names import Rename
@@ -114,3 +114,110 @@ def _bounded_parameters(checkpoint: Checkpoint) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
+    """Fills a model with a checkpoint's tensors, as float32.
+
+    Of a model on the device `meta` only names, shapes and types are compared: nothing is read.
+
+    Raises:
+        CheckpointError: lists every missing, unexpected and misshaped tensor at once.
+    """
+    early = _absent(checkpoint, rename)  # a vocabulary's table may be a fifth of the model
+    for ours in early:
+        tie(model, ours, rename.tied[ours])
+    wanted = model.state_dict(keep_vars=True)  # tied weights under each of their names
+    loaded: set[int] = set()  # tensors, by identity
+    spare: list[tuple[str, str, Tensor]] = []
+    problems: list[str] = []
+    is_planned = any(tensor.is_meta for tensor in wanted.values())
+    for name, tensor in checkpoint.headers() if is_planned else checkpoint.tensors():
+        try:
+            layout = rename.find(name)
+        except KeyError:
+            problems.append(f"unexpected: {name} {_shape(tensor)}")
+            continue
+        for ours, piece in layout.pieces(tensor):
+            if layout.is_spare:
+                spare.append((name, ours, piece))
+            else:
+                problems += _place(wanted, loaded, name, ours, piece)
+    for name, ours, piece in spare:
+        if id(wanted.get(ours)) not in loaded:
+            problems += _place(wanted, loaded, name, ours, piece)
+    loaded |= _tie(model, rename.tied, wanted, loaded)
+    problems += [
+        f"missing: {rename.origin(ours)} {_shape(tensor)}"
+        for ours, tensor in wanted.items()
+        if id(tensor) not in loaded and ours not in rename.optional and ours not in early
+    ]
+    if problems:
+        listing = "\n  ".join(problems)
+        config = OPEN_CLIP_CONFIG if checkpoint.is_open_clip else CONFIG
+        raise CheckpointError(f"{checkpoint.folder} does not fit its {config}:\n  {listing}")
+
+
+def _place(
+    wanted: Mapping[str, Tensor], loaded: set[int], name: str, ours: str, piece: Tensor
+) -> list[str]:
+    """Copies one tensor to its target; the problems, if there are any."""
+    target = wanted.get(ours)
+    if target is None:
+        return [f"unexpected: {name} {_shape(piece)}"]
+    is_second = id(target) in loaded
+    loaded.add(id(target))
+    if target.shape != piece.shape:
+        return [f"misshaped: {name} {_shape(piece)}, expected {_shape(target)}"]
+    if not piece.is_floating_point():
+        return [f"not floating point: {name} is {piece.dtype}; quantised files are not supported"]
+    if piece.is_meta:
+        return []
+    if piece.itemsize == 1:
+        piece = piece.float()  # there is little arithmetic of 8-bit numbers
+    # without a copy in float32, which a vocabulary's table would double
+    if piece.numel() and not all(value.float().isfinite() for value in piece.aminmax()):
+        return [f"not finite: {name} holds NaN or infinity"]
+    if is_second and not torch.equal(target, piece.float()):
+        return [f"contradicting: {name} should be tied, but differs from its twin"]
+    with torch.no_grad():
+        target.copy_(piece)
+    return []
+
+
+def _absent(checkpoint: Checkpoint, rename: Rename) -> set[str]:
+    """Parameters that are tied where a checkpoint leaves them out, and that this one does."""
+    given: set[str] = set()
+    for name in checkpoint.tensor_names() if rename.tied else ():
+        with suppress(KeyError):  # reported when it is placed
+            given.update(rename.find(name).targets)
+    return set(rename.tied) - given
+
+
+def _tie(
+    model: nn.Module, tied: Mapping[str, str], wanted: Mapping[str, Tensor], loaded: set[int]
+) -> set[int]:
+    """Makes parameters that are missing or equal one with another; the identities of the former."""
+    done: set[int] = set()
+    for ours, other in tied.items():
+        if wanted[ours] is wanted[other]:
+            continue
+        if id(wanted[ours]) in loaded and not _equal(wanted[ours], wanted[other]):
+            continue
+        tie(model, ours, other)
+        done.add(id(wanted[ours]))
+    return done
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return not one.is_meta and torch.equal(one, other)
+
+
+def tie(model: nn.Module, name: str, other: str) -> None:
+    """Makes one parameter of a network the same tensor as another."""
+    owner, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(owner), leaf, model.get_parameter(other))
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "scalar"

@@ -15,6 +15,7 @@ Decision D104.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,16 +24,11 @@ from torch.onnx import is_in_onnx_export
 from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_axes import AXES, axis_positions, image_places
 from export.decoder_graphs.source import LENGTHS, held_state
-from export.decoder_graphs.transformer import (
-    cache_states,
-    final_vectors,
-    image_counter,
-    step_graph,
-)
+from export.decoder_graphs.transformer import cache_states, final_vectors, step_graph
 from export.layers.attention.heads import Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import pixels_port, traced_sizes
-from inference.bundle.manifest import Graph, ImageSpec, PatchGrid, PromptImages, Role
+from inference.bundle.manifest import Graph, Growth, ImageSpec, PatchGrid, PromptImages, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 _SEEN, _VECTORS, _PLACES = "image_tokens_seen", "image_vectors", "image_places"
@@ -235,3 +231,25 @@ def image_token_graphs(
     }
     states = (seen, *map(held_state, held), *cache_states(decoder))
     return Graphs(lowerings, states, source_vocabulary=instruction_vocabulary)
+
+
+def image_counter(name: str, width: int, **fields: Any) -> tuple[State, Port, Port]:
+    """A state (R, width) int64 that counts a row's images, and its ports before and after a call.
+
+    Args:
+        fields: Of the state.
+    """
+    before, after = (
+        Port(name=each, dtype="int64", shape=("R", width), role=Role.STATE)
+        for each in (name, f"next_{name}")
+    )
+    state = State(
+        name=name,
+        growth=Growth.REPLACE,
+        dtype="int64",
+        shape=before.shape,
+        step_input=before.name,
+        step_output=after.name,
+        **fields,
+    )
+    return state, before, after

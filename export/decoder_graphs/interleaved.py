@@ -18,14 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
-from export.decoder_graphs.image_tokens import encode_each
+from export.decoder_graphs.image_tokens import encode_each, image_counter
 from export.decoder_graphs.source import LENGTHS, held_state
-from export.decoder_graphs.transformer import (
-    cache_states,
-    final_vectors,
-    image_counter,
-    step_graph,
-)
+from export.decoder_graphs.transformer import cache_states, final_vectors, step_graph
 from export.layers.attention.gated_cross import ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder

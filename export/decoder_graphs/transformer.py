@@ -247,28 +247,6 @@ def step_graph(
     )
 
 
-def image_counter(name: str, width: int, **fields: Any) -> tuple[State, Port, Port]:
-    """A state (R, width) int64 that counts a row's images, and its ports before and after a call.
-
-    Args:
-        fields: Of the state.
-    """
-    before, after = (
-        Port(name=each, dtype="int64", shape=("R", width), role=Role.STATE)
-        for each in (name, f"next_{name}")
-    )
-    state = State(
-        name=name,
-        growth=Growth.REPLACE,
-        dtype="int64",
-        shape=before.shape,
-        step_input=before.name,
-        step_output=after.name,
-        **fields,
-    )
-    return state, before, after
-
-
 def cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
     heads = decoder.heads

@@ -13,23 +13,17 @@ import onnxruntime
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.parity.decoder_inputs import observe_alignment, observe_decoder
+from export.parity.graph_runs import bundle_path, file_bytes, onnx_run, open_graphs
 from export.parity.judge import DIFFERS, TOLERANCE
 from export.parity.parity_inputs import Observation, Probe, Run, observe_stateless
 from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.parity.torch_runner import TorchRunner
-from export.parity.verify import (
-    bundle_path,
-    file_bytes,
-    onnx_run,
-    open_graphs,
-    tools,
-    verify,
-)
+from export.parity.verify import tools, verify
 from export.precision import Precision
+from export.quantization.int8_parity import least_cosines, required_cosine
 from export.report.checksums import changed_files, interface_problem
 from export.report.findings import Check, CollectingReport, Findings, Status
 from export.report.latency import generator_latencies, stateless_latencies
-from export.report.lowered import least_cosines, required_cosine
 from export.report.reference import Origin, Unrepeatable
 from export.report.rows import Failure, RowsAlone
 from export.targets.cuda.assignment import assign

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from inference.bundle.manifest import Bundle, Graph
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
+from export.parity.graph_runs import LazySessions, bundle_path, torch_run
 from export.parity.parity_inputs import Observation, Run
-from export.parity.verify import LazySessions, bundle_path, torch_run
 from export.text_encoders.sentence_transformers import is_sentence_folder, set_pooling
 from inference.bundle.manifest import Bundle, Manifest
 

@@ -9,8 +9,8 @@ import numpy as np
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from export.parity.graph_runs import bundle_path
 from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
-from export.parity.verify import bundle_path
 from export.tokenizer.special_token_templates import Framing
 from export.triton_config import stateless_config
 from inference.bundle.manifest import Bundle, Placement, Role

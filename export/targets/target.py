@@ -13,7 +13,7 @@ from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report
 from export.precision import Device, Precision, Runtime
 from export.quantization.calibration_set import CalibrationSet
-from export.quantization.int8_parity import lower_precision
+from export.quantization.lower_precision import lower_precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
 from export.targets.runtime_rules import lowered

@@ -13,13 +13,9 @@ from inference.errors import InternalError, InvalidRequest, ServingError, TooLon
 from inference.processing.detokenizer import Stripping
 from inference.processing.prepared_image import ImageLayout, PreparedImage
 from inference.sequences import Finished, Hypothesis
-from inference.tasks.generation.image_places import (
-    IMAGE_PROMPTS,
-    ImagePlaces,
-    WithImages,
-    held_images,
-)
-from inference.tasks.generation.overrides import is_greedy_stream, sampling_overrides
+from inference.tasks.generation.image_places import ImagePlaces, WithImages
+from inference.tasks.generation.overrides import check_stream, is_greedy_stream, sampling_overrides
+from inference.tasks.generation.prompt_task import IMAGE_PROMPTS, held_images
 from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
@@ -29,7 +25,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
-from inference.tasks.shared.streaming import Streaming, check_stream, one_call_each
+from inference.tasks.shared.streaming import Streaming, one_call_each
 from triptych.messages import Alternative
 from triptych.tasks import caption as declared
 from triptych.tasks.caption import INSTRUCTION, Attention, Caption, CaptionRequest, CaptionResponse

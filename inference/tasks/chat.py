@@ -12,14 +12,14 @@ from inference.errors import InvalidRequest, TooLong
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.templates.chat_template import ChatTemplate
 from inference.tasks.generation.continuation import ContinuationPlan, rows_of
-from inference.tasks.generation.image_places import (
+from inference.tasks.generation.image_places import ImagePlaces
+from inference.tasks.generation.overrides import sampling_overrides, structured
+from inference.tasks.generation.prompt_task import (
     IMAGE_PROMPTS,
-    ImagePlaces,
     PromptPixels,
     PromptTask,
     held_images,
 )
-from inference.tasks.generation.overrides import sampling_overrides, structured
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.loaded_model import LoadedModel

@@ -12,15 +12,14 @@ from inference.processing.detokenizer import LeadingSpace
 from inference.processing.prepared_image import ImageLayout
 from inference.tasks.generation import fewshot
 from inference.tasks.generation.continuation import ContinuationPlan, Echo, given_tokens, rows_of
-from inference.tasks.generation.image_places import (
+from inference.tasks.generation.image_places import ImagePlaces, WithImages
+from inference.tasks.generation.overrides import sampling_overrides, structured
+from inference.tasks.generation.prompt_task import (
     IMAGE_PROMPTS,
-    ImagePlaces,
     PromptPixels,
     PromptTask,
-    WithImages,
     image_inputs,
 )
-from inference.tasks.generation.overrides import sampling_overrides, structured
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each

@@ -14,7 +14,7 @@ from inference.errors import BundleError, InvalidRequest, ServingError
 from inference.processing.sentences import Paragraph
 from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
-from inference.tasks.generation.overrides import beam_overrides, is_greedy_stream
+from inference.tasks.generation.overrides import beam_overrides, check_stream, is_greedy_stream
 from inference.tasks.shared.alignment import block_diagonal, check_size, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
@@ -30,7 +30,6 @@ from inference.tasks.shared.streaming import (
     StreamedItem,
     Streaming,
     WholeSegment,
-    check_stream,
 )
 from inference.tasks.translation.glossary_calls import (
     GlossaryCalls,

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.precision import Precision
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.errors import BundleError, DeviceError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.precision import Precision
 from export.targets.cuda.assignment import SHAPE_ARITHMETIC, assign
 from tests.cuda_stub.conftest import OnDevice

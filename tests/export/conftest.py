@@ -22,7 +22,7 @@ from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report
 from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
-from export.quantization.int8_parity import lower_precision
+from export.quantization.lower_precision import lower_precision
 from export.registry import architecture
 from inference.bundle.manifest import MANIFEST, Bundle, Manifest, Role, TokenizerSpec
 from tests.export.operators import operators_read_once

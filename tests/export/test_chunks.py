@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from export.parity.decoder_inputs import Admitted, StepLoop
+from export.parity.graph_runs import bundle_path, onnx_run
 from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Probe
-from export.parity.verify import bundle_path, onnx_run
 from tests.export.conftest import Bundles, Twins
 from tests.export.oracle import difference
 

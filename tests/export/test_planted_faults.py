@@ -14,9 +14,10 @@ from torch import nn
 
 from export.architecture import Graphs
 from export.layers.attention.attention import Attention
+from export.parity.graph_runs import bundle_path
 from export.parity.judge import TOLERANCE
 from export.parity.token_parity import TokenParity
-from export.parity.verify import ParityError, bundle_path, verify
+from export.parity.verify import ParityError, verify
 from export.registry import families
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle

@@ -22,6 +22,7 @@ from tests.inference.manifests import make_manifest
 
 MODULES = (
     "export.parity.decoder_inputs",
+    "export.parity.graph_runs",
     "export.parity.parity_inputs",
     "export.parity.verify",
     "export.pipeline.publish",

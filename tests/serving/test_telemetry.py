@@ -84,7 +84,7 @@ def test_modules_of_ours_switch_it_off(modules: list[str], tmp_path: Path) -> No
 
 
 def test_all_modules_that_load_it_are_known() -> None:
-    assert {"inference.stateless.graph_sessions", "export.parity.verify"} <= set(IMPORTERS)
+    assert {"inference.stateless.graph_sessions", "export.parity.graph_runs"} <= set(IMPORTERS)
     # Triton imports a backend's model.py itself, before any package of ours.
     assert not [name for name in IMPORTERS if name.endswith(".model")]
 

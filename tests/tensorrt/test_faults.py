@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import defs
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.targets.cuda.float32_nodes import Islands
 from export.targets.cuda.half_precision import halve
 from export.targets.cuda.kernels import Kernels

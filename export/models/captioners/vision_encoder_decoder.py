@@ -30,7 +30,7 @@ from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bert_decoder, mbart_decoder, trocr
 from export.models.decoders import gpt2
 from export.models.vision import deit, swin, vit
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from export.twin import TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import ImageSpec, Limits
 from inference.errors import CheckpointError
 
@@ -247,17 +247,10 @@ _TINY_MBART = {
     "eos_token_id": 1,
     "forced_eos_token_id": 1,
 }
-_TINY_GPT2 = {
+_TINY_GPT2 = TINY_GPT | {
     "model_type": "gpt2",
     "is_decoder": True,
     "add_cross_attention": True,
-    "vocab_size": 64,
-    "n_positions": 32,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
 }
 
 

@@ -27,7 +27,7 @@ from export.layers.attention.heads import Heads
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.mlp import MLP
-from export.twin import tiny_twin
+from export.twin import TINY_GPT, tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -121,19 +121,9 @@ def names(config: DecoderConfig) -> Names:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "n_positions": 32,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
 TWIN = tiny_twin(
     "transformers:OpenAIGPTLMHeadModel",
-    _TINY,
+    TINY_GPT | {"pad_token_id": 0},
     {
         "odd": {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
         "untied": {"tie_word_embeddings": False, "afn": "relu", "n_layer": 1},

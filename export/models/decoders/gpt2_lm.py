@@ -17,7 +17,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.models.decoders import gpt2
-from export.twin import tiny_twin
+from export.twin import TINY_GPT, tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -38,18 +38,9 @@ def names(config: DecoderConfig) -> Names:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "n_positions": 32,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
 TWIN = tiny_twin(
     "transformers:GPT2LMHeadModel",
-    _TINY,
+    TINY_GPT,
     {
         "odd": {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
         "untied": {

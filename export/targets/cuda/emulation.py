@@ -14,7 +14,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from export.graphs.external_data import open_graph, save, values
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.targets.cuda.signature import Types, opset_of, value_types
 from inference.bundle.manifest import Bundle, Manifest
 

@@ -15,18 +15,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from export.architecture import Graphs
+from export.parity.graph_runs import LazySessions, bundle_path, torch_run
 from export.parity.judge import worse
 from export.parity.parity_inputs import Array, Observation
 from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_score
 from export.parity.torch_runner import TorchRunner
-from export.parity.verify import (
-    LazySessions,
-    ParityError,
-    bundle_path,
-    observe,
-    relative_difference,
-    torch_run,
-)
+from export.parity.verify import ParityError, observe, relative_difference
 from export.precision import Precision
 from export.quantization.int8_parity import joined, row_cosines
 from export.targets.cuda.emulation import emulated

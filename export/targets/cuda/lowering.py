@@ -6,7 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from export.architecture import Graphs, Lowering
-from export.parity.verify import Report, bundle_path, file_bytes
+from export.parity.graph_runs import bundle_path, file_bytes
+from export.parity.verify import Report
 from export.precision import Precision
 from export.quantization.quantize_cache import with_dtype
 from export.targets.cuda.assignment import assign

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from export.architecture import Graphs, Lowering
-from export.parity.verify import Report, bundle_path, file_bytes
+from export.parity.graph_runs import bundle_path, file_bytes
+from export.parity.verify import Report
 from export.precision import Precision
 from export.targets.cuda.gate import compare_low
 from export.targets.cuda.half_precision import halve

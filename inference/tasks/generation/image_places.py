@@ -5,25 +5,17 @@ Decision D108.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pydantic import Field
 
-from inference.bundle.manifest import Manifest
-from inference.engine.codec import IMAGE_SIZES, PIXELS, SOURCE_IDS
-from inference.errors import InvalidRequest, ServingError, TooLong
-from inference.processing.image import PILLOW_MAX_PIXELS
-from inference.processing.prepared_image import Grid, ImageLayout, PreparedImage
-from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.items import unwrap
-from inference.tasks.shared.limits import TaskLimits
+from inference.engine.codec import SOURCE_IDS
+from inference.errors import InvalidRequest, TooLong
+from inference.processing.prepared_image import Grid, ImageLayout
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call
-from inference.tasks.shared.needs import Need
-from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask, TaskConfig
-from triptych.task import IMAGES
+from inference.tasks.shared.model_calls import Array
+from inference.tasks.shared.served_task import TaskConfig
 
 
 class TileTexts(TaskConfig):
@@ -210,155 +202,3 @@ class WithImages(TaskConfig):
 
     images: ImagePlaces | None = None
     """None for models whose prompts are text alone."""
-
-
-class PromptTask(ServedTask[AnyRequest, AnySection]):
-    """A task whose requests hold texts and, for some models, the images of places in them."""
-
-    def places(self, model: LoadedModel) -> ImagePlaces | None:
-        """How a model's prompts hold images; None where they hold none."""
-        found: ImagePlaces | None = getattr(self.section_of(model), IMAGES, None)
-        return found
-
-    def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:
-        """Images are for models whose prompts hold them."""
-        return not getattr(request, IMAGES, None) or self.places(model) is not None
-
-    def refusal(self, request: AnyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the models that take no images."""
-        names = ", ".join(model.name for model in models)
-        fields = " and ".join(self.declaration.item_fields)
-        return InvalidRequest(f"{fields} of {names} hold no images: leave images out", field=IMAGES)
-
-    def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Texts, and images where they hold them."""
-        return self.declaration.item_fields + ((IMAGES,) if self.places(model) else ())
-
-    def details(self, model: LoadedModel) -> Mapping[str, str]:
-        """What stands for an image in a text."""
-        places = self.places(model)
-        return {} if places is None else {"image_place": places.place}
-
-    def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
-        return [generator_canary(model)]
-
-    def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs, stop strings and images."""
-        taken = {"max_prompt_images": model.task_limits.max_prompt_images}
-        return {
-            "max_best_of": model.task_limits.max_best_of,
-            "max_stop_sequences": model.task_limits.max_stop_sequences,
-            **(taken if self.places(model) else {}),
-        }
-
-
-def _reads_images(manifest: Manifest) -> bool:
-    places = (section.get(IMAGES) for section in manifest.tasks.values())
-    is_complete = manifest.text_images is not None and manifest.image is not None
-    return is_complete or not any(places)
-
-
-IMAGE_PROMPTS = Need(
-    "graphs that read images of prompts, where its section has them", _reads_images
-)
-
-
-@dataclass(frozen=True)
-class PromptPixels:
-    """The images of a request, shared out to its prompts in the order of their places.
-
-    Attributes:
-        shared: Those of the text in front of every prompt.
-        own: Those of each prompt.
-    """
-
-    shared: Sequence[PreparedImage | ServingError]
-    own: Sequence[Sequence[PreparedImage | ServingError]]
-
-    @classmethod
-    def of(
-        cls,
-        places: ImagePlaces,
-        header: str,
-        prompts: Sequence[str],
-        images: Sequence[PreparedImage | ServingError],
-    ) -> PromptPixels:
-        """Images in order: those of the header, then those of each prompt.
-
-        Raises:
-            InvalidRequest: not as many images as places.
-        """
-        first, counts = places.count(header), [places.count(prompt) for prompt in prompts]
-        if first + sum(counts) != len(images):
-            having = " + ".join(map(str, [first, *counts] if header else counts))
-            raise InvalidRequest(
-                f"the text has {having} {places.place} places, images holds {len(images)}: "
-                "give one image for each place",
-                field=IMAGES,
-            )
-        starts = np.cumsum([first, *counts])
-        own = [images[start : start + size] for start, size in zip(starts, counts, strict=False)]
-        return cls(images[:first], own)
-
-    def of_prompt(self, index: int, limits: TaskLimits, field: str) -> list[PreparedImage]:
-        """The images of a prompt in their order.
-
-        Args:
-            field: The request's field of the prompt.
-
-        Raises:
-            InvalidRequest: more images than a prompt may hold.
-            ServingError: one of them cannot be read.
-        """
-        images = [*self.shared, *self.own[index]]
-        if len(images) > limits.max_prompt_images:
-            raise InvalidRequest(
-                f"{field} holds {len(images)} images with those of its examples, at most "
-                f"{limits.max_prompt_images} are taken: leave some out",
-                field=field,
-            )
-        return [unwrap(image) for image in images]
-
-
-def held_images(images: Sequence[PreparedImage]) -> dict[str, Array]:
-    """Images of a prompt as inputs of its call, all tiles behind one another; {} without any.
-
-    Images of several sizes are padded to the largest sides.
-
-    Raises:
-        InvalidRequest: that takes too much memory: some are very high and others very wide.
-    """
-    if not images:
-        return {}
-    sizes = np.array([image.layout.size for image in images], np.int64)  # (I, 2)
-    if (sizes == sizes[0]).all():
-        return {PIXELS: np.concatenate([image.images for image in images])}
-    height, width = sizes.max(axis=0).tolist()
-    if len(images) * height * width > PILLOW_MAX_PIXELS:
-        raise InvalidRequest(
-            f"{len(images)} images of a prompt have shapes too different to be read together: at "
-            f"{width}x{height} each they have more than {PILLOW_MAX_PIXELS} pixels, crop them",
-            field=IMAGES,
-        )
-    padded = np.zeros((len(images), height, width, 3), np.uint8)
-    for place, (image, (height, width)) in enumerate(zip(images, sizes.tolist(), strict=True)):
-        padded[place, :height, :width] = image.pixels
-    return {PIXELS: padded, IMAGE_SIZES: sizes}
-
-
-def image_inputs(
-    images: Sequence[PreparedImage], field: str, model: LoadedModel
-) -> Mapping[str, Array]:
-    """The images of one text, as inputs of its call.
-
-    Raises:
-        InvalidRequest: other than one image, where an encoder reads it.
-    """
-    if model.manifest.source_image is None:
-        return held_images(images)
-    if len(images) != 1:
-        raise InvalidRequest(
-            f"{field} holds {len(images)} images: {model.name} reads one", field=field
-        )
-    return {PIXELS: images[0].pixels}

@@ -225,3 +225,10 @@ def _check_caps(request: OutputParameters, stops: Sequence[str], model: LoadedMo
             f"0 to {(words or 0) - 1}",
             field="logit_bias",
         )
+
+
+def check_stream(stream: bool | None, **fields: object) -> None:
+    """Raises InvalidRequest where a stream is requested together with a field it cannot carry."""
+    for name, value in fields.items():
+        if stream and value:
+            raise InvalidRequest(f"a stream does not carry {name}: leave one out", field=name)

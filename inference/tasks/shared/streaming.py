@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import ServingError
 from inference.generation import FinishReason
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.incremental_text import IncrementalText
@@ -70,12 +70,9 @@ class Streaming:
 
     Args:
         items: In the request's order; an error for an item without calls.
-        calls: Of all items.
+        calls: Of all items; those whose tokens or outcomes the stream takes.
         render_logprobs: Log-probabilities of tokens.
         is_greedy: The stream takes the place of a beam search that is the model's default.
-
-    Attributes:
-        calls: Those whose tokens or outcomes it takes.
     """
 
     def __init__(
@@ -272,10 +269,8 @@ class _LiveItem:
     @property
     def reason(self) -> str:
         """`length` where any segment was cut short."""
-        return next(
-            (reason for reason in self._reasons if reason and reason != FinishReason.STOP),
-            FinishReason.STOP,
-        )
+        others = (reason for reason in self._reasons if reason and reason != FinishReason.STOP)
+        return next(others, FinishReason.STOP)
 
     def replace(self, position: int, segment: AnySegment) -> None:
         """Have another segment of which nothing is there yet; the text before it stays."""
@@ -302,26 +297,3 @@ def _reader(segment: AnySegment) -> IncrementalText | None:
 
 def _calls(segment: AnySegment) -> tuple[int, ...]:
     return segment.calls if isinstance(segment, WholeSegment) else (segment.call,)
-
-
-def check_stream(stream: bool | None, **fields: object) -> None:
-    """Raises InvalidRequest where a stream is requested together with a field it cannot carry."""
-    for name, value in fields.items():
-        if stream and value:
-            raise InvalidRequest(f"a stream does not carry {name}: leave one out", field=name)
-
-
-def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Chunks that are ready together, one an item where that changes nothing but their number."""
-    last: dict[int, Chunk] = {}
-    for chunk in chunks:
-        before = last.pop(chunk.index, None)
-        last[chunk.index] = chunk if before is None else _joined(before, chunk)
-    return list(last.values())
-
-
-def _joined(first: Chunk, second: Chunk) -> Chunk:
-    logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
-    return second.model_copy(
-        update={"text": first.text + second.text, "logprobs": logprobs or None}
-    )

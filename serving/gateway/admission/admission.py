@@ -12,13 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from inference.errors import (
-    InvalidRequest,
-    Overloaded,
-    PayloadTooLarge,
-    ServingError,
-    Unavailable,
-)
+from inference.errors import InvalidRequest, Overloaded, PayloadTooLarge, ServingError, Unavailable
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
 from serving.gateway.admission.counts import Counts, FairTurns, LocalCounts, Usage
 from triptych.task import IMAGES
@@ -88,18 +82,11 @@ class Admission:
         if key is not None and key.max_concurrent_requests is not None:
             own = self._counts.of_key(key.name).requests - counted
             if own >= key.max_concurrent_requests:
-                raise Overloaded(
-                    f"{own} requests with this key are being served, at most "
-                    f"{key.max_concurrent_requests} at once: try again",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+                what = f"{own} requests with this key are being served"
+                raise _overloaded(what, key.max_concurrent_requests)
         others = self._counts.total().requests - counted
         if others >= self._max_requests:
-            raise Overloaded(
-                f"{others} requests are being served, at most {self._max_requests} at once: "
-                "try again",
-                retry_after_s=RETRY_AFTER_S,
-            )
+            raise _overloaded(f"{others} requests are being served", self._max_requests)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -162,17 +149,13 @@ class Admission:
             Overloaded: more than are free now, for this key or in all.
         """
         key = KEY.get()
-        own_limit = key.max_concurrent_tokens if key is not None else None
-        if own_limit is not None and tokens > own_limit:
-            raise InvalidRequest(
-                f"the request has {tokens} tokens in all, at most {own_limit} "
-                "are taken with this key: send several requests"
-            )
-        if tokens > self._max_tokens:
-            raise InvalidRequest(
-                f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
-                "send several requests"
-            )
+        own = key.max_concurrent_tokens if key is not None else None
+        for limit, whose in ((own, " with this key"), (self._max_tokens, "")):
+            if limit is not None and tokens > limit:
+                raise InvalidRequest(
+                    f"the request has {tokens} tokens in all, at most {limit} are taken{whose}: "
+                    "send several requests"
+                )
         self._counts.add(_name(key), Usage(tokens=tokens))
         try:
             self._check_tokens(key, tokens)
@@ -185,18 +168,11 @@ class Admission:
         if key is not None and key.max_concurrent_tokens is not None:
             own = self._counts.of_key(key.name).tokens
             if own > key.max_concurrent_tokens:
-                raise Overloaded(
-                    f"{own - counted} tokens with this key are being served, at most "
-                    f"{key.max_concurrent_tokens} at once: try again",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+                what = f"{own - counted} tokens with this key are being served"
+                raise _overloaded(what, key.max_concurrent_tokens)
         total = self._counts.total().tokens
         if total > self._max_tokens:
-            raise Overloaded(
-                f"{total - counted} tokens are being served, at most {self._max_tokens} at once: "
-                "try again",
-                retry_after_s=RETRY_AFTER_S,
-            )
+            raise _overloaded(f"{total - counted} tokens are being served", self._max_tokens)
 
     @contextmanager
     def pixels(self) -> Iterator[Reserve]:
@@ -285,11 +261,8 @@ class Admission:
         used = await self._counts.of_key_everywhere(key.name)
         for each, limit in limits.items():
             if (number := getattr(used, each)) > limit:
-                raise Overloaded(
-                    f"{number} {each} with this key would be served by all gateways together, at "
-                    f"most {limit} at once: try again",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+                what = f"{number} {each} with this key would be served by all gateways together"
+                raise _overloaded(what, limit)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -325,6 +298,10 @@ def _closed() -> Unavailable:
     return Unavailable("the gateway was shut down: try another", retry_after_s=1)
 
 
+def _overloaded(what: str, limit: int) -> Overloaded:
+    return Overloaded(f"{what}, at most {limit} at once: try again", retry_after_s=RETRY_AFTER_S)
+
+
 def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
     """Refuse pixels that are counted already in the total, if they are too many."""
     if pixels > limit:
@@ -334,11 +311,7 @@ def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
             field=IMAGES,
         )
     if total > limit:
-        raise Overloaded(
-            f"images of {total - pixels} pixels {whose}are being served, at most {limit} at once: "
-            "try again",
-            retry_after_s=RETRY_AFTER_S,
-        )
+        raise _overloaded(f"images of {total - pixels} pixels {whose}are being served", limit)
 
 
 def _check_bytes(size: int, total: int, limit: int, whose: str = "") -> None:
@@ -349,8 +322,4 @@ def _check_bytes(size: int, total: int, limit: int, whose: str = "") -> None:
             "at once: send several requests"
         )
     if total > limit:
-        raise Overloaded(
-            f"bodies of {total - size} bytes {whose}are being served, at most {limit} at once: "
-            "try again",
-            retry_after_s=RETRY_AFTER_S,
-        )
+        raise _overloaded(f"bodies of {total - size} bytes {whose}are being served", limit)

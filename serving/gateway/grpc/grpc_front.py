@@ -7,36 +7,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from inference.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    MalformedBody,
-    PayloadTooLarge,
-    Unauthorized,
-)
+from inference.errors import DeadlineExceeded, InvalidRequest, MalformedBody, Unauthorized
 from inference.tasks import TASKS
-from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.grpc.grpc_call import NAME, GrpcCall, route_of
+from serving.gateway.grpc.grpc_call import NAME, GrpcCall
 from serving.gateway.grpc.grpc_health import GrpcHealth
-from serving.gateway.grpc.grpc_values import count_values
-from serving.gateway.http.bodies import MAX_VALUES
+from serving.gateway.grpc.grpc_messages import decode, encoder_of, read, task_request
 from serving.gateway.http.key_gate import KeyInterceptor
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
-from serving.gateway.requests.request_errors import from_validation
 from serving.gateway.requests.service import Service, TaskRequest
 from serving.ports import listening
-from triptych import triptych_pb2 as pb
-from triptych.client.conversion import from_proto, to_proto
+from triptych.client.conversion import to_proto
 from triptych.glossaries.messages import Glossary, GlossaryName, ListGlossariesRequest
-from triptych.task import IMAGES
 
 _CONNECTION_OPTIONS = (
     ("grpc.max_concurrent_streams", 256),  # of one connection; further calls wait in the client
@@ -47,7 +34,6 @@ _CONNECTION_OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),  # a client that has vanished is found by a ping
     ("grpc.keepalive_timeout_ms", 20_000),
 )
-_METHODS = pb.DESCRIPTOR.services_by_name["Triptych"].methods_by_name
 
 
 def create_grpc_server(
@@ -137,7 +123,7 @@ class GrpcTasks:
 
         async def work(data: bytes) -> BaseModel:
             execution.check()
-            return await use(await execution.in_pool(len(data), _read, data, method, message))
+            return await use(await execution.in_pool(len(data), read, data, method, message))
 
         return work
 
@@ -160,11 +146,11 @@ class GrpcTasks:
         """
         execution = self._service.execution
         execution.check()
-        parsed = await execution.in_pool(len(data), _parsed, data, task, method, stream)
+        parsed = await execution.in_pool(len(data), task_request, data, task, method, stream)
         return await self._service.completed(parsed)
 
     async def _list_models(self, data: bytes) -> BaseModel:
-        await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
+        await self._service.execution.in_pool(len(data), decode, data, "ListModels")
         return self._service.models()
 
     # On the wire a call with one message is a stream of one, which the handler reads itself.
@@ -181,7 +167,7 @@ class GrpcTasks:
             await call.end()
             return call.response
 
-        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=_encoder(method))
+        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=encoder_of(method))
 
     def _streaming(self, method: str, begin: Callable[[bytes], Awaitable[ChunkStream]]) -> Any:
         """The handler that sends a stream's chunks; ends with the error's status if it fails.
@@ -204,7 +190,7 @@ class GrpcTasks:
                         await stream.close()
             await call.end()
 
-        return grpc.stream_stream_rpc_method_handler(send, response_serializer=_encoder(method))
+        return grpc.stream_stream_rpc_method_handler(send, response_serializer=encoder_of(method))
 
     async def _received(self, context: Any) -> bytes:
         """The call's message. gRPC does not show how much of one has arrived.
@@ -268,69 +254,3 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
         raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
     except grpc.aio.InternalError:  # the client left while the message was sent
         raise asyncio.CancelledError from None
-
-
-def _encoder(method: str) -> Callable[[Any], bytes]:
-    response: Any = GetMessageClass(_METHODS[method].output_type)
-    encoder: Callable[[Any], bytes] = response.SerializeToString
-    return encoder
-
-
-def _decoded(data: bytes, method: str) -> Any:
-    """The protobuf message of a request.
-
-    Decoded by the call itself, after authorisation: gRPC would answer what it cannot decode with
-    UNKNOWN, and log a stack trace.
-
-    Raises:
-        PayloadTooLarge: it has more than `MAX_VALUES` values.
-        MalformedBody: not such a message.
-    """
-    descriptor = _METHODS[method].input_type
-    if len(data) > MAX_VALUES and count_values(data, descriptor, MAX_VALUES) > MAX_VALUES:
-        raise PayloadTooLarge(
-            f"the message has more than {MAX_VALUES} values: send several requests"
-        )
-    message = GetMessageClass(descriptor)
-    try:
-        return message.FromString(data)
-    except DecodeError:
-        raise MalformedBody(f"the request is not a {descriptor.full_name} message") from None
-
-
-def _read(data: bytes, method: str, message: type[BaseModel]) -> BaseModel:
-    """A serialized message.
-
-    Raises:
-        InvalidRequest: not such a message, or a field is not valid.
-    """
-    try:
-        return from_proto(_decoded(data, method), message)
-    except ValidationError as error:
-        raise from_validation(error) from None
-
-
-def _parsed(data: bytes, task: AnyTask, method: str, stream: bool | None) -> TaskRequest:
-    """The task request of a serialized message; `stream` replaces its own field, if given.
-
-    Raises:
-        InvalidRequest: not such a message, or a field is not valid.
-    """
-    request = _decoded(data, method)
-    if stream is not None:
-        request.stream = stream
-    images = _take_images(request) if task.declaration.takes_images else ()
-    try:
-        message = from_proto(request, task.declaration.request)
-    except ValidationError as error:  # converted here: a long list may have many
-        raise from_validation(error) from None
-    return TaskRequest(task, message, route_of(method), images)
-
-
-def _take_images(request: Any) -> list[ImageInput]:
-    """The request's images as bytes; empty placeholders remain, which are cheap to convert."""
-    images: list[ImageInput] = list(getattr(request, IMAGES))
-    field = getattr(request, IMAGES)
-    del field[:]
-    field.extend(b"" for _ in images)
-    return images

@@ -8,9 +8,8 @@ calls at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
-from inference.tasks.shared.streaming import merged
 from serving.gateway.observability.metrics import Timings
 from triptych.messages import Chunk
 
@@ -106,3 +105,19 @@ class ChunkStream:
             raise self._error
         if self._task.done():
             self._task.result()
+
+
+def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Chunks that are ready together, one an item where that changes nothing but their number."""
+    last: dict[int, Chunk] = {}
+    for chunk in chunks:
+        before = last.pop(chunk.index, None)
+        last[chunk.index] = chunk if before is None else _joined(before, chunk)
+    return list(last.values())
+
+
+def _joined(first: Chunk, second: Chunk) -> Chunk:
+    logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
+    return second.model_copy(
+        update={"text": first.text + second.text, "logprobs": logprobs or None}
+    )

@@ -15,7 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.load_network import load
 from export.graphs.source_model import SourceModel
 from export.registry import architecture
 from inference.errors import CheckpointError

@@ -13,7 +13,7 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.registry import families
 from export.twin import EXPORTED
 from inference.bundle.manifest import Graph, Tensor

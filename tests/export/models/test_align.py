@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from export.decoder_graphs.transformer import alignment_layer
+from export.parity.graph_runs import bundle_path
 from export.parity.judge import TOLERANCE
-from export.parity.verify import ParityError, bundle_path, verify
+from export.parity.verify import ParityError, verify
 from inference.bundle.manifest import Role
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.oracle import difference, target_name, transformers_inputs

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
+from export.parity.graph_runs import TimedRun, torch_run
 from export.parity.parity_inputs import Array, Feeds
-from export.parity.verify import ParityError, Report, TimedRun, _compare_outputs, torch_run
+from export.parity.verify import ParityError, Report, _compare_outputs
 from export.report.rows import Failure, RowsAlone
 from inference.bundle.manifest import Bundle, Graph, Role
 from inference.bundle.manifest import Tensor as Port

@@ -7,8 +7,8 @@ from itertools import groupby
 import pytest
 
 from export.parity.decoder_inputs import observe_decoder
+from export.parity.graph_runs import torch_run
 from export.parity.parity_inputs import Array, Feeds, Probe
-from export.parity.verify import torch_run
 from export.pipeline.manifest import Request, build_manifest
 from export.twin import EXPORTED
 from tests.export.conftest import Twins

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from export.parity import float64
 from export.parity.float64 import Float64, in_float64
-from export.parity.verify import observe, torch_run
+from export.parity.graph_runs import torch_run
+from export.parity.verify import observe
 from export.pipeline.manifest import Request, build_manifest
 from export.registry import families
 from export.twin import EXPORTED

@@ -17,9 +17,10 @@ from torch import nn
 
 from export.architecture import Graphs
 from export.parity.float64 import in_float64
+from export.parity.graph_runs import torch_run
 from export.parity.judge import CEILING, MULTIPLE, TOLERANCE, Distance, allowed
 from export.parity.parity_inputs import Array, Run
-from export.parity.verify import ParityError, observe, relative_difference, torch_run, verify
+from export.parity.verify import ParityError, observe, relative_difference, verify
 from export.pipeline.manifest import Request, build_manifest
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from export.parity.verify import LazySessions, file_bytes
+from export.parity.graph_runs import LazySessions, file_bytes
 from export.quantization.calibrate import StoredArrays
 
 
@@ -33,7 +33,7 @@ def test_graphs_are_loaded_when_called_and_unloaded_beyond_the_bound(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = max(map(file_bytes, files.values()))
-    monkeypatch.setattr("export.parity.verify.RESIDENT_BYTES", 2 * size)
+    monkeypatch.setattr("export.parity.graph_runs.RESIDENT_BYTES", 2 * size)
     run = LazySessions(files)
     held = []
     for key in ("1", "2", "1", "3", "2"):

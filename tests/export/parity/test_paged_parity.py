@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.parity.verify import ParityError, Report, verify
 from export.precision import Precision, Runtime
-from export.quantization.int8_parity import lower_precision
+from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import quantize_weights
 from export.targets.runtime_rules import check_runtime, why_not_in_blocks
 from inference.bundle.manifest import Bundle

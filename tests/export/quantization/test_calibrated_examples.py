@@ -19,7 +19,7 @@ from examples.bert.facts import ASKED, facts, question, sentence_of, worded
 from examples.bert.reviews import reviews
 from examples.scenes.rendering import render
 from examples.scenes.scene import scenes
-from export.parity.verify import open_graphs
+from export.parity.graph_runs import open_graphs
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime
 from inference.bundle.manifest import Bundle

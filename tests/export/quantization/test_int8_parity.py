@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from export.parity.parity_inputs import Observation
-from export.quantization.int8_parity import LEAST_COSINE, joined, least_cosine
-from export.report.lowered import least_cosines, required_cosine
+from export.quantization.int8_parity import (
+    LEAST_COSINE,
+    joined,
+    least_cosine,
+    least_cosines,
+    required_cosine,
+)
 
 
 def _relevance(*numbers: float) -> list[Observation]:

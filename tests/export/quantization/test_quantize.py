@@ -19,7 +19,8 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.parity.verify import LazySessions, ParityError, bundle_path
+from export.parity.graph_runs import LazySessions, bundle_path
+from export.parity.verify import ParityError
 from export.precision import Precision
 from export.quantization.quantize import per_channel, quantize
 from export.twin import EXPORTED
@@ -263,7 +264,7 @@ def test_gate_refuses_rows_that_depend_on_neighbours(
     twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "export.quantization.int8_parity.quantize",
+        "export.quantization.lower_precision.quantize",
         lambda path, precision: quantize(path, Precision.INT8_FAST),
     )
     with pytest.raises(ParityError, match="depends on its neighbours"):

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from export.parity.decoder_inputs import Admitted, StepLoop
+from export.parity.graph_runs import LazySessions, bundle_path
 from export.parity.parity_inputs import Probe
-from export.parity.verify import LazySessions, bundle_path
 from export.quantization.calibrate import (
     HEADROOM,
     CalibrationRun,
@@ -204,7 +204,7 @@ def test_cache_that_changes_logits_too_much_stays_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "export.quantization.int8_parity.cache_scales",
+        "export.quantization.lower_precision.cache_scales",
         lambda manifest, run: fault(cache_scales(manifest, run)),
     )
     bundle = lowered(bundles(name, "odd"), twins(name, "odd"), tmp_path)

@@ -19,7 +19,7 @@ from export.parity.judge import TOLERANCE
 from export.parity.verify import ParityError, Report, verify
 from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision, Runtime
-from export.quantization.int8_parity import lower_precision
+from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_static import stems
 from export.targets.runtime_rules import check_runtime
 from export.targets.runtime_rules import lowered as lowered_for

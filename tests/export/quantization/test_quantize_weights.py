@@ -15,10 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel
-from export.parity.verify import ParityError, Report, bundle_path
+from export.parity.graph_runs import bundle_path
+from export.parity.verify import ParityError, Report
 from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision, Runtime
-from export.quantization.int8_parity import lower_precision
+from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import STEPS, per_group, quantize_weights
 from export.registry import architecture
 from export.targets.runtime_rules import check_runtime

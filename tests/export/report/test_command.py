@@ -15,7 +15,7 @@ import typer
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.report.command import verify
 from inference.bundle.manifest import Bundle
 from tests.export.report.conftest import Published, write_report

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from export.precision import Precision
 from export.report.checks import Verification
 from export.report.findings import Check, Status

@@ -7,7 +7,7 @@ import onnxruntime
 import torch
 
 from export.models.captioners.show_attend_tell import TWIN, read_config
-from export.parity.verify import bundle_path
+from export.parity.graph_runs import bundle_path
 from inference.bundle.manifest import Growth, Role
 from tests.export.conftest import Bundles, Twins
 

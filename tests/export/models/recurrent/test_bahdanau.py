@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from export.layers.recurrence.recurrent import GatedUnit
+from export.parity.graph_runs import bundle_path
 from export.parity.torch_runner import TorchRunner
-from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Growth, Role
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner

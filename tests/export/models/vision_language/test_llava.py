@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from export.checkpoint.checkpoint import Checkpoint
 from export.graphs.source_model import SourceModel
 from export.parity.decoder_inputs import Admitted, StepLoop
+from export.parity.graph_runs import bundle_path, onnx_run
 from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Run
 from export.parity.torch_runner import TorchRunner
-from export.parity.verify import bundle_path, onnx_run
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
 from inference.bundle.manifest import Bundle, PromptImages

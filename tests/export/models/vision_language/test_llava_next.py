@@ -26,7 +26,7 @@ from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest
 from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage, fit_resolution
-from inference.tasks.generation.image_places import held_images
+from inference.tasks.generation.prompt_task import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import assert_left_padded

@@ -32,7 +32,7 @@ from inference.errors import InvalidRequest
 from inference.generation import Overrides
 from inference.processing.image import ImageLimits
 from inference.processing.prepared_image import read_image
-from inference.tasks.generation.image_places import held_images
+from inference.tasks.generation.prompt_task import held_images
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import assert_left_padded

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from export.graphs.to_onnx import to_onnx
-from export.parity.verify import Report, bundle_path, verify
+from export.parity.graph_runs import bundle_path
+from export.parity.verify import Report, verify
 from export.precision import Precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute

@@ -12,7 +12,8 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from export.parity.verify import LazySessions, ParityError, Report, bundle_path
+from export.parity.graph_runs import LazySessions, bundle_path
+from export.parity.verify import ParityError, Report
 from export.pipeline.publish import config
 from export.precision import Precision
 from export.registry import families

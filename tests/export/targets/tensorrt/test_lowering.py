@@ -12,7 +12,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from export.graphs.to_onnx import to_onnx
-from export.parity.verify import Report, bundle_path, verify
+from export.parity.graph_runs import bundle_path
+from export.parity.verify import Report, verify
 from export.pipeline.publish import config
 from export.precision import Device, Precision, Runtime, check_device
 from export.targets.runtime_rules import check_runtime

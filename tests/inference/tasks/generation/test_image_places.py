@@ -18,12 +18,8 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 from inference.bundle.manifest import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.generation.image_places import (
-    ImagePlaces,
-    PromptPixels,
-    TileTexts,
-    held_images,
-)
+from inference.tasks.generation.image_places import ImagePlaces, TileTexts
+from inference.tasks.generation.prompt_task import PromptPixels, held_images
 from inference.tasks.shared.limits import TaskLimits
 from tests.inference.tiny_models import IMAGE, manifest, served
 

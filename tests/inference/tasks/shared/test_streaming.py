@@ -10,10 +10,11 @@ from inference.errors import InvalidRequest, Overloaded, ServingError, Unavailab
 from inference.sequences import TokenChunk
 from inference.tasks import caption, generate, translate
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.streaming import Streaming, merged
+from inference.tasks.shared.streaming import Streaming
+from serving.gateway.requests.chunk_stream import merged
 from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
-from triptych.messages import Chunk, TokenLogprob, Usage
+from triptych.messages import Chunk, Usage
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.generate import GenerateRequest
 from triptych.tasks.translate import TranslateRequest
@@ -208,19 +209,3 @@ def test_fields_that_exclude_streams_are_refused(
     with pytest.raises(InvalidRequest, match="stream") as caught:
         translate.TASK.prepare(request, (), translator)
     assert caught.value.field == field
-
-
-def test_chunks_that_are_ready_together_are_merged() -> None:
-    entry = TokenLogprob(token="b", logprob=-1.0)
-    chunks = [
-        Chunk(index=0, text="a"),
-        Chunk(index=1, text="x", logprobs=[entry]),
-        Chunk(index=0, text="b"),
-        Chunk(index=1, text="y", logprobs=[entry]),
-        Chunk(index=0, finish_reason="stop", usage=Usage(prompt_tokens=1)),
-    ]
-    assert merged(chunks) == [
-        Chunk(index=1, text="xy", logprobs=[entry, entry]),
-        Chunk(index=0, text="ab", finish_reason="stop", usage=Usage(prompt_tokens=1)),
-    ]
-    assert merged([]) == []

@@ -259,22 +259,19 @@ class TestBeforeTheHeaders:
         response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "missing"})
         assert response.status_code == 404
 
-    async def test_too_many_requests_are_429(self, make_gateway: MakeGateway) -> None:
-        gateway = make_gateway(max_concurrent_requests=1)
+    @pytest.mark.parametrize(
+        "limit", [{"max_concurrent_requests": 1}, {"max_concurrent_tokens": 6}]
+    )
+    async def test_what_is_over_a_limit_is_429(
+        self, make_gateway: MakeGateway, limit: dict[str, int]
+    ) -> None:
+        gateway = make_gateway(**limit)
         gateway.inference.steps = asyncio.Semaphore(1)
         async with Reader(gateway, "generate").reading() as reader:
             await until(lambda: reader.bodies)
             refused = await gateway.http.post("/v1/generate", json=PROMPT)
             assert (refused.status_code, error_of(refused)["type"]) == (429, "overloaded")
         assert (await stream(make_gateway(), "generate"))[-1].finish_reason
-
-    async def test_too_many_tokens_are_429(self, make_gateway: MakeGateway) -> None:
-        gateway = make_gateway(max_concurrent_tokens=6)
-        gateway.inference.steps = asyncio.Semaphore(1)
-        async with Reader(gateway, "generate").reading() as reader:
-            await until(lambda: reader.bodies)
-            refused = await gateway.http.post("/v1/generate", json=PROMPT)
-            assert refused.status_code == 429
 
     async def test_a_refusal_of_triton_is_its_status(self, gateway: Gateway) -> None:
         gateway.inference.failures["tiny-generate"] = Overloaded("busy", retry_after_s=2)

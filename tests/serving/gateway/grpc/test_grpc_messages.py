@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.grpc import grpc_front
-from serving.gateway.grpc.grpc_values import count_values
+from serving.gateway.grpc import grpc_messages
+from serving.gateway.grpc.grpc_messages import count_values
 from serving.gateway.http.bodies import MAX_VALUES
 from tests.serving.gateway.conftest import MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front, failure, raw_call
@@ -91,7 +91,7 @@ async def test_messages_of_too_many_values_are_refused_off_the_event_loop(
         counting.append(threading.current_thread())
         return count_values(*given)
 
-    monkeypatch.setattr(grpc_front, "count_values", count)
+    monkeypatch.setattr(grpc_messages, "count_values", count)
     async with Front(make_gateway(grpc_port=0)) as front:
         _, body, _ = await failure(raw_call(front, method, data))
         assert body.type == "payload_too_large"
