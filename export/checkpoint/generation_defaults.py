@@ -97,7 +97,7 @@ def generation_defaults(
         "bad_words_ids": tuple(words for words in bad_words if words not in {(e,) for e in ends}),
         "suppress_tokens": tuple(values.get("suppress_tokens") or ()),
         "forced_bos_token_id": values.get("forced_bos_token_id"),
-        "forced_eos_token_id": _single(values.get("forced_eos_token_id")),
+        "forced_eos_token_id": next(iter(_ids(values.get("forced_eos_token_id"))), None),
         "min_new_tokens": _min_new_tokens(values, has_source=has_source),
         "logit_bias": {words[0]: bias for words, bias in _biases(values) if len(words) == 1},
     }
@@ -178,10 +178,6 @@ def _ids(value: object) -> tuple[int, ...]:
     if value is None:
         return ()
     return tuple(value) if isinstance(value, list | tuple) else (value,)  # type: ignore[return-value]
-
-
-def _single(value: object) -> int | None:
-    return next(iter(_ids(value)), None)
 
 
 def _first(values: Mapping[str, Any], *names: str) -> Any:

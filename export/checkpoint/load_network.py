@@ -202,15 +202,12 @@ def _tie(
     for ours, other in tied.items():
         if wanted[ours] is wanted[other]:
             continue
-        if id(wanted[ours]) in loaded and not _equal(wanted[ours], wanted[other]):
+        is_loaded = id(wanted[ours]) in loaded
+        if is_loaded and (wanted[ours].is_meta or not torch.equal(wanted[ours], wanted[other])):
             continue
         tie(model, ours, other)
         done.add(id(wanted[ours]))
     return done
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return not one.is_meta and torch.equal(one, other)
 
 
 def tie(model: nn.Module, name: str, other: str) -> None:

@@ -94,9 +94,10 @@ class Rename:
             entry, suffix = self.table[pattern], ""
         else:
             entry, suffix = self.table[module], f".{leaf}"
-        layout = entry if isinstance(entry, WeightLayout) else WeightLayout(_plain(entry))
-        targets = tuple(_numbered(target, numbers) + suffix for target in layout.targets)
-        return replace(layout, targets=targets)
+        if not isinstance(entry, WeightLayout):
+            entry = WeightLayout(() if entry is None else (entry,))
+        targets = tuple(_numbered(target, numbers) + suffix for target in entry.targets)
+        return replace(entry, targets=targets)
 
     def origin(self, ours: str) -> str:
         """The checkpoint's name for one of our tensors, for messages."""
@@ -159,10 +160,6 @@ def packed_projections(theirs: str, ours: str) -> Names:
 def with_and_without(prefix: str, table: Mapping[str, Entry]) -> dict[str, Entry]:
     """A table whose names may have a prefix: a model with a head has it, a bare one does not."""
     return {**{f"{prefix}{name}": entry for name, entry in table.items()}, **table}
-
-
-def _plain(target: str | None) -> tuple[str, ...]:
-    return () if target is None else (target,)
 
 
 def _numbered(name: str, numbers: list[str]) -> str:

@@ -65,7 +65,8 @@ class StatelessModel(ABC):
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Responses in the order of the requests, which Triton has joined by equal shapes."""
-        feeds = [_inputs(request) for request in requests]
+        # views of shared memory, valid until the requests are answered
+        feeds = [{one.name(): one.as_numpy() for one in request.inputs()} for request in requests]
         if self._is_batched:
             return self._respond(requests, feeds)
         pairs = zip(requests, feeds, strict=True)
@@ -107,11 +108,6 @@ class StatelessModel(ABC):
             responses.append(_response(own, some))
             start += count
         return responses
-
-
-def _inputs(request: Any) -> Arrays:
-    """A request's tensors: views of shared memory, valid until it is answered."""
-    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
 
 
 def _joined(feeds: list[Arrays]) -> Arrays:

@@ -140,7 +140,8 @@ def _check_request(manifest: Manifest, model: LoadedModel) -> None:
     """Raises ServingError where the model refuses the request for another reason than its row."""
     job, task = manifest.job, TASKS[manifest.job.task]
     reader = RowReader(manifest.source, job.column or "", (), job.field == IMAGES)
-    first = next((row for row in reader.rows(manifest.shards[0]) if not _failed(row.value)), None)
+    rows = reader.rows(manifest.shards[0])
+    first = next((row for row in rows if not isinstance(row.value, ServingError)), None)
     if first is None:
         return
     is_image = job.field == IMAGES
@@ -152,7 +153,3 @@ def _check_request(manifest: Manifest, model: LoadedModel) -> None:
     except ServingError as error:
         if not (error.field or "").startswith(job.field):
             raise
-
-
-def _failed(value: object) -> bool:
-    return isinstance(value, ServingError)

@@ -133,11 +133,8 @@ class Slot:
                 self._process.close()
                 self._process = None
             if self._process is None:
-                self._process = self._started()
+                self._process = Process(self._limits)
             return self._process
-
-    def _started(self) -> Process:
-        return Process(self._limits)
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """The function's result; a process that ends is replaced at once.

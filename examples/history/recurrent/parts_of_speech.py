@@ -110,11 +110,8 @@ def _joined(rng: Random) -> Phrase:
 def _subordinate(rng: Random) -> Phrase:
     joint = one(rng.choice(("because", "when", "if", "while", "although")), "conjunction")
     main, side = _statement(rng), _statement(rng)
-    return main + joint + side if rng.random() < 0.6 else joint + side + _comma() + main
-
-
-def _comma() -> Phrase:
-    return one(",", "punctuation")
+    comma = one(",", "punctuation")
+    return main + joint + side if rng.random() < 0.6 else joint + side + comma + main
 
 
 def _question(rng: Random) -> Phrase:

@@ -77,7 +77,10 @@ class ContinuationPlan(Plan):
             found.sort(key=lambda output: _ranking(output[0].score), reverse=True)
             echo = self.echoes.get(index)
             if echo is not None:
-                found = [(_after(echo.text, output), tokens) for output, tokens in found]
+                found = [
+                    (output.model_copy(update={"text": echo.text + output.text}), tokens)
+                    for output, tokens in found
+                ]
             best = found[0][0]
             return Generation(
                 index=index,
@@ -159,11 +162,6 @@ def _top_tokens(best: Top, model: LoadedModel) -> list[TopToken]:
     return [
         TopToken(token=pieces([token])[0], logprob=score, token_id=token) for token, score in best
     ]
-
-
-def _after(text: str, output: Continuation) -> Continuation:
-    """The output with a text before its own."""
-    return output.model_copy(update={"text": text + output.text})
 
 
 def given_tokens(token_ids: Sequence[int], logprobs: int) -> Overrides:

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from inference.errors import InternalError, ServingError
 from serving.gateway.admission.auth import KEY
-from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.observability.request_record import CANCELLED, record, request_id
 from serving.gateway.observability.trace_context import (
     TRACE,
@@ -22,6 +21,7 @@ from serving.gateway.observability.trace_context import (
     TRACESTATE,
     parse,
 )
+from serving.gateway.requests.execution import TIMEOUT_S
 from serving.gateway.requests.request_errors import from_validation
 from serving.gateway.requests.service import Service
 from triptych import messages

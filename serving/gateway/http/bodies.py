@@ -12,7 +12,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import from_json
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 from starlette.types import Message
 
 from inference.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
@@ -72,7 +72,8 @@ async def read_message(
     batch = service.settings.max_client_batch_size + 1  # one more, to report that it is too many
     fields_limit = sum(_most_values(field, batch) for field in message.model_fields.values())
     async with read_form(request, max_files=batch, max_fields=fields_limit) as form:
-        images = [await _image(part) for part in form.getlist(IMAGES)]
+        parts = form.getlist(IMAGES)
+        images = [part if isinstance(part, str) else await part.read() for part in parts]
         fields: dict[str, Any] = dict(_texts(form, message))
     size = sum(map(len, _each_text(fields)))
     if images or message.model_fields[IMAGES].is_required():
@@ -175,10 +176,6 @@ def _parsed(name: str, value: str | list[str]) -> Any:
 def _each_text(fields: Mapping[str, str | list[str]]) -> Iterator[str]:
     for value in fields.values():
         yield from value if isinstance(value, list) else (value,)
-
-
-async def _image(part: UploadFile | str) -> ImageInput:
-    return part if isinstance(part, str) else await part.read()
 
 
 def _texts(form: FormData, message: type[BaseModel]) -> dict[str, str | list[str]]:

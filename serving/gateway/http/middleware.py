@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inference.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY
-from serving.gateway.admission.deadline import HEADER, set_timeout
 from serving.gateway.http.page_routes import ASSETS
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.request_record import CANCELLED, record, request_id
@@ -29,6 +28,7 @@ from serving.gateway.observability.trace_context import (
     Tracer,
     parse,
 )
+from serving.gateway.requests.execution import TIMEOUT_HEADER, set_timeout
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Middleware:
 def _timeout_refused(headers: Headers) -> ServingError | None:
     """Take the client's own time limit, if it gives one; what is wrong with it."""
     try:
-        set_timeout(headers.get(HEADER))
+        set_timeout(headers.get(TIMEOUT_HEADER))
     except InvalidRequest as error:
         return error
     return None

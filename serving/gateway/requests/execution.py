@@ -6,19 +6,20 @@ plan (thread pool) → admitted by tokens → calls, each in its turn → finish
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from inference.errors import DeadlineExceeded, Unavailable
+from inference.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY
 from serving.gateway.admission.counts import Counts, LocalCounts
-from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.admission.task_threads import TaskThreads
 from serving.gateway.observability.metrics import Metrics, Timings
 from serving.gateway.observability.request_record import RequestTimes
@@ -33,6 +34,10 @@ from triptych.messages import Response
 
 T = TypeVar("T")
 
+TIMEOUT_HEADER = "x-request-timeout"
+TIMEOUT_S: ContextVar[float] = ContextVar("timeout_s", default=math.inf)
+"""Seconds that the client of the current request gives it, by that header or the deadline of a gRPC
+call; the gateway's own limit holds too."""
 INLINE_LIMIT = 4096
 """Characters, bytes or numbers: up to this size work is done on the event loop. Handing it to a
 thread and back takes longer, especially while the engine occupies the cores."""
@@ -226,3 +231,24 @@ class Execution:
     def _refuse_if_draining(self) -> None:
         if self.is_draining:
             raise Unavailable("the gateway is shutting down: try another", retry_after_s=1)
+
+
+def set_timeout(header: str | None) -> None:
+    """Take the client's limit from `x-request-timeout: SECONDS`; without the header there is none.
+
+    Raises:
+        InvalidRequest: it is not a positive number.
+    """
+    TIMEOUT_S.set(math.inf)
+    if header is None:
+        return
+    try:
+        seconds = float(header)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InvalidRequest(
+            f"the header {TIMEOUT_HEADER} is a positive number of seconds, such as 2.5",
+            field=TIMEOUT_HEADER,
+        )
+    TIMEOUT_S.set(seconds)

@@ -112,7 +112,10 @@ async def _serve(
     descriptors = divided(raise_limit(), settings.max_connections)
     repository = Repository(settings.repository)
     catalog = load_catalog(repository, settings.task_limits)
-    with contextlib.closing(_listener(settings, share)) as http_socket:
+    http_socket = (
+        share.http_socket if share else listening(settings.host, settings.http_port, "HTTP")
+    )
+    with contextlib.closing(http_socket):
         # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
         # the polling thread (grpc/grpc#40989): with this reference it never runs.
         grpc.aio.init_grpc_aio()
@@ -179,10 +182,6 @@ def _store(settings: GatewaySettings, counts: Counts, metrics: Metrics) -> Redis
     except ValueError:
         raise SetupError("--limits-store is not a valid address: give redis://HOST:PORT") from None
     return store
-
-
-def _listener(settings: GatewaySettings, share: Share | None) -> socket.socket:
-    return share.http_socket if share else listening(settings.host, settings.http_port, "HTTP")
 
 
 async def _until_signal(

@@ -11,10 +11,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from inference.errors import DeadlineExceeded
 from serving.gateway.admission.auth import Keys
-from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.http.handle_request import unless_disconnected
+from serving.gateway.requests.execution import TIMEOUT_S
 from serving.gateway.requests.service import Service
 
 B = TypeVar("B", bound=Body)
