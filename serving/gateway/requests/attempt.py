@@ -9,7 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from inference.errors import ServingError
+from inference.errors import (
+    ServingError,
+    Unavailable,
+)
 from inference.sequences import TokenChunk
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
@@ -18,7 +21,6 @@ from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.observability.trace_context import TRACE, CallSpan, call_span
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.triton_client.triton_errors import is_not_loaded
 from triptych.messages import Chunk, Response
 
 InPool: TypeAlias = Callable[..., Awaitable[Response[Any]]]
@@ -257,3 +259,8 @@ class StreamAttempt(Attempt):
 
 class _Refused(Exception):
     """Ends the calls of a stream of which nothing has been sent."""
+
+
+def is_not_loaded(outcome: object) -> bool:
+    """Whether a call failed because Triton does not have its version."""
+    return isinstance(outcome, Unavailable) and outcome.is_not_loaded

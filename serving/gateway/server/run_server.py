@@ -34,8 +34,9 @@ from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
 from serving.gateway.triton_client.addresses import paired
-from serving.gateway.triton_client.inference import Server, TritonInference
+from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.pool import TritonPool
+from serving.gateway.triton_client.triton_inference import TritonInference
 from serving.logs import configure_logs
 from serving.ports import listening
 from serving.processes.supervision import STOP_SIGNALS, handle_signals

@@ -26,8 +26,9 @@ from serving.gateway.triton_client.addresses import (
     look_up,
 )
 from serving.gateway.triton_client.endpoint import CHECK_S, Endpoint, Share, StatsClient
-from serving.gateway.triton_client.inference import Server, TritonInference
+from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.placement import choose
+from serving.gateway.triton_client.triton_inference import TritonInference
 
 T = TypeVar("T")
 _PAUSE_S = 0.05

@@ -83,8 +83,3 @@ def _status(error: Exception) -> str:
 def is_shutting_down(error: Exception) -> bool:
     """Whether Triton has refused a call because it shuts down."""
     return bool(_SHUTTING_DOWN.search(_text(error)))
-
-
-def is_not_loaded(outcome: object) -> bool:
-    """Whether a call failed because Triton does not have its version."""
-    return isinstance(outcome, Unavailable) and outcome.is_not_loaded

@@ -13,7 +13,7 @@ import pytest
 from inference.errors import InternalError, SetupError
 from serving.gateway.observability.trace_context import TRACE, Trace, TraceContext, parse
 from serving.gateway.triton_client import stream_pool
-from serving.gateway.triton_client.inference import TritonInference
+from serving.gateway.triton_client.triton_inference import TritonInference
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front
 from tests.serving.gateway.triton_client.test_triton import BATCH, SEQUENCE, FakeTriton, triton

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from serving.gateway.triton_client.inference import TritonInference
+from serving.gateway.triton_client.triton_inference import TritonInference
 
 
 class NameServer(asyncio.DatagramProtocol):

@@ -1,0 +1,269 @@
+"""A Triton server over gRPC: a stateless batch is one ModelInfer, sequences share streams."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+
+import grpc
+import numpy as np
+from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
+from tritonclient.grpc.aio import InferenceServerClient
+from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+from tritonclient.utils import (
+    InferenceServerException,
+    deserialize_bytes_tensor,
+    np_to_triton_dtype,
+    serialize_byte_tensor,
+    triton_to_np_dtype,
+)
+
+from inference.engine.codec import decode_chunk, decode_finished, encode_request
+from inference.errors import DeadlineExceeded, InternalError, Unavailable
+from inference.generation import Overrides
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
+from serving.gateway.observability.trace_context import metadata
+from serving.gateway.triton_client.inference import Liveness
+from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
+from serving.gateway.triton_client.stream_pool import StreamPool
+from serving.gateway.triton_client.triton_errors import from_triton, is_shutting_down
+
+_INCARNATION = "incarnation"
+_CLOSE_TIMEOUT_S = 0.5
+_READ_S = 5.0
+_LIVENESS_S = 2.0
+_CHANNEL = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # gRPC would wait for up to two minutes before it connects to a restarted server.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A server that returns under another address is found by resolving its name again, which gRPC
+    # would do every 30 s at most.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
+)
+
+
+class TritonInference:
+    """A Triton server over gRPC. Made and used on one event loop.
+
+    Args:
+        address: HOST:PORT of its gRPC endpoint.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._client = InferenceServerClient(address, channel_args=_CHANNEL)
+        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
+        self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
+        self._restarts = RestartWatcher(self.incarnation)
+        self._prefix = f"{secrets.token_hex(8)}-"
+        self._count = 0
+        """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
+        """One sequence, aborted when the caller is cancelled: that frees its slots."""
+        work = self._generate(call, timeout_s, call.options, lambda tokens: None)
+        return await self._restarts.guarded(call.model, work)
+
+    async def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
+        """One sequence's tokens as they arrive."""
+        arrived: asyncio.Queue[TokenChunk | None] = asyncio.Queue()
+        options = call.options.model_copy(update={"stream": True})
+        work = self._generate(call, timeout_s, options, arrived.put_nowait)
+        running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
+        running.add_done_callback(lambda _: arrived.put_nowait(None))
+        try:
+            while (tokens := await arrived.get()) is not None:
+                yield tokens
+            yield running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            if not running.cancelled():
+                running.exception()  # raised above, or the reader has closed the stream
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        """One unary request; Triton batches it with others of equal shape."""
+        return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Triton's readiness of the model; False if Triton is unreachable."""
+        try:
+            ready = await self._client.is_model_ready(model, str(version), client_timeout=_READ_S)
+        except InferenceServerException:
+            return False
+        return bool(ready)
+
+    async def served_version(self, model: str) -> int | None:
+        """The ready version whose version policy is the longest (`triton.control.VersionPolicy`).
+
+        Several are ready for a while after a switch; without a supervisor the newest is served.
+        Sequences of the others have streams of their own from then on.
+        """
+        try:
+            metadata = await self._client.get_model_metadata(model, client_timeout=_READ_S)
+            ready = [int(version) for version in metadata.versions]
+            if not ready:
+                return None
+            served = ready[0]
+            if len(ready) > 1:
+                lengths = {version: await self._policy_length(model, version) for version in ready}
+                served = max(ready, key=lambda version: (lengths[version], version))
+        except InferenceServerException:
+            return None
+        self._streams.note_served(model, served)
+        return served
+
+    async def _policy_length(self, model: str, version: int) -> int:
+        response = await self._client.get_model_config(model, str(version), client_timeout=_READ_S)
+        return len(response.config.version_policy.specific.versions)
+
+    async def close(self) -> None:
+        """Wait for aborted sequences to end, then close the channels."""
+        await self._streams.close(_CLOSE_TIMEOUT_S)
+        await self._channel.close()
+        await self._client.close()
+
+    async def _generate(
+        self,
+        call: GenerateCall,
+        timeout_s: float,
+        options: Overrides,
+        on_tokens: Callable[[TokenChunk], None],
+    ) -> Finished:
+        deadline_ms = max(1, int(timeout_s * 1000))
+        options = options.model_copy(update={"deadline_ms": deadline_ms})
+        inputs = encode_request(call.inputs, options)
+        self._count += 1
+        request_id = f"{self._prefix}{self._count}"
+        request = _stream_request(call.model, call.version, request_id, inputs)
+        sequence = self._streams.begin(request, metadata())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await _collected(sequence.responses(), call.model, on_tokens)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{call.model} did not finish in time") from None
+        except (InferenceServerException, grpc.RpcError) as error:
+            raise from_triton(error, call.model) from error
+        finally:
+            sequence.abort()
+
+    async def _infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        inputs = [_infer_input(name, array) for name, array in call.inputs.items()]
+        try:
+            result = await self._client.infer(
+                call.model,
+                inputs,
+                model_version=str(call.version),
+                outputs=[InferRequestedOutput(name) for name in call.outputs],
+                headers=metadata(),
+                client_timeout=timeout_s,
+            )
+        except InferenceServerException as error:
+            raise from_triton(error, call.model) from error
+        return {role: _output_of(result, name, call.model) for name, role in call.outputs.items()}
+
+    async def liveness(self) -> Liveness:
+        """Triton's liveness; while it stops its models are unloaded, and finish what they have."""
+        try:
+            is_live = await self._client.is_server_live(client_timeout=_LIVENESS_S)
+        except InferenceServerException as error:
+            return Liveness.STOPPING if is_shutting_down(error) else Liveness.UNREACHABLE
+        return Liveness.LIVE if is_live else Liveness.STOPPING
+
+    def replicas(self, model: str, version: int) -> int:
+        """One."""
+        return 1
+
+    def end_calls(self) -> None:
+        """End all calls as lost."""
+        self._restarts.end_all()
+
+    async def incarnation(self, model: str) -> str | None:
+        """How often the model was healed, as `triptych triton` writes it."""
+        try:
+            answer = await self._client.get_model_config(model, client_timeout=_READ_S)
+        except InferenceServerException as error:
+            is_unloaded = error.status() == "StatusCode.NOT_FOUND"
+            is_live = is_unloaded and await self.liveness() is Liveness.LIVE
+            return GONE if is_live else None
+        parameters = answer.config.parameters
+        if _INCARNATION not in parameters:
+            return None
+        incarnation = str(parameters[_INCARNATION].string_value)
+        self._restarts.note(model, incarnation)
+        return incarnation
+
+
+async def _collected(
+    responses: AsyncIterator[ModelInferResponse],
+    model: str,
+    on_tokens: Callable[[TokenChunk], None],
+) -> Finished:
+    """The response that holds the hypotheses; it is the last."""
+    last: dict[str, Array] | None = None
+    async for response in responses:
+        last = _arrays_of(response)
+        chunk = decode_chunk(last)
+        if chunk.token_ids:
+            on_tokens(chunk)
+    if last is None:
+        # What a dead generator's stream looks like once the server has been healed or stopped.
+        lost = Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
+        lost.is_loss = True
+        raise lost
+    return decode_finished(last)
+
+
+def _arrays_of(response: ModelInferResponse) -> dict[str, Array]:
+    """The outputs of a generator: numbers and short strings, always as raw bytes."""
+    outputs = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {output.name: _array(output.datatype, output.shape, raw) for output, raw in outputs}
+
+
+def _array(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
+    if datatype == "BYTES":
+        found: Array = deserialize_bytes_tensor(raw)
+    else:
+        found = np.frombuffer(raw, triton_to_np_dtype(datatype))
+    return found.reshape(shape)
+
+
+def _stream_request(
+    model: str, version: int, request_id: str, inputs: Mapping[str, Array]
+) -> ModelInferRequest:
+    """The request of a sequence; Triton marks its end even where that has no other content."""
+    request = ModelInferRequest(model_name=model, model_version=str(version), id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    for name, array in inputs.items():
+        datatype = np_to_triton_dtype(array.dtype)
+        request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        raw = serialize_byte_tensor(array).item() if datatype == "BYTES" else array.tobytes()
+        request.raw_input_contents.append(raw)
+    return request
+
+
+def _infer_input(name: str, array: Array) -> InferInput:
+    """An input of a stateless call."""
+    array = array[:, None] if array.ndim == 1 else array  # Triton requires two dimensions
+    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(np.ascontiguousarray(array))
+    return tensor
+
+
+def _output_of(result: InferResult, name: str, model: str) -> Array:
+    """An output of a stateless call.
+
+    Raises:
+        InternalError: the response does not have it.
+    """
+    array: Array | None = result.as_numpy(name)
+    if array is None:
+        raise InternalError(f"{model} answered without {name}: export it again")
+    return array
