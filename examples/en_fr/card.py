@@ -5,7 +5,6 @@ python -m examples.en_fr.card "The European Parliament rejected the budget."
 
 from collections.abc import Iterator
 from pathlib import Path
-from string import Template
 
 from tokenizers import Tokenizer
 
@@ -13,18 +12,16 @@ from examples import checkpoint
 from examples.en_fr.gazette import FAMOUS
 from examples.en_fr.scores import alignment_share, exact_share, score
 from examples.texts.splits import Split
+from examples.training.checkpoint_folder import CardTemplate
 from examples.training.translation_card import score_rows, translate_texts
 from export.graphs.source_model import SourceModel
 from export.models.recurrent.bahdanau import Bahdanau
 from export.training.bahdanau import reader, translator
 
 CHECKPOINT = checkpoint("example-en-fr")
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 language: [en, fr]
 pipeline_tag: translation
-tags: [triptych, example]
 ---
 # example-en-fr
 
@@ -79,13 +76,12 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
     config = network.config
     scores = "\n".join(score_rows(translator, score, exact_share, folder, count, test_seed))
     alignments = "\n".join(_alignment_rows(folder, count, test_seed))
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         facts,
         shape=f"words of {config.word_width}, states of {config.hidden_width} a direction, "
         f"attention and readout of {config.attention_width} and {config.readout_width}, "
         f"{config.vocabulary_size} words of both languages",
-        parameters=f"{sum(weight.numel() for weight in network.parameters()) / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         scores=scores,
         alignments=alignments,
         count=count,
@@ -93,7 +89,6 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
         famous=f"- {FAMOUS[0]} → {translator(folder, 4)([FAMOUS[0]])[0]}",
         matrix=_matrix(folder),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{scores}\n{alignments}"
 
 

@@ -4,23 +4,20 @@ python -m examples.es_en.card "El mundo no es suficiente."
 """
 
 from pathlib import Path
-from string import Template
 
 from transformers import MarianMTModel
 
 from examples import checkpoint
 from examples.es_en.scores import exact_share, score
 from examples.texts.grammar import WITHHELD_SENTENCES
+from examples.training.checkpoint_folder import CardTemplate
 from examples.training.translation_card import score_rows, translate_texts
 from export.training.marian import translator
 
 CHECKPOINT = checkpoint("example-es-en")
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 language: [es, en]
 pipeline_tag: translation
-tags: [triptych, example]
 ---
 # example-es-en
 
@@ -60,7 +57,8 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
     rows = list(score_rows(translator, score, exact_share, folder, count, test_seed))
     model = MarianMTModel.from_pretrained(folder)
     config = model.config
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         facts,
         shape=f"{config.encoder_layers} + {config.decoder_layers} layers, width {config.d_model}",
         parameters=f"{model.num_parameters() / 1e6:.2f}",
@@ -69,7 +67,6 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
         test_seed=test_seed,
         examples=_examples(folder),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return "\n".join(rows)
 
 

@@ -5,7 +5,6 @@ python -m examples.gpt.card FOLDER
 
 import argparse
 from pathlib import Path
-from string import Template
 
 from transformers import GPT2LMHeadModel
 
@@ -20,12 +19,10 @@ from examples.gpt.scores import (
     mean,
     swapped_accuracy,
 )
+from examples.training.checkpoint_folder import CardTemplate
 
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: text-generation
-tags: [triptych, example]
 ---
 # example-gpt
 
@@ -81,12 +78,11 @@ def write_card(folder: Path, **facts: object) -> str:
     model = GPT2LMHeadModel.from_pretrained(folder)
     config = model.config
     (example,) = questions(next(one for one in FRESH if one.name == "code words"), 4, 1, seed=1)
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         facts,
         shape=f"{config.n_layer} layers of width {config.n_embd} with {config.n_head} heads",
         vocabulary=config.vocab_size,
-        parameters=f"{model.num_parameters() / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         heads=" | ".join(f"{shots} examples" for shots in SHOTS).replace("1 examples", "1 example"),
         rules="---|" * len(SHOTS),
         fresh=fresh,
@@ -97,7 +93,6 @@ def write_card(folder: Path, **facts: object) -> str:
         answer=f" {answer_all([example])[0]}",
         story=continuer(folder)(""),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{fresh}\n{known}"
 
 

@@ -3,17 +3,11 @@
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from string import Template
 
-from safetensors import safe_open
+from examples.training.checkpoint_folder import CardTemplate, earlier_runs
 
-from examples.training.checkpoint_folder import earlier_runs
-
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: $pipeline
-tags: [triptych, example]
 ---
 # $name
 
@@ -51,24 +45,16 @@ def write_text_card(
         runs: A line for each training run.
         measured: How the scores were measured.
     """
-    weights = folder / "model.safetensors"
-    text = _CARD.substitute(
-        name=folder.name,
+    _CARD.write(
+        folder,
         pipeline=pipeline,
         summary=summary,
         architecture=architecture,
-        parameters=f"{_parameters(weights) / 1e6:.2f}",
-        megabytes=f"{weights.stat().st_size / 1e6:.2f}",
+        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.2f}",
         runs=runs,
         measured=measured,
         scores=scores,
     )
-    (folder / "README.md").write_text(text, encoding="utf-8")
-
-
-def _parameters(weights: Path) -> int:
-    with safe_open(weights, framework="numpy") as stored:
-        return sum(stored.get_tensor(name).size for name in stored.keys())  # noqa: SIM118
 
 
 def percent(share: float) -> str:

@@ -1,19 +1,43 @@
 """Flags of the training scripts, and the weights and the model card that they write."""
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
 import torch
+from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from examples.scenes.scores import TEST_SCENES, TEST_SEED
 
-_CARD = Template("""\
----
-license: apache-2.0
+
+class CardTemplate(Template):
+    """A model card, with `$parameters` (millions) and `$megabytes` of the folder's weights.
+
+    Args:
+        text: From the fields of the front matter that are its own; the others are added.
+    """
+
+    def __init__(self, text: str) -> None:
+        tagged = text.replace("---\n", "tags: [triptych, example]\n---\n", 1)
+        super().__init__(f"---\nlicense: apache-2.0\n{tagged}")
+
+    def write(self, folder: Path, facts: Mapping[str, object] = {}, **values: object) -> None:
+        """Writes README.md; facts and values stand for names of the template."""
+        weights = folder / "model.safetensors"
+        with safe_open(weights, framework="numpy") as stored:
+            count = sum(stored.get_tensor(name).size for name in stored.keys())  # noqa: SIM118
+        size = {
+            "parameters": f"{count / 1e6:.2f}",
+            "megabytes": f"{weights.stat().st_size / 1e6:.1f}",
+        }
+        card = self.substitute({"name": folder.name, **size, **facts, **values})
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+_CARD = CardTemplate("""\
 pipeline_tag: $pipeline
-tags: [triptych, example]
 ---
 # $name
 
@@ -84,15 +108,14 @@ def write_card(
 
     The `words` are the remaining names of the template above.
     """
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         words,
         runs=runs_of(folder, run, is_resumed=is_resumed),
         scores="\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items()),
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_SCENES,
         test_seed=TEST_SEED,
     )
-    (folder / "README.md").write_text(card)
 
 
 def runs_of(folder: Path, run: str, *, is_resumed: bool) -> str:

@@ -4,7 +4,6 @@ python -m examples.vit.card FOLDER
 """
 
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from transformers import ViTForImageClassification
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples.training.card import score_table, write_again
+from examples.training.checkpoint_folder import CardTemplate
 from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import (
     TEST_COUNT,
@@ -25,11 +25,8 @@ from examples.vit.scores import (
 )
 
 _BATCH = 50
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: image-classification
-tags: [triptych, example]
 ---
 # example-vit
 
@@ -71,18 +68,16 @@ def write_card(folder: Path, runs: str) -> str:
         "scores": score_table(class_scores(measured.classify)),
         "attention": score_table(attention_shares(measured.attend, TEST_COUNT, TEST_SEED)),
     }
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         tables,
         runs=runs,
         classes=len(CLASSES),
         shape=f"{config.num_hidden_layers} layers of width {config.hidden_size} with "
         f"{config.num_attention_heads} heads",
-        parameters=f"{measured.model.num_parameters() / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_COUNT,
         test_seed=TEST_SEED,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return "\n\n".join(tables.values())
 
 

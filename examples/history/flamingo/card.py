@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
@@ -21,13 +20,11 @@ from examples.history.flamingo.scores import (
     accuracy,
     swapped_accuracy,
 )
+from examples.training.checkpoint_folder import CardTemplate
 
 _CONTROL = 4  # shots
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: image-text-to-text
-tags: [triptych, example]
 ---
 # history-flamingo
 
@@ -68,16 +65,15 @@ def write_card(folder: Path, run: str, pictures: int) -> str:
     model = _model(folder)
     answer_all = answerer(folder)
     rows = "\n".join(_row(answer_all, name) for name in WORDS)
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         run=run,
         pictures=pictures,
         parameters=f"{model.num_parameters() / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
         rows=rows,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return rows
 
 

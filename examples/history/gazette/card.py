@@ -4,23 +4,20 @@ scores.
 
 from collections.abc import Iterator
 from pathlib import Path
-from string import Template
 
 from safetensors import safe_open
 
 from examples.en_fr.scores import LENGTHS, exact_share, length_score, score
 from examples.es_en.scores import remembering
 from examples.texts.splits import Split
+from examples.training.checkpoint_folder import CardTemplate
 from export.checkpoint.checkpoint import open_checkpoint
 from export.training import bahdanau
 from export.training.functions import Translate
 
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 language: [en, fr]
 pipeline_tag: translation
-tags: [triptych, example]
 ---
 # $name
 
@@ -68,7 +65,8 @@ def write_card(
     with safe_open(file, "pt") as tensors:
         parameters = sum(tensors.get_tensor(name).numel() for name in tensors.keys())  # noqa: SIM118
     scores = "\n".join(_score_rows(folder, count, test_seed))
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         name=folder.name,
         kind=values["model_type"],
         shape=", ".join(f"{k} {v}" for k, v in values.items() if k not in ("model_type", "dtype")),
@@ -82,7 +80,6 @@ def write_card(
         count=count,
         test_seed=test_seed,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return scores
 
 

@@ -4,7 +4,6 @@ python -m examples.history.perceiver.card FOLDER
 """
 
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
@@ -13,15 +12,13 @@ from transformers import PerceiverForImageClassificationConvProcessing
 from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
 
 from examples.training.card import score_table, write_again
+from examples.training.checkpoint_folder import CardTemplate
 from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_scores
 
 _BATCH = 50
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: image-classification
-tags: [triptych, example]
 ---
 # history-perceiver
 
@@ -55,18 +52,17 @@ def write_card(folder: Path, runs: str) -> str:
     table = score_table(class_scores(classifier(folder)))
     model = _network(folder)
     config = model.config
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         runs=runs,
         scores=table,
         classes=len(CLASSES),
         shape=f"{config.num_latents} latents of width {config.d_latents}, "
         f"{config.num_self_attends_per_block} layers between them",
         parameters=f"{model.num_parameters() / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return table
 
 

@@ -4,7 +4,6 @@ python -m examples.history.perceiver_text.card FOLDER
 """
 
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
@@ -19,14 +18,12 @@ from examples.history.perceiver_text.scores import (
 )
 from examples.texts.splits import Split
 from examples.training.card import write_again
+from examples.training.checkpoint_folder import CardTemplate
 
 _BATCH = 50
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
-_CARD = Template("""\
----
-license: apache-2.0
+_CARD = CardTemplate("""\
 pipeline_tag: fill-mask
-tags: [triptych, example]
 ---
 # history-perceiver-text
 
@@ -77,18 +74,17 @@ def write_card(folder: Path, runs: str) -> str:
     )
     model = _network(folder)
     config = model.config
-    card = _CARD.substitute(
+    _CARD.write(
+        folder,
         runs=runs,
         scores=table,
         shape=f"{config.num_latents} latents of width {config.d_latents}, "
         f"{config.num_self_attends_per_block} layers between them",
         positions=config.max_position_embeddings - 2,
         parameters=f"{model.num_parameters() / 1e6:.2f}",
-        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return table
 
 

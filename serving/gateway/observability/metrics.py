@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -94,45 +94,39 @@ class Metrics:
             registry=self.registry,
             buckets=_ROWS,
         )
-        self.event_loop_stalls = Counter(
+        counter = partial(Counter, registry=self.registry)
+        self.event_loop_stalls = counter(
             "triptych_event_loop_stalls",
             "Times at which the event loop stood still for more than 0.1 s.",
-            registry=self.registry,
         )
-        self.event_loop_stalled_s = Counter(
+        self.event_loop_stalled_s = counter(
             "triptych_event_loop_stalled_seconds",
             "Time for which the event loop stood still, of stalls of more than 0.1 s.",
-            registry=self.registry,
         )
-        self._closed_connections = Counter(
+        self._closed_connections = counter(
             "triptych_connections_closed",
             "HTTP connections that the gateway ended, by what the client exceeded.",
             ("reason",),
-            registry=self.registry,
         )
-        self.resent_calls = Counter(
+        self.resent_calls = counter(
             "triptych_resent_calls",
             "Calls sent again because their model was not up, or its process had ended.",
             ("model",),
-            registry=self.registry,
         )
-        self.kept_tokens = Counter(
+        self.kept_tokens = counter(
             "triptych_kept_tokens",
             "Tokens that streams had when their model's process ended; they are not lost.",
             ("model",),
-            registry=self.registry,
         )
-        self.quarantined_calls = Counter(
+        self.quarantined_calls = counter(
             "triptych_quarantined_calls",
             "Calls that ended a model's process repeatedly and are refused for a while.",
             ("model",),
-            registry=self.registry,
         )
-        self.endpoint_ejections = Counter(
+        self.endpoint_ejections = counter(
             "triptych_endpoint_ejections",
             "Times at which a Triton stopped to respond, or shut down.",
             ("endpoint",),
-            registry=self.registry,
         )
         self._endpoint_calls = self._endpoint_gauge("calls", "Calls in flight at a Triton.", "sum")
         self._endpoint_tokens = self._endpoint_gauge(
@@ -148,11 +142,8 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="min",
         )
-        self.joined_calls = Counter(
-            "triptych_joined_calls",
-            "Calls that shared one with others.",
-            ("model",),
-            registry=self.registry,
+        self.joined_calls = counter(
+            "triptych_joined_calls", "Calls that shared one with others.", ("model",)
         )
 
     def closed_connection(self, reason: str) -> None:
