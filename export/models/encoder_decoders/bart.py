@@ -1,4 +1,4 @@
-"""BART, and the network that mBART, Pegasus and M2M-100 vary.
+"""BART, and the network that mBART, Pegasus, M2M-100 and Marian vary.
 
 Paper: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language
 Generation, Translation, and Comprehension", §2 (arXiv 1910.13461).
@@ -81,6 +81,7 @@ class Config:
 
     form: Form
     vocabulary_size: int
+    source_vocabulary_size: int
     width: int
     positions: int
     pad_token_id: int
@@ -89,7 +90,9 @@ class Config:
     encoder: StackConfig
     decoder: StackConfig
     has_one_table: bool
-    """One table of tokens for source, target and, where the file has no other, output."""
+    """One table of tokens for source and target."""
+    has_tied_output: bool
+    """The target's table is the output's, where the file has no other."""
 
     @property
     def limits(self) -> Limits:
@@ -120,9 +123,12 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
     )
     width = reader.integer("d_model")
     is_scaled = reader.flag("scale_embedding", form.is_embedding_scaled)
+    vocabulary_size = reader.integer("vocab_size")
+    is_tied = reader.flag("tie_word_embeddings", True)
     return Config(
         form=form,
-        vocabulary_size=reader.integer("vocab_size"),
+        vocabulary_size=vocabulary_size,
+        source_vocabulary_size=vocabulary_size,
         width=width,
         positions=reader.integer("max_position_embeddings"),
         pad_token_id=reader.index("pad_token_id", form.pad_token_id),
@@ -130,7 +136,8 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         embedding_scale=width**0.5 if is_scaled else 1.0,
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),
-        has_one_table=reader.flag("tie_word_embeddings", True),
+        has_one_table=is_tied,
+        has_tied_output=is_tied,
     )
 
 
@@ -272,7 +279,7 @@ class Bart(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        source = nn.Embedding(config.vocabulary_size, config.width)
+        source = nn.Embedding(config.source_vocabulary_size, config.width)
         target = source
         if not config.has_one_table:
             target = nn.Embedding(config.vocabulary_size, config.width)
@@ -303,7 +310,7 @@ def rename(config: Config) -> Rename:
     optional = {"decoder.output_bias"}
     if form.positions is not Positions.LEARNED:
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
-    tied = {"decoder.output": f"{target}.weight"} if one else {}
+    tied = {"decoder.output": f"{target}.weight"} if config.has_tied_output else {}
     return Rename(table, frozenset(optional), tied=tied)
 
 

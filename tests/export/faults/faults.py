@@ -82,8 +82,8 @@ MARIAN: dict[str, Fault] = {
     ),
     "the logits bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),
     "sines and cosines are interleaved": change(
-        lambda net: net.encoder.embedding.positions.copy_(
-            net.encoder.embedding.positions.unflatten(1, (2, -1)).mT.flatten(1)
+        lambda net: net.encoder.embedding.positions.table.copy_(
+            net.encoder.embedding.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
         )
     ),
     "positions are off by one": replaced(

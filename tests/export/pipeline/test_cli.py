@@ -17,7 +17,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from export.architecture import Lowering
-from export.models.encoder_decoders.marian import Marian
+from export.models.encoder_decoders.bart import Bart
 from export.pipeline.cli import export, is_published_default
 from export.pipeline.manifest import Request
 from export.registry import tasks
@@ -85,9 +85,9 @@ def test_weights_are_freed_before_int8(
 ) -> None:
     """A large checkpoint's float32 weights would stay in memory beside two sets of graphs."""
     networks: list[nn.Module] = []  # as torch.export refers to its weights
-    built = Marian.__init__
+    built = Bart.__init__
 
-    def build(network: Marian, *arguments: Any, **options: Any) -> None:
+    def build(network: Bart, *arguments: Any, **options: Any) -> None:
         built(network, *arguments, **options)
         networks.append(network)
 
@@ -96,7 +96,7 @@ def test_weights_are_freed_before_int8(
         assert sum(each.untyped_storage().nbytes() for each in network.parameters()) == 0
         raise SetupError("stop here")
 
-    monkeypatch.setattr(Marian, "__init__", build)
+    monkeypatch.setattr(Bart, "__init__", build)
     monkeypatch.setattr("export.targets.target.lower_precision", lower_precision)
     code, output = _run(source, "--repository", tmp_path / "r", "--precision", "int8")
     assert (code, "stop here" in output) == (1, True), output
