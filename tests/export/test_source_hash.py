@@ -36,7 +36,7 @@ def edit(root: Path, module: str) -> None:
     "edited",
     [
         "export.models.encoders.bert",
-        "export.models.encoder_decoders.bart",
+        "export.models.encoder_decoders.t5",
         "export.catalog.command",
     ],
 )

@@ -45,7 +45,7 @@ class PositionTable(nn.Module):
     Args:
         table: (rows, D).
         offset: Row of position 0.
-        padding: Token whose position is zero, wherever it stands.
+        padding: Token whose position is zero, wherever it stands; no file has such a table.
     """
 
     def __init__(self, table: Tensor, offset: int = 0, padding: int | None = None) -> None:
@@ -54,7 +54,7 @@ class PositionTable(nn.Module):
         if isinstance(table, nn.Parameter):
             self.table = table
         else:
-            self.register_buffer("table", table)
+            self.register_buffer("table", table, persistent=padding is None)
         self.offset = offset
         self.padding = padding
 

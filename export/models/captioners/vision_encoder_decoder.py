@@ -27,7 +27,7 @@ from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import prepare_tower
-from export.models.captioners import bert_decoder, mbart_decoder, trocr
+from export.models.captioners import bart_decoder, bert_decoder
 from export.models.decoders import gpt2
 from export.models.vision import deit, swin, vit
 from export.twin import TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
@@ -79,8 +79,12 @@ DECODERS: Mapping[str, Half] = {
     "gpt2": Half(
         partial(gpt2.read_config, has_cross=True), partial(gpt2.GPT2, has_cross=True), gpt2.rename
     ),
-    "trocr": Half(trocr.read_config, trocr.TrOCR, trocr.rename),
-    "mbart": Half(mbart_decoder.read_config, mbart_decoder.MBartDecoder, mbart_decoder.rename),
+    "trocr": Half(
+        bart_decoder.read_trocr,
+        bart_decoder.BartDecoder,
+        partial(bart_decoder.rename, output="output_projection.weight"),
+    ),
+    "mbart": Half(bart_decoder.read_mbart, bart_decoder.BartDecoder, bart_decoder.rename),
     **{model_type: _bert(model_type) for model_type in bert_decoder.MODEL_TYPES},
 }
 

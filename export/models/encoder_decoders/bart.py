@@ -93,6 +93,8 @@ class Config:
     """One table of tokens for source and target."""
     has_tied_output: bool
     """The target's table is the output's, where the file has no other."""
+    source_width: int | None = None
+    """Of the vectors that cross-attention reads, where it is not D."""
 
     @property
     def limits(self) -> Limits:
@@ -167,7 +169,7 @@ def make_decoder_block(config: Config) -> DecoderBlock:
         CachedAttention(config.decoder.heads),
         MLP(config.width, config.decoder.mlp_width, config.activation),
         partial(nn.LayerNorm, config.width),
-        CrossAttention(config.decoder.heads),
+        CrossAttention(config.decoder.heads, config.source_width),
         is_norm_first=config.form.is_norm_first,
     )
 
@@ -308,7 +310,7 @@ def rename(config: Config) -> Rename:
     bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
     table["final_logits_bias"] = bias if form.has_output_bias else None
     optional = {"decoder.output_bias"}
-    if form.positions is not Positions.LEARNED:
+    if form.positions is Positions.SINUSOIDS:
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
     tied = {"decoder.output": f"{target}.weight"} if config.has_tied_output else {}
     return Rename(table, frozenset(optional), tied=tied)

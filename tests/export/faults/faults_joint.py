@@ -14,7 +14,6 @@ from export.layers.attention.heads import KeyValue
 from export.layers.attention.scores import attend
 from export.models.captioners import git
 from export.models.captioners.bert_decoder import BertDecoder
-from export.models.captioners.trocr import LearnedPositions, SinusoidalPositions
 from export.models.dual_encoders import clip, siglip
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
@@ -69,7 +68,6 @@ _HIDDEN = clip.VisionTransformer.hidden
 _READ_PREFIX = git.TextDecoder.read_prefix
 _POSITIONS = BertDecoder.embed
 _PROJECT = CrossAttention.project_kv
-_LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
 
 BERT_DECODER: dict[str, Fault] = {
     "the segment's vector is forgotten": change(lambda net: net.decoder.segments.weight[0].zero_()),
@@ -105,11 +103,11 @@ ROBERTA_DECODER: dict[str, Fault] = {
 }
 
 TROCR: dict[str, Fault] = {
-    "positions have no offset": replaced(
-        LearnedPositions, "places", lambda own, tokens, places: _LEARNED(own, tokens, places - 2)
+    "positions have no offset": change(
+        lambda net: setattr(net.decoder.embedding.positions, "offset", 0)
     ),
     "the embedding's norm is missing": change(
-        lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
+        lambda net: setattr(net.decoder.embedding, "norm", nn.Identity())
     ),
     "norms are in front": BERT_DECODER["norms are in front"],
     "cross keys and values are swapped": swapped("decoder.blocks.1.cross", "key", "value"),
@@ -117,14 +115,16 @@ TROCR: dict[str, Fault] = {
 
 TROCR_SINES: dict[str, Fault] = {
     "the embedding scale is forgotten": change(
-        lambda net: setattr(net.decoder, "embedding_scale", 1.0)
+        lambda net: setattr(net.decoder.embedding, "scale", 1.0)
     ),
-    "positions begin at the padding's row": replaced(
-        SinusoidalPositions, "places", lambda own, tokens, places: _SINES(own, tokens, places - 1)
+    "positions begin at the padding's row": change(
+        lambda net: setattr(
+            net.decoder.embedding.positions, "offset", net.decoder.embedding.positions.padding
+        )
     ),
     "sines and cosines are interleaved": change(
-        lambda net: net.decoder.positions.table.copy_(
-            net.decoder.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
+        lambda net: net.decoder.embedding.positions.table.copy_(
+            net.decoder.embedding.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
         )
     ),
 }
@@ -138,9 +138,7 @@ DONUT: dict[str, Fault] = {
     "the embedding scale is forgotten": change(
         lambda net: setattr(net.decoder.embedding, "scale", 1.0)
     ),
-    "positions have no offset": change(
-        lambda net: setattr(net.decoder.embedding.positions, "offset", 0)
-    ),
+    "positions have no offset": TROCR["positions have no offset"],
     "the last norm is missing": change(lambda net: setattr(net.decoder, "norm", nn.Identity())),
     "norms are behind": change(
         lambda net: [setattr(block, "is_norm_first", False) for block in net.decoder.blocks]
