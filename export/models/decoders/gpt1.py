@@ -5,10 +5,8 @@ Paper: Radford et al. 2018, "Improving Language Understanding by Generative Pre-
 sub-layers, and none follows the last block.
 Checkpoints: `model_type: openai-gpt` (`OpenAIGPTLMHeadModel`).
 
-Legend: R rows, T new positions, D width, V vocabulary.
-
-Differences from `transformers`: inference only; `Conv1D` weights are stored as those of linear
-layers; there is a cache, where `transformers` computes the whole row for each token.
+Differences from `transformers`: as in `gpt2.py`, whose network this is; there is a cache, where
+`transformers` computes the whole row for each token.
 """
 
 from __future__ import annotations
@@ -17,16 +15,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
-
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, WeightLayout, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
-from export.layers.attention.attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, output_table
-from export.layers.mlp import MLP
+from export.models.decoders.gpt2 import GPT2
 from export.twin import TINY_GPT, tiny_twin
 from inference.errors import CheckpointError
 
@@ -60,41 +53,6 @@ def read_config(values: Mapping[str, Any]) -> DecoderConfig:
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
         has_tied_output=reader.flag("tie_word_embeddings", True),
     )
-
-
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
-    """Causal self-attention and MLP, each followed by residual and norm."""
-    return DecoderBlock(
-        CachedAttention(heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=False,
-    )
-
-
-# --------------------------------------------------------------------------------------- network
-
-
-class GPT(TransformerDecoder):
-    """Tokens → scores of the next token."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.heads = config.layers[0]
-        self.vocabulary_size = config.vocabulary_size
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
-        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
-
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D): token and position."""
-        # The padding of a ragged prefill may lie beyond the table.
-        positions = positions.clamp(max=self.positions.num_embeddings - 1)
-        return self.tokens(tokens) + self.positions(positions)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -133,4 +91,4 @@ TWIN = tiny_twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gpt1", read_config, GPT, names, TWIN)
+ARCHITECTURE = language_model("gpt1", read_config, partial(GPT2, is_norm_first=False), names, TWIN)

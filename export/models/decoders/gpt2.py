@@ -4,7 +4,7 @@ Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners
 are those of Vaswani 2017 (arXiv 1706.03762) with the norm in front. Cross-attention follows
 `transformers`' `add_cross_attention`: a third sub-layer between the two.
 Checkpoints: `model_type: gpt2`, alone (`gpt2_lm.py`) and as the decoder of
-`model_type: vision-encoder-decoder` folders. GPT-Neo has the same network.
+`model_type: vision-encoder-decoder` folders. GPT-Neo has the same network, GPT-1 with norms behind.
 
 Legend: R rows, T new positions, P past positions, S source positions, H heads, K width of a head,
 D width, V vocabulary.
@@ -61,14 +61,16 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def make_block(config: DecoderConfig, heads: Heads, *, has_cross: bool) -> DecoderBlock:
-    """Causal self-attention, cross-attention where there is a source, and MLP, behind norms."""
+def make_block(
+    config: DecoderConfig, heads: Heads, *, has_cross: bool, is_norm_first: bool
+) -> DecoderBlock:
+    """Causal self-attention, cross-attention where there is a source, and MLP."""
     return DecoderBlock(
         CachedAttention(heads),
         MLP(config.width, config.mlp_width, config.activation),
         partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
         CrossAttention(heads) if has_cross else None,
-        is_norm_first=True,
+        is_norm_first=is_norm_first,
     )
 
 
@@ -78,15 +80,19 @@ def make_block(config: DecoderConfig, heads: Heads, *, has_cross: bool) -> Decod
 class GPT2(TransformerDecoder):
     """Tokens and, with `has_cross`, a source's keys and values → scores of the next token."""
 
-    def __init__(self, config: DecoderConfig, *, has_cross: bool = False) -> None:
+    def __init__(
+        self, config: DecoderConfig, *, has_cross: bool = False, is_norm_first: bool = True
+    ) -> None:
         super().__init__()
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        blocks = (make_block(config, heads, has_cross=has_cross) for heads in config.layers)
-        self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        make = partial(make_block, config, has_cross=has_cross, is_norm_first=is_norm_first)
+        self.blocks = nn.ModuleList(map(make, config.layers))
+        self.norm: nn.Module = nn.Identity()
+        if is_norm_first:
+            self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -96,7 +102,7 @@ class GPT2(TransformerDecoder):
         return self.tokens(tokens) + self.positions(positions)
 
     def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D): the norm behind the last block."""
+        """(R, T, D) → (R, T, D): the norm behind the last block, where norms are in front."""
         return self.norm(x)
 
 
