@@ -1,10 +1,10 @@
-"""BERT and RoBERTa as decoders with cross-attention.
+"""BERT and RoBERTa as decoders, mostly with cross-attention.
 
 Paper: Rothe et al. 2020, "Leveraging Pre-trained Checkpoints for Sequence Generation Tasks", §2
 (arXiv 1907.12461): the blocks of Devlin et al. 2018 (arXiv 1810.04805) with a causal mask, and
 cross-attention between self-attention and MLP.
 Checkpoints: the decoder of `model_type: vision-encoder-decoder` folders (`bert`, `roberta`,
-`xlm-roberta`, `camembert`) and of `model_type: blip`.
+`xlm-roberta`, `camembert`) and of `model_type: blip`; GIT's, without cross-attention.
 
 Legend: R rows, T new positions, P past positions, S source positions, D width, V vocabulary.
 
@@ -43,13 +43,14 @@ class Config(BlockConfig):
     vocabulary_size: int
     table_rows: int
     """Rows of the position table."""
-    head_activation: str
-    """Of the transformation in front of the output layer."""
+    head_activation: str | None
+    """Of the transformation in front of the output layer; None without one."""
     segments: int = 0
     """Rows of the segment table; 0 without one."""
     padding: int | None = None
     """RoBERTa: the padding token, and the row of the position table in front of position 0."""
     has_tied_output: bool = True
+    has_cross: bool = True
     source_width: int | None = None
     """Width of the vectors that cross-attention reads; D when not given."""
 
@@ -97,12 +98,12 @@ def read_config(reader: ConfigReader) -> Config:
 
 
 def make_block(config: Config) -> DecoderBlock:
-    """Causal self-attention, cross-attention and MLP, norms behind."""
+    """Causal self-attention, cross-attention where there is a source, and MLP, norms behind."""
     return DecoderBlock(
         CachedAttention(config.heads),
         MLP(config.width, config.mlp_width, config.activation),
         partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        CrossAttention(config.heads, config.source_width),
+        CrossAttention(config.heads, config.source_width) if config.has_cross else None,
         is_norm_first=False,
     )
 
@@ -138,7 +139,9 @@ class BertDecoder(TransformerDecoder):
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
-        self.transform = OutputTransform(config.width, config.head_activation, config.norm_epsilon)
+        self.transform: nn.Module = nn.Identity()
+        if name := config.head_activation:
+            self.transform = OutputTransform(config.width, name, config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
         self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
 

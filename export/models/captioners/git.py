@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
@@ -26,13 +24,10 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, bert_block
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
-from export.layers.attention.attention import CachedAttention
 from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, output_table, tied_logits
 from export.layers.images.image_input import prepare_tower
 from export.layers.images.vision import patch_count
-from export.layers.mlp import MLP
+from export.models.captioners import bert_decoder
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
@@ -40,22 +35,28 @@ from inference.bundle.manifest import ImageSpec, Limits
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config(BlockConfig):
-    """The image tower and the text decoder."""
+@dataclass(frozen=True, kw_only=True)
+class Config(bert_decoder.Config):
+    """The text decoder, and the image tower."""
 
     image_tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
-    vocabulary_size: int
-    positions: int
-    """Text positions; image tokens take none of them."""
-    has_tied_output: bool
 
     @property
     def image_positions(self) -> int:
         """N: patches and the class token."""
         return patch_count(self.image, self.patch) + 1
+
+    @property
+    def first_position(self) -> int:
+        """Text positions are counted from 0 behind the image, whose tokens take none of them."""
+        return -self.image_positions
+
+    @property
+    def positions(self) -> int:
+        """Of text."""
+        return self.table_rows
 
     @property
     def limits(self) -> Limits:
@@ -74,22 +75,11 @@ def read_config(values: Mapping[str, Any]) -> Config:
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=reader.integer("vocab_size", 30522),
-        positions=reader.integer("max_position_embeddings", 1024),
+        table_rows=reader.integer("max_position_embeddings", 1024),
         **read_blocks(reader, layers=6),
+        head_activation=None,
+        has_cross=False,
         has_tied_output=reader.flag("tie_word_embeddings", False),
-    )
-
-
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_block(config: Config) -> DecoderBlock:
-    """Causal self-attention and MLP, norms behind."""
-    return DecoderBlock(
-        CachedAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=False,
     )
 
 
@@ -113,38 +103,14 @@ class ImageTower(nn.Module):
         return self.projection(self.vit.norm(self.vit.hidden(pixels)))
 
 
-class TextDecoder(TransformerDecoder):
-    """Tokens behind an image's positions → scores of the next token."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.vocabulary_size = config.vocabulary_size
-        self.prefix = config.image_positions
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
-        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
-        self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
-
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D): token and its position in the text, normalised."""
-        places = (positions - self.prefix).clamp(max=self.positions.num_embeddings - 1)
-        return self.embedding_norm(self.tokens(tokens) + self.positions(places))
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output, self.output_bias)
-
-
 class GIT(nn.Module):
     """Image tower and text decoder."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.config = config
         self.encoder = ImageTower(config)
-        self.decoder = TextDecoder(config)
+        self.decoder = bert_decoder.BertDecoder(config)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -172,7 +138,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: GIT, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, T, P dynamic; in place)."""
     image = prepare_tower(model.encoder.vit, image)
-    source = image_source(image, model.decoder.prefix)
+    source = image_source(image, model.config.image_positions)
     return prefix_graphs(model.encoder, model.decoder, source)
 
 

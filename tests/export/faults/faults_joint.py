@@ -12,7 +12,6 @@ from export.layers.attention import attention
 from export.layers.attention.attention import CachedAttention, CrossAttention
 from export.layers.attention.heads import KeyValue
 from export.layers.attention.scores import attend
-from export.models.captioners import git
 from export.models.captioners.bert_decoder import BertDecoder
 from export.models.dual_encoders import clip, siglip
 from tests.export.faults.faults import Fault, change, replaced, swapped
@@ -60,12 +59,12 @@ def _attend_to_itself(heads: Any, query: Tensor, key: Tensor, value: Tensor, *re
     return attend(heads, query, key, value, *rest)
 
 
-def _with_positions(own: git.TextDecoder, x: Tensor) -> list[KeyValue]:
+def _with_positions(own: BertDecoder, x: Tensor) -> list[KeyValue]:
     return _READ_PREFIX(own, x + own.positions.weight[: x.shape[1]])
 
 
 _HIDDEN = clip.VisionTransformer.hidden
-_READ_PREFIX = git.TextDecoder.read_prefix
+_READ_PREFIX = BertDecoder.read_prefix
 _POSITIONS = BertDecoder.embed
 _PROJECT = CrossAttention.project_kv
 
@@ -186,8 +185,10 @@ SIGLIP: dict[str, Fault] = {
 GIT: dict[str, Fault] = {
     "image tokens are read causally": replaced(CachedAttention, "read_prefix", _causal_prefix),
     "image tokens do not read each other": replaced(attention, "attend", _attend_to_itself),
-    "text is counted behind the image": change(lambda net: setattr(net.decoder, "prefix", 9)),
-    "image tokens get text positions": replaced(git.TextDecoder, "read_prefix", _with_positions),
+    "text is counted behind the image": change(
+        lambda net: setattr(net.decoder, "first_position", -9)
+    ),
+    "image tokens get text positions": replaced(BertDecoder, "read_prefix", _with_positions),
     "the class token is left out": replaced(
         clip.VisionTransformer,
         "hidden",
