@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 FEATURES = ("amx_int8", "amx_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2")
 LIBRARIES = ("onnxruntime", "ctranslate2", "transformers", "torch", "numpy")
@@ -27,6 +28,8 @@ def described() -> dict[str, Any]:
 
 def _version(library: str) -> str | None:
     """None for a peer that is not installed: `--only triptych` needs none."""
+    if library == "onnxruntime":  # its package has another name with CUDA
+        return str(onnxruntime.__version__)
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:

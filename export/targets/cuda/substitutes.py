@@ -18,7 +18,7 @@ def substitute(path: Path) -> None:
     """Rewrites an exported float32 file in place, if it has such operators.
 
     `ArgMax` of integers reads them as float32, which holds token ids and masks exactly. The sum of
-    a residual connection and the norm that follows become one `SkipLayerNormalization`.
+    a residual connection and the norm that follows become one `SkipLayerNormalization` (D122).
     """
     model = open_graph(path)
     changed = 0

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.engine.runners.cuda.device import _run_options
+from inference.engine.runners.cuda.graph_ids import UNCAPTURED
 from inference.engine.runners.cuda.runtime import Direction
 from inference.engine.runners.cuda.tensors import AddressedTensor
 from inference.engine.state.device import EntryCopies, HostMemory
@@ -145,6 +147,30 @@ def test_bfloat16_is_fetched_as_float32() -> None:
     device.upload(bits, raw)
     np.testing.assert_array_equal(device.fetch(tensor), values)
     assert tensor.nbytes == 8
+
+
+@pytest.mark.parametrize("size", [3, 5000])  # in page-locked memory, and beyond it
+def test_fetched_arrays_keep_their_values(size: int) -> None:
+    device = HostDevice()
+    values = [numbered(size, start=start) for start in (0, 7)]
+    tensors = [on(device, each) for each in values]
+    fetched = device.fetch_all(tensors)
+    device.upload(np.zeros_like(values[0]), tensors[0])
+    device.fetch(tensors[0])
+    for array, wanted in zip(fetched, values, strict=True):
+        np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("graph_id", [UNCAPTURED, 1])
+def test_runs_that_are_not_captured_wait_for_the_device(graph_id: int) -> None:
+    """Else ONNX Runtime may free page-locked memory where CUDA does not permit it."""
+    options = _run_options(graph_id)
+    assert options.get_run_config_entry("gpu_graph_id") == str(graph_id)
+    if graph_id == UNCAPTURED:
+        with pytest.raises(RuntimeError):
+            options.get_run_config_entry("disable_synchronize_execution_providers")
+    else:
+        assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
 
 
 def test_small_blocks_are_reused_and_large_ones_freed() -> None:

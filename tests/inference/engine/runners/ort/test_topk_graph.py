@@ -14,6 +14,7 @@ from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK, block_size, topk_graph
+from tests.inference.engine.host_device import HostDevice
 
 SHAPES = ((12, 5), (5, 12), (40, 3), (7, 1), (1, 9))  # (blocks, tokens of each)
 
@@ -71,6 +72,19 @@ def test_blocked_ranking_equals_the_whole_ranking(
     by_blocks = chosen(logits, k, shape, by_blocks=True)
     for one, other in zip(by_blocks, chosen(logits, k, shape, by_blocks=False), strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_device_ranks_as_the_host_does() -> None:
+    """The host ranks a large vocabulary by blocks, a device at once."""
+    logits = np.random.default_rng(0).normal(size=(3, 9216)).astype(np.float32)
+    device = HostDevice()
+    tensor = device.view(device.allocate(logits.size, "float32"), logits.shape)
+    device.upload(logits, tensor)
+    options = onnxruntime.SessionOptions()
+    there = TopK(options, 9216, device).rank(tensor, 4)
+    here = TopK(options, 9216, CpuDevice()).rank(logits, 4)
+    np.testing.assert_array_equal(there.token_ids, here.token_ids)
+    np.testing.assert_allclose(there.log_probs, here.log_probs, atol=1e-6)
 
 
 def test_nan_scores_still_rank_tokens() -> None:
