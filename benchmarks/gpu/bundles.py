@@ -76,7 +76,7 @@ def full_size(name: str, precision: Precision, folder: Path) -> Bundle:
         for key, lowering in graphs.lowerings.items():
             path = stage.part(manifest.parts.get(key, name)) / lowering.graph.file
             to_onnx(for_cuda(key, lowering, precision), path)
-            substitute(path)
+            substitute(path, key)
         for file, content in model.preprocessing.files.items():
             (stage.part(name) / file).write_bytes(content)
         if precision in LOW:

@@ -103,7 +103,7 @@ class CudaTarget(Target):
     @override
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
         to_onnx(for_cuda(key, lowering, self.precision), path)
-        substitute(path)
+        substitute(path, key)
 
     @property
     @override

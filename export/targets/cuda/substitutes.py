@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from export.graphs.external_data import open_graph, save
 from export.targets.cuda.signature import CONTRIBUTED, Types, opset_of, value_types
@@ -14,17 +14,23 @@ from export.targets.cuda.signature import CONTRIBUTED, Types, opset_of, value_ty
 _EXTREMA = ("ArgMax", "ArgMin")
 
 
-def substitute(path: Path) -> None:
+def substitute(path: Path, key: str) -> None:
     """Rewrites an exported float32 file in place, if it has such operators.
 
     `ArgMax` of integers reads them as float32, which holds token ids and masks exactly. The sum of
-    a residual connection and the norm that follows become one `SkipLayerNormalization` (D122).
+    a residual connection and the norm that follows become one `SkipLayerNormalization` (D122), in
+    `step` alone: encoders with it crash ONNX Runtime 1.32 on the CPU, where the gate runs float16
+    (DeBERTa's and XLNet's).
+
+    Args:
+        key: Of the graph.
     """
     model = open_graph(path)
     changed = 0
     for graph, types in list(value_types(model.graph, opset_of(model))):
         changed += _cast_integer_extrema(graph, types)
-    changed += _fuse_residual_norms(model)
+    if key == "step":
+        changed += _fuse_residual_norms(model)
     if changed:
         save(model, path)
 
@@ -47,13 +53,15 @@ def _fuse_residual_norms(model: ModelProto) -> int:
     """Makes one node of projection bias, residual sum and norm; returns how many there were.
 
     The sum stays an output, for the next residual connection. Only a sum with what a norm has read
-    or returned is fused: both have the shape of the hidden states, which the kernel requires.
+    or returned is fused: both have the shape of the hidden states, which the kernel requires. It
+    takes hidden states of two or three axes.
     """
     graph = model.graph
     constants = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     reads = Counter(name for node in graph.node for name in node.input)
     reads.update(value.name for value in graph.output)
+    ranks = _infer_ranks(model)
     hidden_states: set[str] = set()
     norms: dict[str, NodeProto] = {}  # sum → its norm, where the two become one node
     branches: dict[str, tuple[NodeProto, str]] = {}  # sum → bias addition, other term
@@ -62,7 +70,7 @@ def _fuse_residual_norms(model: ModelProto) -> int:
             continue
         summed = node.input[0]
         found = _branch(makers.get(summed), makers, constants, hidden_states)
-        if found is not None and summed not in norms:
+        if found is not None and summed not in norms and ranks.get(summed) in (2, 3):
             norms[summed], branches[summed] = node, found
         hidden_states |= {summed, node.output[0]}
     if not norms:
@@ -80,6 +88,22 @@ def _fuse_residual_norms(model: ModelProto) -> int:
     if all(entry.domain != CONTRIBUTED for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(CONTRIBUTED, 1))
     return len(norms)
+
+
+def _infer_ranks(model: ModelProto) -> dict[str, int]:
+    """Value → its number of axes, as far as that follows."""
+    known = ModelProto()
+    known.CopyFrom(model)
+    for node in known.graph.node:
+        if node.op_type in ("MultiHeadAttention", "GroupQueryAttention"):  # ONNX knows neither
+            attended = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, [None] * 3)
+            known.graph.value_info.append(attended)
+    found = shape_inference.infer_shapes(known, data_prop=True).graph.value_info
+    return {
+        value.name: len(value.type.tensor_type.shape.dim)
+        for value in found
+        if value.type.tensor_type.HasField("shape")
+    }
 
 
 def _is_norm(node: NodeProto, constants: Mapping[str, int]) -> bool:

@@ -33,7 +33,7 @@ def on_cuda(
         path, wanted = bundle_path(staged, key), for_cuda(key, lowering, precision)
         if name in OWN_OPERATORS or wanted.is_fused != lowering.is_fused:
             to_onnx(wanted, path)
-        substitute(path)
+        substitute(path, key)
     if name in OWN_OPERATORS or precision is Precision.FP32:
         verify(graphs, staged, report)
     return replace(staged, manifest=finish_cuda(report, graphs, staged, precision)), report

@@ -23,7 +23,7 @@ def test_int_arg_max_is_refused_and_its_substitute_is_not(tmp_path: Path) -> Non
     )
     with pytest.raises(SetupError, match=r"nodes of text: ArgMax-13 of int64 \(1\)"):
         assign(path, "text")
-    substitute(path)
+    substitute(path, "text")
     assert assign(path, "text").device == {"ArgMax": 1, "Cast": 1}
 
 

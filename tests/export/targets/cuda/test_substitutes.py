@@ -67,7 +67,7 @@ def test_residual_sum_and_norm_become_one_node(name: str, tmp_path: Path) -> Non
     ports = ("float32", ["B", "T", HIDDEN])
     path = save(tmp_path / "g.onnx", GRAPHS[name], [("x", *ports)], [("y", *ports)], WEIGHTS)
     wanted = run(path)
-    substitute(path)
+    substitute(path, "step")
     found = operators(path)
     assert (found["SkipLayerNormalization"], found["LayerNormalization"], found["Add"]) == (2, 1, 0)
     np.testing.assert_allclose(run(path), wanted, rtol=1e-5, atol=1e-5)
@@ -78,7 +78,7 @@ def test_bias_that_others_read_stays(tmp_path: Path) -> None:
     nodes = [first_norm(), *block(1, "x", "norm_0"), node("Mul", ["norm_1", "biased_1"], "y")]
     path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], WEIGHTS)
     wanted = run(path)
-    substitute(path)
+    substitute(path, "step")
     assert operators(path)["SkipLayerNormalization"] == 1
     np.testing.assert_allclose(run(path), wanted, rtol=1e-5, atol=1e-5)
 
@@ -91,7 +91,7 @@ def test_sum_with_another_shape_is_left_alone(tmp_path: Path) -> None:
     path = save(tmp_path / "g.onnx", nodes, inputs, [("y", *ports)], WEIGHTS)
     shared = np.ones((1, 1, HIDDEN), np.float32)
     before, wanted = path.read_bytes(), run(path, shared=shared)
-    substitute(path)
+    substitute(path, "step")
     assert path.read_bytes() == before
     np.testing.assert_array_equal(run(path, shared=shared), wanted)
 
@@ -102,5 +102,24 @@ def test_norm_over_two_axes_is_left_alone(tmp_path: Path) -> None:
     nodes[-1] = node("LayerNormalization", ["sum_1", "wide"], "y", axis=-2)
     weights = WEIGHTS | {"wide": np.ones((3, HIDDEN), np.float32)}
     path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], weights)
-    substitute(path)
+    substitute(path, "step")
     assert operators(path)["SkipLayerNormalization"] == 0
+
+
+def test_norms_of_other_graphs_are_left_alone(tmp_path: Path) -> None:
+    ports = ("float32", ["B", "T", HIDDEN])
+    nodes = GRAPHS["norms behind"]
+    path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], WEIGHTS)
+    before = path.read_bytes()
+    substitute(path, "text")
+    assert path.read_bytes() == before
+
+
+def test_norm_of_four_axes_is_left_alone(tmp_path: Path) -> None:
+    """The kernel takes two or three."""
+    ports = ("float32", ["B", 2, "T", HIDDEN])
+    nodes = GRAPHS["norms behind"]
+    path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], WEIGHTS)
+    before = path.read_bytes()
+    substitute(path, "step")
+    assert path.read_bytes() == before
