@@ -3,7 +3,8 @@
 `torch.onnx.export` traces a module to record its operators, and the record once more to decompose
 those without a translation. Of the operators that our networks use, few have none, and each of them
 is another operator with other arguments. Replacing these saves the second trace, which takes half
-of an export (decision D121).
+of an export. The exporter would compute the record once more to find types; it has them already
+(decision D121).
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch._prims_common import is_contiguous_or_false
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, config
 from torch.onnx._internal.exporter import _fx_passes
 from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.onnx._internal.fx.passes.type_promotion import (
+    InsertTypePromotion,
+    TypePromotionTable,
+    _TypePromotionInterpreter,
+    get_type_promotion_rule,
+)
 from torch.utils._sympy.functions import FloorDiv
 
 aten = torch.ops.aten
@@ -36,21 +43,55 @@ _ASSERTIONS = (aten._assert_scalar.default, aten._assert_tensor_metadata.default
 
 
 @contextmanager
-def replaced_in_place() -> Iterator[None]:
-    """In this block `torch.onnx.export` traces a module once, where nothing else is left to do."""
+def traced_once() -> Iterator[None]:
+    """In this block `torch.onnx.export` traces a module once, where nothing else is left to do.
+
+    Nodes do not keep the lines of code that they are from, which would be read for each of them and
+    written into the published file, with the paths of this machine.
+    """
     decompose = _fx_passes.decompose_with_registry
+    insert_casts = _fx_passes.insert_type_promotion_nodes
+    without_lines = config.do_not_emit_stack_traces
 
     def replace(exported_program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
-        modules = exported_program.graph_module.modules()  # with the bodies of loops
-        graphs = [module for module in modules if isinstance(module, GraphModule)]
+        graphs = _graphs(exported_program.graph_module)
         is_done = all(_replace_operators(each, registry) for each in graphs)
         return exported_program if is_done else decompose(exported_program, registry)
 
     _fx_passes.decompose_with_registry = replace
+    _fx_passes.insert_type_promotion_nodes = _insert_casts
+    config.do_not_emit_stack_traces = True
     try:
         yield
     finally:
         _fx_passes.decompose_with_registry = decompose
+        _fx_passes.insert_type_promotion_nodes = insert_casts
+        config.do_not_emit_stack_traces = without_lines
+
+
+def _graphs(module: GraphModule) -> list[GraphModule]:
+    """A graph, and the bodies of its loops."""
+    return [each for each in module.modules() if isinstance(each, GraphModule)]
+
+
+class _RecordedTypes(_TypePromotionInterpreter):
+    """Casts arguments of different types to one, and computes no node but those that it changes."""
+
+    def run_node(self, n: Node) -> Any:
+        if n.op != "call_function" or "val" not in n.meta:
+            return super().run_node(n)
+        with self._set_current_node(n):
+            if rule := get_type_promotion_rule(n, self.type_promotion_table):
+                self._maybe_promote_node(n, rule)
+        return n.meta["val"]
+
+
+def _insert_casts(graph_module: GraphModule) -> None:
+    for module in _graphs(graph_module):
+        table = TypePromotionTable()
+        insertion = InsertTypePromotion(module, table)
+        insertion.interpreter = _RecordedTypes(module, table)
+        insertion.run()
 
 
 def _replace_operators(module: GraphModule, registry: ONNXRegistry) -> bool:
@@ -64,7 +105,6 @@ def _replace_operators(module: GraphModule, registry: ONNXRegistry) -> bool:
             if replace is None or not replace(node, sizes, *node.args):
                 return False
         sizes.add(node)
-    module.recompile()
     return True
 
 

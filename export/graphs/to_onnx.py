@@ -18,7 +18,7 @@ from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
 from export.checkpoint.mapped_tensors import tensors_in
-from export.graphs.decompositions import replaced_in_place
+from export.graphs.decompositions import traced_once
 from export.graphs.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
 from export.layers.attention.attention import Attention
 from export.layers.recurrence.recurrent import BidirectionalGRU
@@ -124,7 +124,7 @@ def _export(module: nn.Module, lowering: Lowering) -> torch.onnx.ONNXProgram:
     # Optional packages that are not installed are no news to the user.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     inputs = example_inputs(graph, lowering.traced_sizes)
-    with warnings.catch_warnings(), torch.no_grad(), replaced_in_place():
+    with warnings.catch_warnings(), torch.no_grad(), traced_once():
         # torch 2.13 copies its own pytrees with a call that it deprecates.
         warnings.filterwarnings("ignore", r".*LeafSpec.*", FutureWarning)
         try:

@@ -53,6 +53,18 @@ class Values(nn.Module):
         return low - high, chosen, normalised, rounded, x.flatten(0, 2).T
 
 
+class Mixed(nn.Module):
+    """Arguments of different types, of which one is cast, and results of another type."""
+
+    outputs = (("B", 4, "T", 6),) * 5
+
+    def forward(self, x: Tensor, like: Tensor) -> tuple[Tensor, ...]:
+        whole, seen = (x * 9).to(torch.int64), like > 0
+        scaled, share = x * x.shape[0], whole / 7
+        raised = torch.where(seen, whole, 0.5)
+        return scaled, share, raised, whole * like, (seen + whole).to(torch.float32)
+
+
 class Decomposed(nn.Module):
     """Has an operator that only the exporter decomposes, between two that are replaced."""
 
@@ -86,7 +98,7 @@ def traced_twice(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Views, Values, Decomposed])
+@pytest.mark.parametrize("kind", [Views, Values, Mixed, Decomposed])
 def test_graph_computes_what_one_of_a_second_trace_does(
     kind: type[nn.Module],
     tmp_path: Path,
@@ -96,7 +108,7 @@ def test_graph_computes_what_one_of_a_second_trace_does(
     module, files = kind(), [tmp_path / "one.onnx", tmp_path / "two.onnx"]
     to_onnx(_lowering(module), files[0])
     assert len(traced_twice) == (kind is Decomposed)
-    monkeypatch.setattr(exporter, "replaced_in_place", nullcontext)
+    monkeypatch.setattr(exporter, "traced_once", nullcontext)
     to_onnx(_lowering(module), files[1])
     one, two = (Counter(node.op_type for node in onnx.load(file).graph.node) for file in files)
     assert one <= two  # sizes may be computed in fewer steps
@@ -108,3 +120,32 @@ def test_graph_computes_what_one_of_a_second_trace_does(
             found = onnxruntime.InferenceSession(file).run(None, feeds)
             for want, got in zip(wanted, found, strict=True):
                 torch.testing.assert_close(torch.from_numpy(got), want)
+
+
+def _computed(monkeypatch: pytest.MonkeyPatch) -> list[torch.fx.Node]:
+    """The operators that the exporter computes again, since this call."""
+    nodes, run_node = [], torch.fx.Interpreter.run_node
+
+    def record(self: torch.fx.Interpreter, node: torch.fx.Node) -> object:
+        nodes.extend([node] * (node.op == "call_function"))
+        return run_node(self, node)
+
+    monkeypatch.setattr(torch.fx.Interpreter, "run_node", record)
+    return nodes
+
+
+@pytest.mark.slow
+def test_only_what_is_cast_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = _computed(monkeypatch)
+    to_onnx(_lowering(Views()), tmp_path / "views.onnx")
+    assert computed == []
+    to_onnx(_lowering(Mixed()), tmp_path / "mixed.onnx")
+    assert 0 < len(computed) < 20  # the network has 10 operators
+
+
+@pytest.mark.slow
+def test_published_graphs_hold_no_paths_of_this_machine(tmp_path: Path) -> None:
+    to_onnx(_lowering(Values()), tmp_path / "values.onnx")
+    assert str(Path(__file__).parent).encode() not in (tmp_path / "values.onnx").read_bytes()
