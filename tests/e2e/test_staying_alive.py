@@ -20,6 +20,7 @@ from itertools import pairwise, starmap
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from serving.liveness.engine_stats import EngineStats
@@ -48,6 +49,7 @@ PICTURE = Path(__file__).parents[2] / "examples" / "demo" / "pictures" / "scene-
 DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "200"))
 MOST_REQUESTS = 48
 ROWS, STATE_BYTES = 4, 64 << 20
+ATTEMPTS = 20
 SETTINGS: dict[str, dict[str, int]] = {
     # A model is stuck later than the 10 s after which its heartbeat is missed: it is not ready in
     # between.
@@ -256,24 +258,50 @@ def test_bound_below_a_models_own_beams_stops_the_start(translator: Path) -> Non
 async def test_disconnect_stops_decoding(stack_of: Callable[[str], Stack], http: Http) -> None:
     """Decoding ends soon after the client disconnects.
 
-    Four of three hundred sentences at a time, so that the abort arrives long before the last one,
-    on a busy machine too; nearly all of them are Triton's by then, and would be decoded without it.
+    Four of three hundred sentences at a time. Nearly all of them are Triton's by then, and would be
+    decoded without it. The model is stopped from the first token that the client reads until the
+    gateway has seen the disconnect; on a busy machine it would be done by then.
     """
     stack = stack_of("narrow")
     client = http(stack)
     await until(lambda: serves(client))
     texts = [" ".join(paragraph(seed)) for seed in range(24)]
     body = {"texts": texts, "num_beams": 1, "stream": True}
+    model = psutil.Process(stub_of(stack.process.pid, MODEL))
+    began_s = processor_s(model)
     whole = await client.post("/v1/translate", json=body)
+    whole_s = processor_s(model) - began_s
     tokens = sum(map(int, re.findall(r'"completion_tokens":(\d+)', whole.text)))
-    await until(lambda: idle(stack))
-    before = engine_stats(stack).figures["row_steps"]
-    async with client.stream("POST", "/v1/translate", json=body) as response:
-        await anext(response.aiter_bytes())
-    await until(lambda: idle(stack))
-    spent = engine_stats(stack).figures["row_steps"] - before
+    spent = 0.0
+
+    async def is_seen() -> bool:
+        return "error=cancelled" in stack.log.read_text()[printed:]
+
+    for _ in range(ATTEMPTS):
+        await until(lambda: idle(stack))
+        before, printed = engine_stats(stack).figures["row_steps"], len(stack.log.read_text())
+        began_s = processor_s(model)
+        async with client.stream("POST", "/v1/translate", json=body) as response:
+            await anext(response.aiter_bytes())
+            model.suspend()
+        try:
+            is_early = processor_s(model) - began_s < whole_s / 4
+            if is_early:  # else the client was late, and there may be nothing left to cancel
+                await until(is_seen)
+        finally:
+            model.resume()
+        if is_early:
+            await until(lambda: idle(stack))
+            spent = engine_stats(stack).figures["row_steps"] - before
+            break
     print(f"{spent:.0f} of {tokens} tokens were decoded after a disconnect at the first")
-    assert spent < tokens / 2
+    assert 0 < spent < tokens / 2
+
+
+def processor_s(process: psutil.Process) -> float:
+    """Processor time that a process has had, in seconds."""
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 @pytest.mark.parametrize(("name", "end"), [("limited", "answer"), ("narrow", "unavailable")])
