@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -35,16 +36,24 @@ def browser() -> Iterator[object]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--process-per-site"])
         yield browser
         browser.close()
 
 
-@pytest.fixture
-def open_page(browser: object, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """Opens a panel in a context of its own; fails if the page has written a warning or error.
+@pytest.fixture(scope="package")
+def tabs(browser: Any) -> Iterator[Any]:
+    """A context whose tabs have one process: another one for each takes as long as a test."""
+    with browser.new_context() as context:
+        yield context
 
-    Without a URL it is the page of `stack`, which is started only then.
+
+@pytest.fixture
+def open_page(browser: Any, tabs: Any, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+    """Opens a panel in a tab; fails if the page has written a warning or error.
+
+    Without a URL it is the page of `stack`, which is started only then. With options it has a
+    context of its own.
     """
     opened: list[Screen] = []
 
@@ -52,16 +61,21 @@ def open_page(browser: object, request: pytest.FixtureRequest) -> Iterator[OpenP
         task: str, *, url: str | None = None, size: tuple[int, int] = WIDE, **options: object
     ) -> Screen:
         url = url or request.getfixturevalue("stack").url
-        viewport = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, **options)
+        if not tabs.pages:
+            tabs.new_page().goto(f"{url}/live")  # stays open, and the process with it
+        context = browser.new_context(**options) if options else tabs
         context.set_default_timeout(TIMEOUT_MS)
         opened.append(Screen(context.new_page()))
+        opened[-1].page.set_viewport_size({"width": size[0], "height": size[1]})
         opened[-1].open(url, task)
         return opened[-1]
 
     yield open_at
     for screen in opened:
-        screen.page.context.close()
+        screen.page.close()
+        if screen.page.context is not tabs:
+            screen.page.context.close()
+    tabs.set_offline(False)
     complaints = [text for screen in opened for text in screen.unexpected_complaints()]
     assert complaints == []
 
