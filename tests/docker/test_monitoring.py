@@ -16,8 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving.gateway.observability.metrics import Metrics, Timings
 from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
-from serving.triton.server import TritonServer
-from tests.serving.triton.tiny import publish_times, settings
+from tests.serving.triton.tiny import brief_server, publish_times, settings
 
 FOLDER = Path(__file__).parents[2] / "docker" / "monitoring"
 DASHBOARD = json.loads((FOLDER / "grafana" / "triptych.json").read_text())
@@ -124,7 +123,7 @@ def test_prometheus_accepts_it(check: tuple[str, ...]) -> None:
 @pytest.mark.integration
 def test_triton_emits_its_own(tmp_path: Path) -> None:
     publish_times(tmp_path, "twice", 2)
-    with TritonServer(settings(tmp_path)) as server:
+    with brief_server(settings(tmp_path)) as server:
         text = httpx.get(f"http://{server.metrics_address}/metrics").text
     for name in _TRITON:
         found = re.search(rf"^{name}\{{(.*)\}}", text, re.MULTILINE)

@@ -23,7 +23,7 @@ from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton.server import TritonServer
 from tests.e2e.repositories import copy_models
-from tests.serving.triton.tiny import http, settings
+from tests.serving.triton.tiny import brief_server, http, settings
 
 pytestmark = pytest.mark.integration
 
@@ -37,7 +37,7 @@ WORDS = "Ana Pedro visited sold the old lamp in Rome yesterday and bought a big 
 @pytest.fixture(scope="module")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = copy_models(repository, tmp_path_factory.mktemp("joining"), (EMBEDDER, FILLER))
-    with TritonServer(settings(folder)) as started:
+    with brief_server(settings(folder)) as started:
         for name in (EMBEDDER, FILLER):
             started.load(name)
         yield started

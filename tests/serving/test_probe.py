@@ -15,8 +15,7 @@ import pytest
 
 from serving import probe
 from serving.triton.control_socket import ControlSocket
-from serving.triton.server import TritonServer
-from tests.serving.triton.tiny import publish_times, settings
+from tests.serving.triton.tiny import brief_server, publish_times, settings
 
 
 def run(*arguments: str | Path, temporary: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -42,7 +41,7 @@ def suspend(pid: int) -> None:
 def test_triton_without_a_model_is_alive_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TritonServer(settings(tmp_path)) as server:
+    with brief_server(settings(tmp_path)) as server:
         socket = server.http_socket
         assert socket in Path(tempfile.gettempdir()).glob(probe.HTTP_SOCKETS)
         assert probe.problem(socket) == "no model is loaded"

@@ -32,7 +32,7 @@ from serving.liveness.engine_stats import EngineStats
 from serving.triton.server import TritonServer
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
-from tests.serving.triton.tiny import settings
+from tests.serving.triton.tiny import brief_server, settings
 from tests.serving.versioned_bundles import TOKENIZER, tokenizer_file
 
 PATIENCE_S = 30
@@ -191,7 +191,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     file.write_text(json.dumps(tokenizer_file()), encoding="utf-8")
     (bundle.folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
     (repository / "toy" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
-    with TritonServer(settings(Path(repository))) as server:
+    with brief_server(settings(Path(repository))) as server:
         yield server
 
 

@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 from inference.errors import SetupError
 from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import graph, publish
-from tests.serving.triton.tiny import settings
+from tests.serving.triton.tiny import brief_server, settings
 
 pytestmark = pytest.mark.integration
 
@@ -197,7 +197,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
     for publish_model in PUBLISHERS:
         publish_model(repository)
-    with TritonServer(settings(repository)) as started:
+    with brief_server(settings(repository)) as started:
         yield started
 
 

@@ -14,7 +14,6 @@ from onnx import helper
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.sessions import InvalidArgument
-from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,
@@ -26,7 +25,7 @@ from tests.serving.backends.test_onnxruntime import (
     sums,
     tensor,
 )
-from tests.serving.triton.tiny import settings
+from tests.serving.triton.tiny import brief_server, settings
 
 OPENVINO = 'backend: "triptych_openvino"'
 
@@ -53,7 +52,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton.Inferenc
     )
     served("product", product, *tensors, max_batch=0)
     with (
-        TritonServer(settings(repository)) as started,
+        brief_server(settings(repository)) as started,
         triton.InferenceServerClient(started.grpc_address) as connected,
     ):
         yield connected

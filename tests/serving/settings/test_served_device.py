@@ -56,7 +56,7 @@ def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
         server.start(strict=False)
         assert server.models == ("thrice",)
     finally:
-        server.stop()
+        server.stop(at_once=True)
 
 
 @pytest.mark.integration
@@ -73,7 +73,7 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
         server.start()
         assert server.models == ("thrice",)
     finally:
-        server.stop()
+        server.stop(at_once=True)
 
 
 def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(

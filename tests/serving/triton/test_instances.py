@@ -19,7 +19,15 @@ from serving.liveness.engine_stats import EngineStats
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, answer, living_stubs, settings, times, wait_until
+from tests.serving.triton.tiny import (
+    CONFIG,
+    answer,
+    brief_server,
+    living_stubs,
+    settings,
+    times,
+    wait_until,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +39,7 @@ TWO = CONFIG.replace("count: 1", "count: 2")
 def server(repository: Path) -> Iterator[TritonServer]:
     """With `pair`, a model of two instances."""
     publish(repository, "pair", times(2), TWO)
-    with TritonServer(settings(repository)) as started:
+    with brief_server(settings(repository)) as started:
         yield started
 
 

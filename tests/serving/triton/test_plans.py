@@ -20,7 +20,7 @@ from serving.tensorrt.plans import Plans
 from serving.triton import bundle_loader, installation
 from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, answer, publish_times, settings, times
+from tests.serving.triton.tiny import CONFIG, answer, brief_server, publish_times, settings, times
 
 pytestmark = pytest.mark.integration
 
@@ -83,7 +83,7 @@ def test_each_version_is_served_from_its_own_plan(machine: Path, tmp_path: Path)
     _publish_planned(machine, "ten", 1)
     lines: list[str] = []
     chosen = settings(machine, plans=tmp_path / "plans")
-    with TritonServer(chosen, lines.append) as server:
+    with brief_server(chosen, lines.append) as server:
         assert answer(server, "ten") == 10
         _publish_planned(machine, "ten", 2)
         assert server.load("ten") == 2
@@ -97,7 +97,7 @@ def test_each_version_is_served_from_its_own_plan(machine: Path, tmp_path: Path)
 def test_plan_that_cannot_be_built_leaves_the_others(machine: Path) -> None:
     _publish_planned(machine, "broken", 1)
     publish_times(machine, "twice", 2)
-    with TritonServer(settings(machine)) as server:
+    with brief_server(settings(machine)) as server:
         assert server.models == ("twice",)
         assert answer(server, "twice") == 2
         with pytest.raises(DeviceError, match=r"broken version 1 has no plan: .*no such operator"):

@@ -17,7 +17,14 @@ from tritonclient.utils import InferenceServerException
 
 from serving.triton.runtime_files import SHARED_MEMORY
 from serving.triton.server import TritonServer
-from tests.serving.triton.tiny import answer, http, publish_times, runtime_files, settings
+from tests.serving.triton.tiny import (
+    answer,
+    brief_server,
+    http,
+    publish_times,
+    runtime_files,
+    settings,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +53,7 @@ GRPC_CHANGES: dict[str, Callable[[triton.InferenceServerClient], object]] = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository)) as started:
+    with brief_server(settings(repository)) as started:
         yield started
 
 
@@ -128,7 +135,7 @@ def test_files_of_a_server_are_closed_to_other_users(server: TritonServer) -> No
 
 def test_each_server_has_a_value_of_its_own(server: TritonServer, tmp_path: Path) -> None:
     publish_times(tmp_path, "other", 2)
-    with TritonServer(settings(tmp_path)) as second:
+    with brief_server(settings(tmp_path)) as second:
         theirs, ours = (
             {a for a in Path(f"/proc/{one.pid}/cmdline").read_text().split("\0") if "restr" in a}
             for one in (second, server)
@@ -144,7 +151,7 @@ def test_secrets_of_the_environment_do_not_reach_triton(
     kept = ("TOKENIZERS_PARALLELISM", "OTEL_EXPORTER_OTLP_HEADERS", "KEYBOARD")
     for name in (*secrets, *kept):
         monkeypatch.setenv(name, f"value-of-{name}")
-    with TritonServer(settings(tmp_path)) as server:
+    with brief_server(settings(tmp_path)) as server:
         environment = Path(f"/proc/{server.pid}/environ").read_text()
     assert all(f"value-of-{name}" in environment for name in kept)
     assert not [name for name in secrets if f"value-of-{name}" in environment]

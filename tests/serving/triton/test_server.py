@@ -23,6 +23,7 @@ from serving.triton.server import TritonServer
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
     answer,
+    brief_server,
     incarnation,
     living_stubs,
     publish_times,
@@ -35,7 +36,7 @@ from tests.serving.triton.tiny import (
 @pytest.fixture
 def server(repository: Path) -> Iterator[TritonServer]:
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository)) as started:
+    with brief_server(settings(repository)) as started:
         yield started
 
 
@@ -44,7 +45,7 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     publish_times(repository, "twice", 3, version=2, complete=False)
     publish_times(repository, "nothing", 3, complete=False)
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         assert server.models == ("twice",)
         assert answer(server, "twice") == 2
 
@@ -52,7 +53,7 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
 @pytest.mark.integration
 def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository, retire_after=0)) as server:
+    with brief_server(settings(repository, retire_after=0)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert answer(server, "twice") == 2, "a version is served before a reload"
         first = living_stubs(cast(int, server.pid), repository)["twice"]
@@ -76,7 +77,7 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
 def test_further_parts_are_loaded_with_their_bundle(repository: Path) -> None:
     publish_times(repository, "pair", 2, parts={"image": "pair", "text": "pair-text"})
     publish_times(repository, "pair-text", 5, complete=False)
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         assert server.models == ("pair", "pair-text")
         assert answer(server, "pair-text") == 5
 
@@ -100,7 +101,7 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
 @pytest.mark.integration
 def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository, stuck_after=2)) as server:
+    with brief_server(settings(repository, stuck_after=2)) as server:
         supervisor = Supervisor(server)
         assert server.pid is not None
         [stub] = living_stubs(server.pid, repository)["twice"]
@@ -132,7 +133,7 @@ def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) 
 def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -> None:
     publish_times(repository, "twice", 2)
     stuck_after_s = 6.0
-    with TritonServer(settings(repository, stuck_after=stuck_after_s)) as server:
+    with brief_server(settings(repository, stuck_after=stuck_after_s)) as server:
         supervisor, first = Supervisor(server), server.pid
         assert first is not None
         supervisor.check()
@@ -149,7 +150,7 @@ def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -
 @pytest.mark.integration
 def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository, stuck_after=3)) as server:
+    with brief_server(settings(repository, stuck_after=3)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGSTOP)
@@ -162,7 +163,7 @@ def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
 def test_chunked_request_ends_the_server_and_not_its_supervisor(repository: Path) -> None:
     """CVE-2025-23310, which only this user's processes can use."""
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         supervisor, first = Supervisor(server), server.pid
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.connect(str(server.http_socket))
@@ -236,7 +237,7 @@ def test_installation_laid_out_like_nvidias_container_serves(
     (root / "lib").symlink_to(wheel.libraries[0])
     publish_times(repository, "twice", 2)
     chosen = settings(repository, program=root / "bin" / "tritonserver")
-    with TritonServer(chosen) as server:
+    with brief_server(chosen) as server:
         assert answer(server, "twice") == 2
         command = Path(f"/proc/{server.pid}/cmdline").read_text()
         assert command.startswith(str(root))
@@ -245,7 +246,7 @@ def test_installation_laid_out_like_nvidias_container_serves(
 @pytest.mark.integration
 def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path) -> None:
     publish_times(repository, "twice", 2)
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         pid = cast(int, server.pid)
         [old] = living_stubs(pid, repository)["twice"]
         publish_times(repository, "twice", 20, version=2)
@@ -279,7 +280,7 @@ def test_switch_whose_configurations_differ_replaces_the_version_at_once(
 ) -> None:
     folder = publish_times(repository, "twice", 2)
     (folder / "config.pbtxt").write_text((repository / "twice" / "config.pbtxt").read_text())
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         newer = publish_times(repository, "twice", 20, version=2)
         config = (repository / "twice" / "config.pbtxt").read_text()
         (newer / "config.pbtxt").write_text(config.replace('"y"', '"z"'))
@@ -299,7 +300,7 @@ def test_parts_switch_together_or_not_at_all(repository: Path) -> None:
     parts = {"image": "pair", "text": "pair-text"}
     publish_times(repository, "pair-text", 5, complete=False)
     publish_times(repository, "pair", 2, parts=parts)
-    with TritonServer(settings(repository)) as server:
+    with brief_server(settings(repository)) as server:
         publish_times(repository, "pair-text", 50, version=2, complete=False)
         broken = publish_times(repository, "pair", 20, version=2, parts=parts)
         graph = (broken / "model.onnx").read_bytes()

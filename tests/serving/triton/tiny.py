@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ def times(factor: float) -> Any:
 
 def publish_times(repository: Path, name: str, factor: float, **options: Any) -> Path:
     return publish(repository, name, times(factor), CONFIG, **options)
+
+
+@contextmanager
+def brief_server(
+    chosen: TritonSettings, *callbacks: Callable[[str], None]
+) -> Iterator[TritonServer]:
+    """A server that ends with the block: Triton looks once a second whether it may exit."""
+    with TritonServer(chosen, *callbacks) as server:
+        try:
+            yield server
+        finally:
+            server.stop(at_once=True)
 
 
 def http(server: TritonServer) -> httpx.Client:
