@@ -45,6 +45,16 @@ def pytest_unconfigure() -> None:
     gc.freeze()
 
 
+LONGEST = (
+    *("stack", "page", "tests/serving/triton/test_server.py", "tests/e2e/test_versions.py"),
+    *("tests/e2e/test_staying_alive.py", "tiny_stack", "tests/e2e/test_several_tritons.py"),
+    *("tests/e2e/test_workers.py", "tests/docs/test_tutorials.py"),
+    *("tests/e2e/test_lost_processes.py", "tests/serving/triton/test_run_triton.py"),
+)
+"""Stacks and files of the second run of `make test` that take longest, the longest first: a run
+ends when its last file does. The third one needs no examples, which the first two export."""
+
+
 class ByStack(LoadFileScheduling):
     """`--dist loadfile`, but files that use one stack of the session go to one worker.
 
@@ -52,8 +62,13 @@ class ByStack(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return _stack_of(self.config.rootpath / file) or file
+        return unit_of(nodeid, self.config)
+
+
+def unit_of(nodeid: str, config: pytest.Config) -> str:
+    """What goes to one worker with a test: the files of a stack, or the test's file."""
+    file = nodeid.partition("::")[0]
+    return _stack_of(config.rootpath / file) or file
 
 
 @cache
@@ -69,7 +84,22 @@ def _stack_of(path: Path) -> str | None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByStack | None:
-    return ByStack(config, log) if config.getvalue("dist") == "loadfile" else None
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # the collected order is that of work
+    return ByStack(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest is first, where only integration tests are run."""
+    if _wants_integration(config):
+        ranks = {unit: rank for rank, unit in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(unit_of(item.nodeid, config), len(ranks)))
+
+
+def _wants_integration(config: pytest.Config) -> bool:
+    return str(config.option.markexpr).startswith("integration")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -85,7 +115,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without integration tests where only those are run: importing takes long."""
-    wants_integration = str(config.option.markexpr).startswith("integration")
-    if wants_integration and collection_path.match("test_*.py"):
+    if _wants_integration(config) and collection_path.match("test_*.py"):
         return "pytest.mark.integration" not in collection_path.read_text(encoding="utf-8") or None
     return None

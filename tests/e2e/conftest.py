@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -36,6 +37,7 @@ TIMEOUT_S = 60.0
 _LOG_TAIL = 20_000
 _STOP_S = 150
 """The gateway and Triton stop one after the other and have a minute each; then they are killed."""
+_SECOND_SIGNAL_S = 0.3
 PROGRAM = (sys.executable, "-m", "triptych")
 
 
@@ -73,9 +75,17 @@ def start_stack(repository: Path, log: Path) -> Stack:
     return Stack(process, url, f"127.0.0.1:{grpc_port}", repository, log)
 
 
-def stop_stack(stack: Stack) -> int:
-    """SIGTERM, as an orchestrator would; the exit code."""
+def stop_stack(stack: Stack, *, at_once: bool = False) -> int:
+    """SIGTERM, as an orchestrator would; the exit code.
+
+    Args:
+        at_once: Whether a second one follows, by which Triton ends without looking for requests.
+    """
     stack.process.send_signal(signal.SIGTERM)
+    if at_once:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            stack.process.wait(_SECOND_SIGNAL_S)
+        stack.process.send_signal(signal.SIGTERM)
     code = stack.process.wait(timeout=_STOP_S)
     if code:
         end = stack.log.read_text(errors="replace")[-_LOG_TAIL:]
@@ -85,7 +95,7 @@ def stop_stack(stack: Stack) -> int:
 
 @contextmanager
 def running(repository: Path, folder: Path, **environment: object) -> Iterator[Stack]:
-    """A separate stack with settings from environment variables."""
+    """A separate stack with settings from environment variables, which ends at once."""
     before = dict(os.environ)
     os.environ.update({name: str(value) for name, value in environment.items()})
     try:
@@ -97,7 +107,7 @@ def running(repository: Path, folder: Path, **environment: object) -> Iterator[S
         yield stack
     finally:
         if stack.process.poll() is None:
-            stop_stack(stack)
+            stop_stack(stack, at_once=True)
 
 
 @pytest.fixture(scope="session")
