@@ -56,7 +56,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        unneeded = shutil.ignore_patterns("__pycache__", ".*", "checkpoints", "results")
+        unneeded = shutil.ignore_patterns(".*", "checkpoints", "results")  # compiled files are used
         for name in COPIED:
             if (ROOT / name).is_dir():
                 shutil.copytree(ROOT / name, folder / name, ignore=unneeded)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from export.architecture import Lowering
+from export.graphs.decompositions import traced_once
 from export.graphs.to_onnx import dynamic_shapes, example_inputs, to_onnx
 from export.parity.judge import TOLERANCE
 from export.parity.verify import verify
@@ -51,7 +52,7 @@ def test_graphs_with_a_source_have_dynamic_sizes(name: str, twins: Twins, tmp_pa
 def traced(lowering: Lowering) -> Lowering:
     """The same graph, computed by what `torch.export` recorded of its module."""
     module, graph = lowering.module.eval(), lowering.graph
-    with torch.no_grad():
+    with torch.no_grad(), traced_once():
         program = torch.export.export(
             module,
             example_inputs(graph, lowering.traced_sizes),
