@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -39,14 +40,25 @@ def route_of(method: str) -> str:
 
 
 class GrpcCall:
-    """Context of one call; `end` sends its status."""
+    """Context of one call; `end` sends its status.
 
-    def __init__(self, method: str, context: Any, service: Service) -> None:
+    Args:
+        metadata: Of the client; None: what `context` has, which takes long where it is large.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        context: Any,
+        service: Service,
+        metadata: Sequence[tuple[str, Any]] | None = None,
+    ) -> None:
         self.response: Any = None
         self._method = method
         self._context = context
         self._service = service
-        metadata = context.invocation_metadata() or ()
+        if metadata is None:
+            metadata = context.invocation_metadata() or ()
         self._metadata = dict(metadata)
         headers = {
             name: [value for key, value in metadata if key == name]

@@ -25,10 +25,13 @@ from serving.ports import listening
 from triptych.client.conversion import to_proto
 from triptych.glossaries.messages import Glossary, GlossaryName, ListGlossariesRequest
 
+MAX_METADATA = 65_536
+"""Bytes of a call's metadata, with 32 for each entry, as HTTP/2 counts."""
+_ENTRY_BYTES = 32
 _CONNECTION_OPTIONS = (
     ("grpc.max_concurrent_streams", 256),  # of one connection; further calls wait in the client
-    ("grpc.absolute_max_metadata_size", 65_536),
-    ("grpc.max_metadata_size", 65_536),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA),
+    ("grpc.max_metadata_size", MAX_METADATA),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
     ("grpc.keepalive_time_ms", 60_000),  # a client that has vanished is found by a ping
@@ -100,7 +103,7 @@ class GrpcTasks:
             methods[verb] = self._unary(verb, self._answer(task))
             if task.declaration.streams:
                 methods[f"{verb}Stream"] = self._streaming(f"{verb}Stream", self._begin(task))
-        return _KeyFirst(grpc.method_handlers_generic_handler(NAME, methods), self._service)
+        return _Gate(grpc.method_handlers_generic_handler(NAME, methods), self._service)
 
     def _answer(self, task: AnyTask) -> Callable[[bytes], Awaitable[BaseModel]]:
         method = task.declaration.verb
@@ -212,8 +215,11 @@ class GrpcTasks:
         return received
 
 
-class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Refuses a call without its key before its message is read.
+class _Gate(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Refuses a call without its key, or with too much metadata, before its message is read.
+
+    gRPC bounds the metadata of each frame and not their sum, which may be 16 MiB. They are read
+    once here, and not a second time to refuse the call.
 
     Args:
         service: Has the keys.
@@ -225,19 +231,34 @@ class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a method; None for those of other services."""
         handler = self._handlers.service(handler_call_details)
-        given = dict(handler_call_details.invocation_metadata).get("authorization")
+        metadata = handler_call_details.invocation_metadata
+        kept = None
+        if _metadata_bytes(metadata) > MAX_METADATA:
+            kept = [(name, value) for name, value in metadata if name == "authorization"]
+        elif self._has_key(dict(metadata).get("authorization")):
+            return handler
+        return handler and self._refusing(handler_call_details.method.rpartition("/")[2], kept)
+
+    def _has_key(self, given: str | None) -> bool:
         try:
             self._service.keys.check_header(given)
         except Unauthorized:
-            return handler and self._refusing(handler_call_details.method.rpartition("/")[2])
-        return handler
+            return False
+        return True
 
-    def _refusing(self, method: str) -> Any:
+    def _refusing(self, method: str, kept: list[tuple[str, str]] | None) -> Any:
+        """A handler that refuses: too much metadata, of which it keeps the key, or no key."""
+
         async def refuse(_: Any, context: Any) -> None:
-            async with GrpcCall(method, context, self._service):
-                """It refuses the call, and records it."""
+            async with GrpcCall(method, context, self._service, kept) as call:
+                raise PayloadTooLarge(f"the call's metadata has more than {MAX_METADATA} bytes")
+            await call.end()
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _metadata_bytes(metadata: Any) -> int:
+    return _ENTRY_BYTES * len(metadata) + sum(len(name) + len(value) for name, value in metadata)
 
 
 async def _written(context: Any, message: Any, timeout_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import starmap
 
 import grpc
 import pytest
@@ -12,7 +13,15 @@ from inference.bundle.manifest import AlignmentSpec
 from inference.errors import MalformedBody, Overloaded, Unavailable
 from serving.gateway.grpc import grpc_health
 from serving.gateway.grpc.grpc_call import GrpcCall
-from serving.gateway.grpc.grpc_front import NAME, create_grpc_server
+from serving.gateway.grpc.grpc_front import MAX_METADATA, NAME, create_grpc_server
+from tests.attack.cases.rpc import (
+    _CONTINUATION,
+    _END_HEADERS,
+    _HEADERS,
+    _PREFACE,
+    _frame,
+    _literal,
+)
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
@@ -343,6 +352,30 @@ async def test_key_is_checked_before_the_message_is_read(
         assert {"x-request-id", "triptych-error-bin"} <= set(named)
         metrics = front.gateway.service.metrics.exposition().decode()
         assert f'route="/{NAME}/{method}",type="unauthorized"}} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("key", "error"), [("sesame", "payload_too_large"), (None, "unauthorized")]
+)
+async def test_metadata_of_many_frames_are_bounded_together(
+    make_gateway: MakeGateway, key: str | None, error: str
+) -> None:
+    """GRPC's own bound is that of a frame."""
+    named = [(":method", "POST"), (":scheme", "http"), (":path", f"/{NAME}/Translate")]
+    named += [(":authority", "a"), ("content-type", "application/grpc"), ("te", "trailers")]
+    named += [("authorization", f"Bearer {key}")] if key else []
+    further = [_literal(f"x-{number}", "v" * 1000) for number in range(80)]
+    assert sum(map(len, further)) > MAX_METADATA
+    frames = [_frame(_HEADERS, 0, 1, b"".join(starmap(_literal, named)))]
+    frames += [_frame(_CONTINUATION, 0, 1, b"".join(further[n : n + 10])) for n in range(0, 80, 10)]
+    frames += [_frame(_CONTINUATION, _END_HEADERS, 1)]
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        _, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(_PREFACE + b"".join(frames))
+        metrics = front.gateway.service.metrics
+        wanted = f'route="/{NAME}/Translate",type="{error}"}} 1.0'
+        await until(lambda: wanted in metrics.exposition().decode())
+        writer.close()
 
 
 @pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
