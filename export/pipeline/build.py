@@ -78,6 +78,7 @@ def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manif
     """
     source = _read(model, request, repository)
     with ExitStack() as stack:
+        stack.callback(gc.unfreeze)
         if request.runtime is Runtime.AUTO and len(source.candidates) > 1:
             built = _fastest(stack, source, request, repository)
         else:
@@ -217,6 +218,7 @@ def phase(title: str) -> Iterator[None]:
     with console.status(f"{title} …"):
         yield
     gc.collect()  # graphs of torch.export refer to weights, and to themselves
+    gc.freeze()  # what is left, libraries above all, is not searched again after each phase
     return_memory()
     seconds = time.perf_counter() - started_s
     console.print(f"[green]✓[/green] {title} ({seconds:.1f} s)", soft_wrap=True)

@@ -29,7 +29,9 @@ def operators_read_once() -> Iterator[None]:
     end of each phase an export collects young objects alone.
     """
     gc.freeze()
-    young = SimpleNamespace(collect=lambda: gc.collect(1))
+    young = SimpleNamespace(
+        collect=lambda: gc.collect(1), freeze=lambda: None, unfreeze=lambda: None
+    )
     with pytest.MonkeyPatch.context() as patch:
         cached = cache(ONNXRegistry.from_torchlib)
         patch.setattr(build, "gc", young)
