@@ -11,7 +11,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel
 
-from inference.errors import DeadlineExceeded, InvalidRequest, MalformedBody, Unauthorized
+from inference.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MalformedBody,
+    PayloadTooLarge,
+    Unauthorized,
+)
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.grpc.grpc_call import NAME, GrpcCall
