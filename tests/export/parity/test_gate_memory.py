@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from export.parity import token_parity, verify
+from export.parity import graph_runs, token_parity, verify
 from export.parity.parity_inputs import Feeds, Run
 from export.parity.token_parity import compare_tokens
 from tests.export.conftest import Bundles, Twins
@@ -16,7 +16,7 @@ def test_outputs_of_pytorch_are_there_before_a_graph_is_opened(
     twins: Twins, bundles: Bundles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers: list[str] = []
-    modules, sessions = verify.torch_run, verify.LazySessions.__call__
+    modules, sessions = verify.torch_run, graph_runs.LazySessions.__call__
 
     def called(graphs: Any) -> Run:
         run = modules(graphs)
@@ -27,12 +27,12 @@ def test_outputs_of_pytorch_are_there_before_a_graph_is_opened(
 
         return recorded
 
-    def opened(self: verify.LazySessions, key: str, feeds: Feeds) -> dict[str, Any]:
+    def opened(self: graph_runs.LazySessions, key: str, feeds: Feeds) -> dict[str, Any]:
         callers.append("graph")
         return sessions(self, key, feeds)
 
     monkeypatch.setattr(verify, "torch_run", called)
-    monkeypatch.setattr(verify.LazySessions, "__call__", opened)
+    monkeypatch.setattr(graph_runs.LazySessions, "__call__", opened)
     monkeypatch.setattr(verify, "compare_tokens", lambda *_: token_parity.TokenParity())
     report = verify.verify(twins("gpt2", "odd").graphs(), bundles("gpt2", "odd"))
     assert report.observations

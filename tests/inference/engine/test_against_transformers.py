@@ -90,7 +90,7 @@ def exported(checkpoint_folder: Path) -> Bundle:
     for lowering in lowerings.values():
         to_onnx(lowering, folder / lowering.graph.file)
     described = {key: lowering.graph for key, lowering in lowerings.items()}
-    size = model.configuration.decoder.vocabulary_size
+    size = model.configuration.vocabulary_size
     fields = {"states": graphs.states, "limits": Limits(), "vocabulary_size": size}
     manifest = make_manifest("twin", "translate", described, **fields)
     return Bundle(folder, manifest)
