@@ -11,6 +11,13 @@ from export.registry import architecture
 from inference.errors import CheckpointError
 
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    **{
+        f"{name} plain": [
+            ({"encoder_layers": 10_001}, "encoder_layers = 10001 is over 10000 layers"),
+            ({"decoder_layers": 10_001}, "decoder_layers = 10001 is over 10000 layers"),
+        ]
+        for name in ("bart", "marian")
+    },
     "blip odd": [
         (
             {"architectures": ["BlipForQuestionAnswering"]},
