@@ -338,6 +338,7 @@ def _stack(side: str, form: Form) -> dict[str, Entry]:
         # Computed: files of older versions hold it, some with rows for other lengths.
         del table[f"model.{side}.embed_positions.weight"]
         table[f"model.{side}.embed_positions.weights"] = None
+        table[f"model.{side}.embed_positions._float_tensor"] = None  # of TrOCR's older files
     if form.has_embedding_norm:
         table[f"model.{side}.layernorm_embedding"] = f"{side}.embedding.norm"
     if form.has_final_norm:

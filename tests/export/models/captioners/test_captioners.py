@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from export.checkpoint.checkpoint import open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import verify
@@ -88,3 +92,13 @@ def test_prompt_that_keeps_its_end_token_gives_other_captions(twins: Twins) -> N
         replace(each, prompt_ids=(*each.prompt_ids, *each.rules.eos_token_ids)) for each in prompted
     ]
     assert generated(runner, kept) != generated(runner, prompted)
+
+
+def test_buffer_of_older_sinusoids_is_skipped(twins: Twins, tmp_path: Path) -> None:
+    """`transformers` 4 stored it with TrOCR's sinusoidal positions."""
+    twin = twins("vision-encoder-decoder", "trocr-sinusoidal")
+    folder = shutil.copytree(twin.checkpoint.folder, tmp_path / "older")
+    tensors = load_file(folder / "model.safetensors")
+    name = "decoder.model.decoder.embed_positions._float_tensor"
+    save_file({**tensors, name: torch.zeros(1)}, folder / "model.safetensors")
+    assert SourceModel(open_checkpoint(str(folder)), twin.architecture).network
