@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from export.targets.cuda.signature import bodies
+
 _ALIGNED = 8  # elements of 16 bits
+_LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _LEAST = 1024  # columns: smaller products take as long as the slice
 
 
@@ -22,19 +25,16 @@ def align_products(graph: GraphProto) -> int:
         graph: Weights of 16 bits lie in it.
     """
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    rows = {name: tensor.dims[0] for name, tensor in tensors.items() if tensor.dims}
-    others = {name for node in graph.node for name in _read_otherwise(node)}
+    products = _find_products(graph, tensors)
     nodes: list[NodeProto] = []
     aligned = 0
-    for node in graph.node:
+    rows = {name: tensor.dims[0] for name, tensor in tensors.items() if tensor.dims}
+    for index, node in enumerate(graph.node):
         nodes.append(node)
-        weights = _weights(node, tensors)
-        if not weights or not others.isdisjoint(weights):
-            continue
-        columns = rows[weights[0]]
+        columns = rows[node.input[1]] if index in products else 0
         if columns < _LEAST or columns % _ALIGNED == 0:
             continue
-        for name in weights:
+        for name in node.input[1:]:
             _pad(tensors[name], columns)
         (whole,) = node.output
         node.output[0] = f"{whole}_aligned"
@@ -50,24 +50,43 @@ def align_products(graph: GraphProto) -> int:
     return aligned
 
 
-def _weights(node: NodeProto, tensors: Mapping[str, TensorProto]) -> list[str]:
-    """Names of a product's transposed weights and bias of 16 bits; none of another node."""
-    if node.op_type != "Gemm" or not any(
-        each.name == "transB" and each.i for each in node.attribute
-    ):
-        return []
-    types = {tensors[name].data_type if name in tensors else None for name in node.input[1:]}
-    return [] if types & {None, TensorProto.FLOAT} else list(node.input[1:])
+def _find_products(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> set[int]:
+    """Indices of the products whose weights only they and embeddings read."""
+    products = {index for index, node in enumerate(graph.node) if _is_product(node, tensors)}
+    while True:
+        others = {
+            name
+            for index, node in enumerate(graph.node)
+            for name in _read_otherwise(node, is_product=index in products)
+        }
+        kept = {each for each in products if others.isdisjoint(graph.node[each].input[1:])}
+        if kept == products:
+            return products
+        products = kept
 
 
-def _read_otherwise(node: NodeProto) -> Iterator[str]:
-    """Inputs of which a node reads more than rows by their numbers."""
-    if node.op_type == "Gemm":
+def _is_product(node: NodeProto, tensors: Mapping[str, TensorProto]) -> bool:
+    """A product with transposed weights of 16 bits and, perhaps, a bias of one axis."""
+    transposes = any(each.name == "transB" and each.i for each in node.attribute)
+    if node.op_type != "Gemm" or not transposes:
+        return False
+    found = [tensors.get(name) for name in node.input[1:]]
+    axes = [None if each is None else len(each.dims) for each in found]
+    is_low = all(each is not None and each.data_type in _LOW for each in found)
+    return is_low and axes in ([2], [2, 1])
+
+
+def _read_otherwise(node: NodeProto, *, is_product: bool) -> Iterator[str]:
+    """Inputs, those of bodies too, of which a node reads more than rows by their numbers."""
+    if is_product:
         yield node.input[0]
     elif node.op_type == "Gather" and all(each.i == 0 for each in node.attribute):
         yield node.input[1]
     else:
         yield from node.input
+    for body in bodies(node):
+        for inside in body.node:
+            yield from _read_otherwise(inside, is_product=False)
 
 
 def _pad(tensor: TensorProto, columns: int) -> None:

@@ -285,6 +285,8 @@ class TestKey:
         ):
             assert (response.status_code, error_of(response)["type"]) == (401, "unauthorized")
             assert response.headers["www-authenticate"] == "Bearer"
+        response = await gateway.http.post("/v1/completions", json={"prompt": "a"}, headers=headers)
+        assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
         assert gateway.inference.calls == []
 
     async def test_right_key_is_accepted_and_probes_need_none(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.all_or_nothing import Closed, Open, WholeAnswers, refused
 from serving.gateway.http.bodies import read_json
 from serving.gateway.http.handle_request import respond
+from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, events
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, Usage
@@ -158,17 +158,7 @@ class OpenAIDialect(WholeAnswers):
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": {"message", "type", "param", "code"}}` with the error's status."""
-        headers = {}
-        if error.retry_after_s is not None:
-            headers["retry-after"] = str(math.ceil(error.retry_after_s))
-        if error.http_status == 413:
-            headers["connection"] = "close"  # the rest of the body is not read
-        return Response(
-            error_body(error, self.parameters),
-            status_code=error.http_status,
-            headers=headers,
-            media_type="application/json",
-        )
+        return json_error(error, error_body(error, self.parameters))
 
     def _responses(self) -> dict[int | str, dict[str, Any]]:
         """The statuses as other routes document them, with this API's body of an error."""

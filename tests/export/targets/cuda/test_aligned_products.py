@@ -55,6 +55,16 @@ def test_aligned_and_small_products_are_left_alone(vocabulary: int, tmp_path: Pa
     assert model.SerializeToString() == before
 
 
-def test_table_that_is_read_whole_is_left_alone(tmp_path: Path) -> None:
-    path = graph(tmp_path / "g.onnx", VOCABULARY, node("Transpose", ["table"], "turned"))
+@pytest.mark.parametrize(
+    "reader",
+    [
+        node("Transpose", ["table"], "other"),
+        node("Gemm", ["wide", "table"], "other"),
+        node("Gather", ["table", "tokens"], "other", axis=1),
+        node("Add", ["bias", "bias"], "other"),  # of one product, whose table the other one has
+    ],
+    ids=["whole", "not transposed", "by columns", "bias"],
+)
+def test_weights_that_others_read_are_left_alone(reader: onnx.NodeProto, tmp_path: Path) -> None:
+    path = graph(tmp_path / "g.onnx", VOCABULARY, reader)
     assert align_products(onnx.load(path).graph) == 0
