@@ -29,6 +29,21 @@ class Outcome:
         return asdict(self)
 
 
+def not_measured(check: str, model: str, reason: str) -> Outcome:
+    """A peer that is missing; it would run in float16."""
+    return Outcome(check, model, "fp16", None, {"not measured": reason})
+
+
+def missing_transformers() -> str | None:
+    """Why `transformers` does not run on a card here; None if it does."""
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA"
+
+
 def table(outcomes: Sequence[Outcome]) -> Table:
     """One row a check."""
     made = Table("check", "model", "precision", "result", "found", box=None)

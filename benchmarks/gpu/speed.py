@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.card import Card
-from benchmarks.gpu.outcome import Outcome
+from benchmarks.gpu.outcome import Outcome, missing_transformers, not_measured
 from benchmarks.speed.checkpoints import checkpoint, ctranslate2_folder
 from benchmarks.speed.roofline import weight_bytes
 from benchmarks.speed.systems import words
@@ -88,13 +88,12 @@ def _step_seconds(runner: Any, bundle: Bundle, batch: int, steps: int = 20) -> f
 
 def of_transformers(name: str, batch: int, folder: Path, number: int, beams: int = 1) -> Outcome:
     """`generate` in float16 with a static cache, which compiles the step."""
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        return _absent("transformers", name, str(error))
-    if not torch.cuda.is_available():
-        return _absent("transformers", name, f"torch {torch.__version__} finds no CUDA")
+    reason = missing_transformers()
+    if reason is not None:
+        return not_measured("speed, transformers", name, reason)
+    import torch
+    import transformers
+
     config = transformers.AutoConfig.from_pretrained(
         checkpoint(name, folder), trust_remote_code=False
     )
@@ -127,9 +126,9 @@ def of_ctranslate2(name: str, batch: int, folder: Path, number: int, beams: int 
     try:
         import ctranslate2
     except ImportError as error:
-        return _absent("ctranslate2", name, str(error))
+        return not_measured("speed, ctranslate2", name, str(error))
     if not ctranslate2.get_cuda_device_count():
-        return _absent("ctranslate2", name, f"{ctranslate2.__version__} finds no CUDA")
+        return not_measured("speed, ctranslate2", name, f"{ctranslate2.__version__} finds no CUDA")
     converted = str(ctranslate2_folder(name, "fp32", folder))
     options = {"device": "cuda", "device_index": number, "compute_type": "float16"}
     common = {"max_batch_size": 0, "beam_size": beams}
@@ -160,10 +159,6 @@ def _timed(engine: str, name: str, batch: int, beams: int, run: Callable[[int], 
         "version": version,
     }
     return Outcome(f"speed, {engine}", name, "fp16", None, found)
-
-
-def _absent(engine: str, name: str, reason: str) -> Outcome:
-    return Outcome(f"speed, {engine}", name, "fp16", None, {"not measured": reason})
 
 
 def _best_of_three(run: Callable[[int], None]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.encoders.models import MODELS
 from benchmarks.gpu.bundles import checkpoint
 from benchmarks.gpu.card import Arrays, Card, differences, milliseconds
-from benchmarks.gpu.outcome import Outcome
+from benchmarks.gpu.outcome import Outcome, missing_transformers, not_measured
 from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Role, Tensor
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice
@@ -67,16 +67,12 @@ def speed_of_transformers(
         number: Of the card.
     """
     engine = "torch.compile" if is_compiled else "transformers"
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        return Outcome(
-            f"speed of {key}, {engine}", name, "fp16", None, {"not measured": str(error)}
-        )
-    if not torch.cuda.is_available():
-        reason = f"torch {torch.__version__} finds no CUDA"
-        return Outcome(f"speed of {key}, {engine}", name, "fp16", None, {"not measured": reason})
+    reason = missing_transformers()
+    if reason is not None:
+        return not_measured(f"speed of {key}, {engine}", name, reason)
+    import torch
+    import transformers
+
     kind = getattr(transformers, MODELS[name].model)
     model = kind.from_pretrained(checkpoint(name, folder), dtype=torch.float16)
     model = model.to(f"cuda:{number}").eval()

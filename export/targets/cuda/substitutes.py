@@ -57,7 +57,7 @@ def _fuse_residual_norms(model: ModelProto) -> int:
     takes hidden states of two or three axes.
     """
     graph = model.graph
-    constants = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     reads = Counter(name for node in graph.node for name in node.input)
     reads.update(value.name for value in graph.output)
@@ -69,7 +69,8 @@ def _fuse_residual_norms(model: ModelProto) -> int:
         if not _is_norm(node, constants):
             continue
         summed = node.input[0]
-        found = _branch(makers.get(summed), makers, constants, hidden_states)
+        width = constants[node.input[1]]
+        found = _branch(makers.get(summed), makers, constants, width, hidden_states)
         if found is not None and summed not in norms and ranks.get(summed) in (2, 3):
             norms[summed], branches[summed] = node, found
         hidden_states |= {summed, node.output[0]}
@@ -106,21 +107,22 @@ def _infer_ranks(model: ModelProto) -> dict[str, int]:
     }
 
 
-def _is_norm(node: NodeProto, constants: Mapping[str, int]) -> bool:
+def _is_norm(node: NodeProto, constants: Mapping[str, tuple[int, ...]]) -> bool:
     """A layer norm over the last axis, with weights."""
     axes = [each.i for each in node.attribute if each.name == "axis"]
     return (
         node.op_type == "LayerNormalization"
         and axes in ([], [-1])
         and len(node.output) == 1
-        and all(constants.get(name) == 1 for name in node.input[1:])
+        and all(len(constants.get(name, ())) == 1 for name in node.input[1:])
     )
 
 
 def _branch(
     total: NodeProto | None,
     makers: Mapping[str, NodeProto],
-    constants: Mapping[str, int],
+    constants: Mapping[str, tuple[int, ...]],
+    width: tuple[int, ...],
     hidden_states: Collection[str],
 ) -> tuple[NodeProto, str] | None:
     """The biased projection of a residual sum and its other term; None if it is no such sum."""
@@ -131,7 +133,7 @@ def _branch(
         if added is None or added.op_type != "Add" or other not in hidden_states:
             continue
         product = makers.get(added.input[0])
-        is_bias = constants.get(added.input[1]) == 1
+        is_bias = constants.get(added.input[1]) == width
         if is_bias and product is not None and product.op_type == "MatMul":
             return added, other
     return None

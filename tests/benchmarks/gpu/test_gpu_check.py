@@ -126,6 +126,14 @@ def test_others_that_find_no_card_are_named(tmp_path: Path) -> None:
         assert "finds no CUDA" in outcome.found["not measured"]
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_encoder_of_transformers_without_a_card_is_named(is_compiled: bool, tmp_path: Path) -> None:
+    given = ("bert-base", "text", 1, tmp_path, 0)
+    outcome = stateless.speed_of_transformers(*given, is_compiled=is_compiled)
+    assert "finds no CUDA" in outcome.found["not measured"]
+    assert ("compile" in outcome.check) == is_compiled
+
+
 def test_without_a_card_one_line_and_nothing_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

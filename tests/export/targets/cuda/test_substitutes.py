@@ -99,8 +99,16 @@ def test_sum_with_another_shape_is_left_alone(tmp_path: Path) -> None:
 def test_norm_over_two_axes_is_left_alone(tmp_path: Path) -> None:
     ports = ("float32", ["B", 3, HIDDEN])
     nodes = [first_norm(), *block(1, "x", "norm_0")]
-    nodes[-1] = node("LayerNormalization", ["sum_1", "wide"], "y", axis=-2)
-    weights = WEIGHTS | {"wide": np.ones((3, HIDDEN), np.float32)}
+    nodes[-1] = node("LayerNormalization", ["sum_1", "gain"], "y", axis=-2)  # gain is broadcast
+    path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], WEIGHTS)
+    substitute(path, "step")
+    assert operators(path)["SkipLayerNormalization"] == 0
+
+
+def test_bias_of_one_number_is_left_alone(tmp_path: Path) -> None:
+    ports = ("float32", ["B", "T", HIDDEN])
+    nodes = [first_norm(), *block(1, "x", "norm_0"), node("Identity", ["norm_1"], "y")]
+    weights = WEIGHTS | {"b": np.ones(1, np.float32)}
     path = save(tmp_path / "g.onnx", nodes, [("x", *ports)], [("y", *ports)], weights)
     substitute(path, "step")
     assert operators(path)["SkipLayerNormalization"] == 0
