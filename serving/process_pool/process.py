@@ -133,8 +133,11 @@ class Slot:
                 self._process.close()
                 self._process = None
             if self._process is None:
-                self._process = Process(self._limits)
+                self._process = self._make_process()
             return self._process
+
+    def _make_process(self) -> Process:
+        return Process(self._limits)
 
     def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """The function's result; a process that ends is replaced at once.

@@ -285,7 +285,7 @@ class LentSlot(Slot):
     """Its thread lives as long as the processes, which end with the one that started them."""
     is_busy = False
 
-    def _started(self) -> Process:
+    def _make_process(self) -> Process:
         with self.lock:
             for number, (limits, process) in enumerate(self.kept):
                 if limits == self._limits and process.is_usable:
@@ -309,6 +309,7 @@ class LentSlot(Slot):
 
 @pytest.fixture(scope="session", autouse=True)
 def lent_processes() -> Iterator[None]:
+    assert "_make_process" in vars(Slot)  # else each gateway would start processes of its own
     LentSlot.starter = ThreadPoolExecutor(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serving.process_pool.pool.Slot", LentSlot)
