@@ -46,7 +46,7 @@ PACKED = weight(2, WIDTH, 3 * WIDTH)
 KEYS, VALUES = weight(3, VOCABULARY, WIDTH), weight(4, VOCABULARY, WIDTH)
 OUTPUT = weight(5, WIDTH, VOCABULARY)
 START, CONTEXT = weight(6, 12, WIDTH) / 300, weight(7, 12, WIDTH) / 300
-RECURRENCE = weight(8, WIDTH, WIDTH)
+RECURRENCE = weight(8, WIDTH, WIDTH) / 4  # rounding does not grow with the steps
 PLACES, PACKED_LAYERS = weight(9, 512, WIDTH), weight(10, 2, WIDTH, 3 * WIDTH) / 2
 
 

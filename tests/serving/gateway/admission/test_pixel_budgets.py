@@ -168,7 +168,7 @@ def slow_picture(file: Path) -> str:
 async def test_deadline_ends_decoding_before_its_pixels_are_free(
     make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = make_gateway(request_timeout=5, max_concurrent_pixels=ONE)
+    gateway = make_gateway(request_timeout=2, max_concurrent_pixels=ONE)
     file = tmp_path / "pid"
     with monkeypatch.context() as patch:
         patch.setattr("serving.gateway.requests.service.read_image", sleep)

@@ -266,7 +266,7 @@ async def test_large_body_needs_its_key_in_the_header(make_gateway: MakeGateway,
 async def test_deadline_ends_the_reading_of_a_file(
     make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = make_gateway([translator("spanish", ("es", "en"))], request_timeout=5)
+    gateway = make_gateway([translator("spanish", ("es", "en"))], request_timeout=2)
     monkeypatch.setattr("serving.gateway.dialects.libretranslate.files.file_passages", sleep)
     file = tmp_path / "pid"
     response = await send(gateway, "a.txt", b"hola\0" + str(file).encode())

@@ -25,11 +25,12 @@ from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.memory_model import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
-from inference.sequences import Finished, TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner, Logits
+from inference.sequences import TokenChunk
+from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.runners.openvino.conftest import for_openvino
 from tests.inference.engine.runners.ort.test_runner import (
     assert_alike,
+    assert_follows,
     prompt_request,
     staggered,
 )
@@ -81,24 +82,6 @@ def run(
 ) -> list[list[Event]]:
     """All events of each request; each is queued at its turn, or all at once."""
     return run_staggered(core, asked, turns or [0] * len(asked))
-
-
-def assert_follows(found: list[Finished], asked: Sequence[EngineRequest], logits: Logits) -> None:
-    """Asserts that hypotheses are those of the equations, but for such as score alike.
-
-    Where rounding decides between two, the one found must have the score that it claims.
-    """
-    reference = FakeRunner(logits, VOCABULARY, takes_chunks=False)
-    for one, each in zip(found, asked, strict=True):
-        [wanted] = decode(reference, [each])
-        for mine, theirs in zip(one.hypotheses, wanted.hypotheses, strict=True):
-            assert mine.score == pytest.approx(theirs.score, rel=1e-4, abs=1e-5)
-            if mine.token_ids != theirs.token_ids:
-                given = {"given_ids": mine.token_ids, "max_new_tokens": len(mine.token_ids)}
-                single = {"num_beams": 1, "num_return_sequences": 1}
-                rules = each.rules.model_copy(update={**given, **single})
-                [again] = decode(reference, [replace(each, rules=rules)])
-                assert mine.score == pytest.approx(again.hypotheses[0].score, rel=1e-4, abs=1e-5)
 
 
 @given(company=company)
