@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure, percent
 from export.catalog.entries import listed
-from export.layers.attention.attention import CachedAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.registry import architecture
 from inference.engine.state.memory_model import MemoryModel
 

@@ -14,7 +14,8 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CrossAttention, SelfAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.block_config import BlockConfig
 from export.layers.mlp import MLP

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import BERT_ATTENTION, Entry, Names, Rename, bert_block, projections
 from export.layers.activation import activation
-from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention.attention import CrossAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import DecoderBlock

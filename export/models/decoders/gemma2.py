@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
-from export.layers.attention.attention import CachedAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm

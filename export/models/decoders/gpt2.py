@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention.attention import CrossAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table

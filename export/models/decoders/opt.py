@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, projections, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
-from export.layers.attention.attention import CachedAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table

@@ -27,7 +27,8 @@ from export.architecture import Architecture, Section, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
-from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CrossAttention, SelfAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.positions import PositionTable, sinusoids, spread_sinusoids
 from export.layers.blocks import DecoderBlock, EncoderBlock

@@ -28,7 +28,7 @@ from torch.onnx import is_in_onnx_export
 from export.architecture import Architecture, Graphs
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
-from export.layers.attention.attention import CachedAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from export.layers.attention import additive_attention, attention
+from export.layers.attention import additive_attention, attention, cached_attention
 from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.scores import attend, within
@@ -90,7 +90,8 @@ MARIAN: dict[str, Fault] = {
         Rows, "positions", lambda rows, new: _shifted(rows, new).clamp(max=rows.total - 1)
     ),
     "scores are not scaled": replaced(Heads, "score_scale", 1.0),
-    "nothing is masked": replaced(attention, "attend", _unmasked),
+    "padding is attended to": replaced(attention, "attend", _unmasked),
+    "later tokens are attended to": replaced(cached_attention, "attend", _unmasked),
     "padding of the source is seen": replaced(
         attention, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
     ),
@@ -134,7 +135,7 @@ GPT2: dict[str, Fault] = {
     "a bias is dropped": change(lambda net: net.decoder.blocks[1].attention.out.bias.zero_()),
     "positions are off by one": MARIAN["positions are off by one"],
     "scores are not scaled": MARIAN["scores are not scaled"],
-    "nothing is masked": MARIAN["nothing is masked"],
+    "later tokens are attended to": MARIAN["later tokens are attended to"],
     "a block is skipped": change(lambda net: setattr(net.decoder.blocks, "1", _Idle())),
 }
 

@@ -77,7 +77,7 @@ CNN_TRANSFORMER: dict[str, Fault] = _CONVOLUTIONS | {
             "the embedding scale is forgotten",
             "positions are off by one",
             "scores are not scaled",
-            "nothing is masked",
+            "later tokens are attended to",
             "a block is skipped",
         )
     },

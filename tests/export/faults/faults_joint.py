@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention import attention
-from export.layers.attention.attention import CachedAttention, CrossAttention
+from export.layers.attention import cached_attention
+from export.layers.attention.attention import CrossAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import KeyValue
 from export.layers.attention.scores import attend
 from export.models.captioners.bert_decoder import BertDecoder
@@ -184,7 +185,7 @@ SIGLIP: dict[str, Fault] = {
 
 GIT: dict[str, Fault] = {
     "image tokens are read causally": replaced(CachedAttention, "read_prefix", _causal_prefix),
-    "image tokens do not read each other": replaced(attention, "attend", _attend_to_itself),
+    "image tokens do not read each other": replaced(cached_attention, "attend", _attend_to_itself),
     "text is counted behind the image": change(
         lambda net: setattr(net.decoder, "first_position", -9)
     ),

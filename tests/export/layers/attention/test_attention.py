@@ -24,7 +24,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from export.architecture import Lowering
 from export.graphs.to_onnx import to_onnx
-from export.layers.attention.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.attention.attention import CrossAttention, SelfAttention
+from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.relative import RelativePositions
 from export.layers.attention.rotary import Rotary, linear_scaling, llama3_scaling
