@@ -10,18 +10,19 @@ from torch import Tensor, nn
 
 from export.layers.attention import windows
 from export.models.detectors import grounding_dino as model
+from export.models.detectors import grounding_dino_towers as towers
 from tests.export.faults.faults import Fault, change
 
-_PHRASES, _PROPOSE = model.Phrases.of, model.GroundingDino.propose
-_SINES, _CENTRES, _SEAMS = model.sinusoids, model.centres, windows.seams
+_PHRASES, _PROPOSE = towers.Phrases.of, model.GroundingDino.propose
+_SINES, _CENTRES, _SEAMS = model.sinusoids, towers.centres, windows.seams
 
 
-def _one_phrase(token_ids: Tensor, lengths: Tensor) -> model.Phrases:
+def _one_phrase(token_ids: Tensor, lengths: Tensor) -> towers.Phrases:
     phrases = _PHRASES(token_ids, lengths)
     return phrases._replace(bias=torch.zeros_like(phrases.bias))
 
 
-def _counted_through(token_ids: Tensor, lengths: Tensor) -> model.Phrases:
+def _counted_through(token_ids: Tensor, lengths: Tensor) -> towers.Phrases:
     phrases = _PHRASES(token_ids, lengths)
     places = torch.arange(token_ids.shape[1])
     return phrases._replace(positions=places.expand_as(phrases.positions))
@@ -39,17 +40,20 @@ def _from_the_edge(grid: windows.Grid) -> Tensor:
 
 GROUNDING: dict[str, Fault] = {
     "tokens of all phrases see each other": lambda net: patch.object(
-        model.Phrases, "of", _one_phrase
+        towers.Phrases, "of", _one_phrase
     ),
     "positions of tokens do not begin anew": lambda net: patch.object(
-        model.Phrases, "of", _counted_through
+        towers.Phrases, "of", _counted_through
     ),
     "the best place is the last query": lambda net: patch.object(
         model.GroundingDino, "propose", _worst_first
     ),
-    "a place is its upper left corner": lambda net: patch.object(model, "centres", _from_the_edge),
+    "a place is its upper left corner": lambda net: patch.object(towers, "centres", _from_the_edge),
     "positions are no parts of a turn": lambda net: patch.object(
         model, "sinusoids", lambda places, width, base: _SINES(places / 6.283, width, base)
+    ),
+    "positions of places are no parts of a turn": lambda net: patch.object(
+        towers, "sinusoids", lambda places, width, base: _SINES(places / 6.283, width, base)
     ),
     "boxes are not refined": lambda net: patch.object(
         model, "logit", lambda parts: torch.zeros_like(parts)

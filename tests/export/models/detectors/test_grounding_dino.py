@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.graphs.source_model import SourceModel
-from export.models.detectors.grounding_dino import DELIMITERS, Phrases
+from export.models.detectors.grounding_dino_towers import DELIMITERS, Phrases
 from export.parity.judge import TOLERANCE
 from export.precision import Precision
 from export.registry import architecture
