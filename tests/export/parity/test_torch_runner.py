@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from export.parity.token_parity import compare_tokens, mixed_requests
-from export.parity.torch_runner import TorchRunner, joined, rank
+from export.parity.torch_group import joined
+from export.parity.torch_rank import rank
+from export.parity.torch_runner import TorchRunner
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
