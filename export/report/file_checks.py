@@ -1,0 +1,230 @@
+"""Checks of a published bundle by its files alone.
+
+Each returns what was compared, in words; it raises `Failure`, or `Unrepeatable` where this bundle
+cannot be checked so.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime
+
+from export.parity.decoder_inputs import observe_alignment, observe_decoder
+from export.parity.graph_runs import bundle_path, file_bytes, onnx_run, open_graphs
+from export.parity.judge import TOLERANCE
+from export.parity.parity_inputs import Observation, Probe, Run, observe_stateless
+from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
+from export.precision import Precision
+from export.report.checksums import changed_files, interface_problem
+from export.report.findings import Findings
+from export.report.latency import generator_latencies, stateless_latencies
+from export.report.reference import Unrepeatable
+from export.report.rows import Failure, RowsAlone
+from export.targets.cuda.assignment import assign
+from export.targets.tensorrt.operators import check_operators
+from export.targets.tensorrt.profiles import check_profiles
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle, Manifest
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+from inference.processing.text import load_tokenizer
+
+HALF_TOLERANCE = 0.02
+"""Between a row alone and in a batch, of float16, relative to the largest magnitude."""
+SAMPLES = ("a", "The quick brown fox.", "Grüße, 世界! 👩‍🚀", "")
+_UNKNOWN_VOCABULARY = 16
+"""Token ids that every table has; for bundles whose manifest has no size."""
+
+
+class FileChecks:
+    """The bundle's graphs as they are served, and what they show.
+
+    Args:
+        findings: To which checksums, sizes and times are added.
+    """
+
+    def __init__(self, bundle: Bundle, findings: Findings) -> None:
+        self.bundle = bundle
+        self.manifest = bundle.manifest
+        self.findings = findings
+        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._compiled: Run | None = None  # of another runtime
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether the engine decodes with it."""
+        return "step" in self.manifest.graphs
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether it computes in a lower precision than float32."""
+        return self.manifest.precision != Precision.FP32
+
+    @property
+    def is_for_cuda(self) -> bool:
+        """Whether it is served on a card."""
+        return self.manifest.device == "cuda"
+
+    def checksums(self) -> str:
+        """Checksums of all files, against those that the report recorded."""
+        self._read_report()
+        recorded = self.findings.recorded.get("files")
+        if not recorded:
+            raise Unrepeatable("this bundle was exported before checksums were recorded")
+        if changed := changed_files(self.bundle, recorded):
+            raise Failure(f"changed since the export: {', '.join(changed)}")
+        return f"{len(recorded)} files have their recorded checksums"
+
+    def _read_report(self) -> None:
+        path = self.bundle.path(self.manifest.report)
+        try:
+            recorded = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Failure(f"cannot read {path.name}: {error}") from error
+        self.findings.recorded = recorded if isinstance(recorded, dict) else {}
+
+    def graphs_load(self) -> str:
+        """Interfaces of the graphs, against the manifest's."""
+        if self.is_for_cuda and self.manifest.precision == Precision.BF16:
+            raise Unrepeatable("the CPU has no bfloat16 kernels; the export compared the graphs")
+        sessions = {}
+        for key, graph in self.manifest.graphs.items():
+            path = bundle_path(self.bundle, key)
+            self.findings.graph_bytes[key] = file_bytes(path)
+            sessions[key] = onnxruntime.InferenceSession(str(path))
+            if problem := interface_problem(sessions[key], graph):
+                raise Failure(f"{graph.file}: {problem}")
+        self._sessions = sessions
+        return f"{len(sessions)} graphs: {', '.join(sessions)}"
+
+    def kernels(self) -> str:
+        """Every node has a CUDA kernel."""
+        counts = [
+            sum(assign(bundle_path(self.bundle, key), key).device.values())
+            for key in self.manifest.graphs
+        ]
+        return f"{sum(counts)} nodes, from a table: nothing was run on a card"
+
+    def operators(self) -> str:
+        """Every node has an operator of TensorRT."""
+        counts = []
+        for key, graph in self.manifest.graphs.items():
+            path = bundle_path(self.bundle, key)
+            counts.append(sum(check_operators(path, key).values()))
+            check_profiles(graph, self.manifest.limits, key)
+        return f"{sum(counts)} nodes, from a list: no plan was built"
+
+    def run(self) -> Run:
+        """The published graphs, in the runtime that serves them; TensorRT's in ONNX Runtime.
+
+        Raises:
+            Unrepeatable: they do not load.
+        """
+        if not self._sessions:
+            raise Unrepeatable("the graphs do not load")
+        if self.manifest.runtime != "openvino":
+            return onnx_run(self._sessions)
+        self._compiled = self._compiled or open_graphs(self.bundle)
+        return self._compiled
+
+    def tokenizer(self) -> str:
+        """Sample texts become tokens of the vocabulary, and text again."""
+        tokenizer = load_tokenizer(self.bundle)
+        if tokenizer is None:
+            raise Unrepeatable("a model without text has none")
+        size = self.manifest.source_vocabulary_size or self.manifest.vocabulary_size
+        highest = max(max(tokenizer.encode(text), default=0) for text in SAMPLES)
+        if size is not None and highest >= size:
+            raise Failure(f"token {highest} is beyond the vocabulary of {size}")
+        tokenizer.decode(tokenizer.encode(SAMPLES[1]))
+        return f"{len(SAMPLES)} sample texts"
+
+    def rows(self) -> str:
+        """Outputs are finite, and a row alone has the outputs that it has in a batch."""
+        run = self.run()
+        if self.manifest.precision == Precision.INT8_FAST:
+            for observation in self.observe(run):
+                _refuse_not_finite(observation)
+            raise Unrepeatable("int8-fast does not promise it; all outputs are finite")
+        rows = RowsAlone(run, self.manifest, self._rows_tolerance)
+        for observation in self.observe(rows):
+            _refuse_not_finite(observation)
+        if not self.is_generator and not self.is_lowered:
+            rows.compare_without_padding(self._probe)
+        how = (
+            "bit for bit"
+            if not self._rows_tolerance
+            else f"within {rows.worst:.1e} of the largest value"
+        )
+        return f"{rows.compared} rows, {how}"
+
+    @property
+    def _rows_tolerance(self) -> float:
+        """Int8 graphs of the CPU promise equal bits; float16 rounds by the shape of a batch."""
+        if not self.is_lowered:
+            allowed = self.findings.recorded.get("allowed") or {}
+            return max([TOLERANCE, *(float(each) for each in allowed.values())])
+        return HALF_TOLERANCE if self.is_for_cuda else 0.0
+
+    def tokens_alone(self) -> str:
+        """A request alone has the tokens that it has in a batch."""
+        self.run()
+        if self.is_for_cuda and self.is_lowered:
+            raise Unrepeatable(f"{self.manifest.precision} for CUDA does not promise it")
+        if self.manifest.precision == Precision.INT8_FAST:
+            raise Unrepeatable("int8-fast does not promise it")
+        runner = make_runner(self.bundle, threads=1)
+        compared = 0
+        for beams in BEAMS:
+            requests = mixed_requests(self.manifest, beams)
+            for request, together in zip(requests, decode(runner, requests), strict=True):
+                (alone,) = decode(runner, [request])
+                for one, other in zip(together.hypotheses, alone.hypotheses, strict=True):
+                    is_tie = abs(one.score - other.score) <= SCORE_TOLERANCE
+                    if one.token_ids != other.token_ids and (self.is_lowered or not is_tie):
+                        raise Failure(f"tokens depend on the batch ({beams} beams)")
+                    compared += 1
+        runner.close()
+        return f"{compared} hypotheses"
+
+    def latency(self) -> str:
+        """Times of calls, which the findings hold."""
+        if self.is_for_cuda:
+            raise Unrepeatable("times on the CPU say nothing about a card")
+        run = self.run()
+        self.findings.latency_ms = (
+            generator_latencies(self.bundle)
+            if self.is_generator
+            else stateless_latencies(run, self.manifest, self._probe)
+        )
+        return ", ".join(self.findings.latency_ms)
+
+    @property
+    def _probe(self) -> Probe:
+        """The same inputs at every call."""
+        return self._probe_of(None)
+
+    def _probe_of(self, framing: Framing | None) -> Probe:
+        vocabulary = self.manifest.vocabulary_size or self.manifest.source_vocabulary_size
+        vocabulary = vocabulary or _UNKNOWN_VOCABULARY
+        drawn = self.manifest.source_vocabulary_size or vocabulary
+        return Probe(drawn, vocabulary, framing=framing)
+
+    def observe(
+        self, run: Run, manifest: Manifest | None = None, framing: Framing | None = None
+    ) -> list[Observation]:
+        """Outputs of every graph for the probe's inputs."""
+        manifest = manifest or self.manifest
+        if not self.is_generator:
+            return list(observe_stateless(run, manifest, self._probe_of(framing)))
+        return [
+            *observe_decoder(run, manifest, self._probe),
+            *observe_alignment(run, manifest, self._probe),
+        ]
+
+
+def _refuse_not_finite(observation: Observation) -> None:
+    if not np.isfinite(observation.value).all():
+        raise Failure(f"{observation.place}: NaN or infinity")
