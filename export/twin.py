@@ -23,6 +23,8 @@ TINY_TEXT: dict[str, Any] = {
     "max_position_embeddings": 16,
 }
 """A small text encoder, in the field names of most families."""
+ODD_TEXT: dict[str, Any] = {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3}
+"""What `EXPORTED` changes in it."""
 TINY_IMAGE: dict[str, Any] = {
     "hidden_size": 24,
     "num_hidden_layers": 2,

@@ -21,6 +21,11 @@ class ConfigReader:
         self.values = values
         self.place = place
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that are not null."""
+        return {name: value for name, value in self.values.items() if value is not None}
+
     def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
         """A whole number that is positive, or not under `least`.
 
@@ -183,6 +188,16 @@ class ConfigReader:
                 f"{self.place}: architectures = {other[0]!r} is not supported, "
                 f"only classes that end in {' or '.join(supported)} are"
             )
+
+    def refuse_classes_but(self, supported: str) -> None:
+        """Refuses checkpoints of another class.
+
+        Raises:
+            CheckpointError: names that and the supported one.
+        """
+        given = self.values.get("architectures") or [supported]
+        if supported not in given:
+            raise CheckpointError(f"{self.place}: {given[0]} is not supported, only {supported} is")
 
     def divisible(self, width: str, heads: str) -> None:
         """Refuses a width that is not a multiple of its heads.

@@ -94,10 +94,7 @@ def _scaling(parameters: ConfigReader, trained: int) -> Scaling:
 
 def _yarn(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
     """YaRN; a null has the default, as in `transformers`."""
-    given = ConfigReader(
-        {name: value for name, value in parameters.values.items() if value is not None},
-        parameters.place,
-    )
+    given = ConfigReader(parameters.given, parameters.place)
     factor = (
         plain.positions / trained
         if "factor" in parameters.values and "factor" not in given.values

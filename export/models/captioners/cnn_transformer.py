@@ -26,7 +26,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
-from export.models.captioners.captioner_config import prepare_source
+from export.models.captioners import captioner_config
 from export.models.encoder_decoders import transformer
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
@@ -107,41 +107,19 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
-    source = prepare_source(model, image)
+    source = captioner_config.prepare_source(model, image)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "image_size": 16,
-    "channels": [6, 12],
-    "strides": [2, 2],
-    "vocab_size": 64,
-    "max_positions": 32,
-    "d_model": 32,
-    "nhead": 4,
-    "num_encoder_layers": 1,
-    "num_decoder_layers": 2,
-    "dim_feedforward": 48,
-    "decoder_start_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
+_TINY = transformer.TINY | captioner_config.TINY_IMAGE | captioner_config.ENDS
 TWIN = tiny_twin(
     "tests.export.models.captioners.cnn_captioners_paper:CnnTransformer",
-    _TINY,
+    _TINY | {"num_encoder_layers": 1},
     {
-        "odd": {
-            "image_size": [18, 26],  # a grid of 5 x 7
-            "channels": [4, 6, 10],
-            "strides": [2, 1, 2],
-            "d_model": 30,
-            "nhead": 3,
-            "num_encoder_layers": 2,
-            "final_norm": True,
-        },
-        "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
+        "odd": transformer.ODD | captioner_config.ODD_IMAGE | {"num_encoder_layers": 2},
+        "gelu": transformer.GELU,
     },
 )
 

@@ -26,7 +26,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, Lowering, no_section
-from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_reader
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.source import held_state, image_source
@@ -126,14 +126,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
             translates=False,
         ),
     )
-
-
-def generation(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """`generation_config.json`, or what the configuration of the decoder says."""
-    own = checkpoint.json("generation_config.json")
-    text = checkpoint.config.get("text_config") or {}
-    given = {name: value for name, value in checkpoint.config.items() if value is not None}
-    return own or {**_ENDS, **text, **given}
 
 
 _ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
@@ -324,5 +316,5 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     twin=TWIN,
     image_size=lambda config: config.array,
-    generation=generation,
+    generation=generation_reader(_ENDS),
 )

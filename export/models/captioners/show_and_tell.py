@@ -27,7 +27,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder
 from export.layers.recurrence.cells import LSTM, States
-from export.models.captioners.captioner_config import TINY, CaptionerConfig, prepare_source
+from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
 from inference.bundle.manifest import ImageSpec
 
@@ -129,15 +129,7 @@ def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
 TWIN = tiny_twin(
     "tests.export.models.captioners.cnn_captioners_paper:ShowAndTell",
     TINY,
-    {
-        "odd": {
-            "image_size": [18, 26],  # a grid of 5 x 7
-            "channels": [4, 6, 5],
-            "strides": [2, 1, 2],
-            "embedding_size": 9,
-            "hidden_size": 13,
-        },
-    },
+    {"odd": {**ODD, "channels": [4, 6, 5]}},
 )
 
 

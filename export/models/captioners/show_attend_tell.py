@@ -27,7 +27,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.images.convolutions import ConvolutionalEncoder
-from export.models.captioners.captioner_config import TINY, CaptionerConfig, prepare_source
+from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
 from inference.bundle.manifest import AlignmentSpec, ImageSpec
 
@@ -147,20 +147,10 @@ def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = TINY | {"attention_size": 16}
 TWIN = tiny_twin(
     "tests.export.models.captioners.show_attend_tell_paper:Paper",
-    _TINY,
-    {
-        "odd": {
-            "image_size": [18, 26],  # a grid of 5 x 7
-            "channels": [4, 6, 10],
-            "strides": [2, 1, 2],
-            "embedding_size": 9,
-            "hidden_size": 13,
-            "attention_size": 7,
-        },
-    },
+    {**TINY, "attention_size": 16},
+    {"odd": {**ODD, "attention_size": 7}},
 )
 
 

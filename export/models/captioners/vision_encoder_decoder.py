@@ -29,8 +29,8 @@ from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bart_decoder, bert_decoder
 from export.models.decoders import gpt2
-from export.models.vision import deit, swin, vit
-from export.twin import TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
+from export.models.vision import deit, swin, swin_classifier, vit
+from export.twin import ODD_TEXT, TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import ImageSpec, Limits
 from inference.errors import CheckpointError
 
@@ -199,26 +199,16 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
+_HAS_CROSS = {"is_decoder": True, "add_cross_attention": True}
 _TINY_VIT = TINY_IMAGE | {"model_type": "vit"}
-_TINY_SWIN = {
-    "model_type": "swin",
-    "embed_dim": 12,
-    "depths": [2, 1],
-    "num_heads": [2, 3],
-    "window_size": 4,
-    "mlp_ratio": 2.0,
-    "image_size": 32,
-    "patch_size": 4,
-}
-_TINY_BERT = TINY_TEXT | {
+_TINY_SWIN = swin_classifier.TINY | {"model_type": "swin", "depths": [2, 1]}
+_TINY_BERT = {
+    **TINY_TEXT,
+    **ODD_TEXT,
+    **_HAS_CROSS,
     "model_type": "bert",
-    "is_decoder": True,
-    "add_cross_attention": True,
     "max_position_embeddings": 32,
-    "hidden_size": 30,
-    "num_attention_heads": 3,
     "intermediate_size": 44,
-    "layer_norm_eps": 1e-3,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 1,
@@ -235,10 +225,8 @@ _TINY_TROCR = {
     "bos_token_id": 1,
     "eos_token_id": 1,
 }
-_TINY_MBART = {
+_TINY_MBART = _HAS_CROSS | {
     "model_type": "mbart",
-    "is_decoder": True,
-    "add_cross_attention": True,
     "vocab_size": 64,
     "d_model": 24,
     "decoder_layers": 2,
@@ -251,11 +239,7 @@ _TINY_MBART = {
     "eos_token_id": 1,
     "forced_eos_token_id": 1,
 }
-_TINY_GPT2 = TINY_GPT | {
-    "model_type": "gpt2",
-    "is_decoder": True,
-    "add_cross_attention": True,
-}
+_TINY_GPT2 = TINY_GPT | _HAS_CROSS | {"model_type": "gpt2"}
 
 
 def _tiny(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> dict[str, Any]:

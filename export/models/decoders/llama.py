@@ -232,6 +232,9 @@ ODD = {
     "head_dim": 10,
     "rms_norm_eps": 1e-3,
 }
+TINY_INNER = TINY | {"model_type": "llama", "max_position_embeddings": 64, "pad_token_id": 0}
+"""Inside a model that reads images."""
+NARROW = {"hidden_size": 30, "num_attention_heads": 6, "head_dim": 10, "rms_norm_eps": 1e-3}
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
@@ -260,10 +263,7 @@ TWIN = tiny_twin(
     TINY,
     {
         "odd": {
-            "hidden_size": 30,
-            "num_attention_heads": 6,
-            "head_dim": 10,
-            "rms_norm_eps": 1e-3,
+            **NARROW,
             "rope_parameters": _LLAMA3,
             "tie_word_embeddings": True,
         },

@@ -40,7 +40,7 @@ from export.models.detectors.grounding_dino_towers import (
     TextTower,
     sinusoids,
 )
-from export.twin import TINY_TEXT, Twin
+from export.twin import ODD_TEXT, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
@@ -220,8 +220,7 @@ TWIN = Twin(
         "plain": _PLAIN,
         "odd": _PLAIN
         | {
-            "text_config": _TEXT
-            | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
+            "text_config": _TEXT | ODD_TEXT,
             "backbone_config": _IMAGE
             | {"window_size": 3, "qkv_bias": False, "image_size": [60, 84], "out_indices": [1, 3]},
             "d_model": 64,

@@ -256,16 +256,23 @@ def layer_names(block: str, own: str) -> dict[str, Entry]:
     }
 
 
+def text_names(theirs: str) -> dict[str, Entry]:
+    """The table of a text tower without its projection."""
+    return {
+        f"{theirs}.embeddings.token_embedding": "text.tokens",
+        f"{theirs}.embeddings.position_embedding.weight": "text.positions",
+        f"{theirs}.embeddings.position_ids": None,
+        f"{theirs}.final_layer_norm": "text.norm",
+        **block_names(theirs, "text"),
+    }
+
+
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     table: dict[str, Entry] = {
         **vision_names("vision_model", "image"),
-        **block_names("text_model", "text"),
         "visual_projection": "image.projection",
-        "text_model.embeddings.token_embedding": "text.tokens",
-        "text_model.embeddings.position_embedding.weight": "text.positions",
-        "text_model.embeddings.position_ids": None,
-        "text_model.final_layer_norm": "text.norm",
+        **text_names("text_model"),
         "text_projection": "text.projection",
         "logit_scale": "logit_scale",
     }

@@ -73,11 +73,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: another class, blocks that the tower does not have, or a grid of patches
             that is not square.
     """
-    name = "CLIPSegForImageSegmentation"
-    heads = values.get("architectures") or [name]
-    if name not in heads:
-        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {name} is")
-    reader, towers = ConfigReader(values), clip.read_config(values)
+    reader = ConfigReader(values)
+    reader.refuse_classes_but("CLIPSegForImageSegmentation")
+    towers = clip.read_config(values)
     layers, tower = towers.image.tower.layers, towers.image.tower
     read = values.get("extract_layers", [3, 6, 9])
     is_ordered = isinstance(read, list | tuple) and all(isinstance(one, int) for one in read)
@@ -229,7 +227,7 @@ def embed_section(model: CLIPSeg, checkpoint: Checkpoint) -> dict[str, Any]:
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
-    vision, text = "clip.vision_model", "clip.text_model"
+    vision = "clip.vision_model"
     unread = range(config.read[-1] + 1, config.towers.image.tower.layers)
     table: dict[str, Entry] = {
         **clip.vision_names(vision, "image"),
@@ -238,12 +236,8 @@ def rename(config: Config) -> Rename:
             for number in unread
             for name in clip.block_names(vision, "image")
         },
-        **clip.block_names(text, "text"),
         f"{vision}.post_layernorm": None,
-        f"{text}.embeddings.token_embedding": "text.tokens",
-        f"{text}.embeddings.position_embedding.weight": "text.positions",
-        f"{text}.embeddings.position_ids": None,
-        f"{text}.final_layer_norm": "text.norm",
+        **clip.text_names("clip.text_model"),
         "clip.text_projection": "text.projection",
         "clip.visual_projection": None,
         "clip.logit_scale": None,

@@ -31,7 +31,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
+from export.twin import ODD_TEXT, TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.manifest import Graph, ImageSpec, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
@@ -58,10 +58,8 @@ def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Conf
     Raises:
         CheckpointError: another class; vectors of patches and of texts that differ in width.
     """
-    heads = values.get("architectures") or [name]
-    if name not in heads:
-        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {name} is")
     reader = ConfigReader(values)
+    reader.refuse_classes_but(name)
     image, text = reader.section("vision_config"), reader.section("text_config")
     image.refuse_unless(num_channels=3)
     width = reader.integer("projection_dim", 512)
@@ -194,15 +192,11 @@ def rename(config: clip.Config) -> Rename:
 
 def detector_names(base: str) -> dict[str, Entry]:
     """The table of a detector whose towers are in `base`."""
-    vision, text = f"{base}.vision_model", f"{base}.text_model"
+    vision = f"{base}.vision_model"
     return {
         **clip.vision_names(vision, "image"),
-        **clip.block_names(text, "text"),
         f"{vision}.pre_layernorm": "image.first_norm",
-        f"{text}.embeddings.token_embedding": "text.tokens",
-        f"{text}.embeddings.position_embedding.weight": "text.positions",
-        f"{text}.embeddings.position_ids": None,
-        f"{text}.final_layer_norm": "text.norm",
+        **clip.text_names(f"{base}.text_model"),
         f"{base}.text_projection": "text.projection",
         f"{base}.visual_projection": None,  # of CLIP's image vector
         f"{base}.logit_scale": None,
@@ -260,8 +254,7 @@ _TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id"
 TWIN_CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
     "odd": {
-        "text_config": _TINY_TEXT
-        | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
+        "text_config": _TINY_TEXT | ODD_TEXT,
         "vision_config": TINY_IMAGE
         | {"hidden_size": 36, "image_size": 44, "patch_size": 12, "hidden_act": "gelu"},
         "projection_dim": 30,

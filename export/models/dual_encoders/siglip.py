@@ -60,10 +60,8 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    heads = values.get("architectures") or ["SiglipModel"]
-    if "SiglipModel" not in heads:
-        raise CheckpointError(f"config.json: {heads[0]} is not supported, only SiglipModel is")
     reader = ConfigReader(values)
+    reader.refuse_classes_but("SiglipModel")
     image, text = reader.section("vision_config"), reader.section("text_config")
     image.refuse_unless(num_channels=3, vision_use_head=True)
     width = image.integer("hidden_size", 768)
@@ -221,12 +219,8 @@ def rename(config: Config) -> Rename:
         f"{head}.layernorm": f"{pooling}.norm",
         f"{head}.mlp.fc1": f"{pooling}.mlp.up",
         f"{head}.mlp.fc2": f"{pooling}.mlp.down",
-        "text_model.embeddings.token_embedding": "text.tokens",
-        "text_model.embeddings.position_embedding.weight": "text.positions",
-        "text_model.embeddings.position_ids": None,
-        "text_model.final_layer_norm": "text.norm",
+        **clip.text_names("text_model"),
         "text_model.head": "text.projection",
-        **clip.block_names("text_model", "text"),
         "logit_scale": "logit_scale",
         "logit_bias": "logit_bias",
     }

@@ -349,7 +349,7 @@ def _stack(side: str, form: Form) -> dict[str, Entry]:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TINY = {
+SIZES = {
     "vocab_size": 64,
     "d_model": 32,
     "encoder_layers": 2,
@@ -359,6 +359,8 @@ TINY = {
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 40,
     "max_position_embeddings": 32,
+}
+TINY = SIZES | {
     "pad_token_id": 1,
     "bos_token_id": 0,
     "eos_token_id": 2,

@@ -61,16 +61,7 @@ def rename(config: bart.Config) -> Rename:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 40,
-    "max_position_embeddings": 32,
+_TINY = bart.SIZES | {
     "activation_function": "swish",
     "scale_embedding": True,
     "pad_token_id": 63,

@@ -214,7 +214,7 @@ def rename(config: Config) -> Rename:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
+TINY = {
     "vocab_size": 64,
     "max_positions": 32,
     "d_model": 32,
@@ -226,18 +226,14 @@ _TINY = {
     "eos_token_id": 0,
     "pad_token_id": 3,
 }
+ODD = {"d_model": 30, "nhead": 3, "final_norm": True}
+GELU = {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1}
 TWIN = tiny_twin(
     "tests.export.models.encoder_decoders.transformer_paper:Transformer",
-    _TINY,
+    TINY,
     {
-        "odd": {
-            "d_model": 30,
-            "nhead": 3,
-            "num_encoder_layers": 1,
-            "num_decoder_layers": 4,
-            "final_norm": True,
-        },
-        "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1},
+        "odd": ODD | {"num_encoder_layers": 1, "num_decoder_layers": 4},
+        "gelu": GELU,
     },
 )
 

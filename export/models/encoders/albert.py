@@ -24,7 +24,7 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -139,12 +139,7 @@ def _head_names(head: HeadConfig) -> Names:
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY = TINY_TEXT | {"embedding_size": 16}
-_ODD = _TINY | {
-    "embedding_size": 11,
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "layer_norm_eps": 1e-3,
-}
+_ODD = _TINY | ODD_TEXT | {"embedding_size": 11}
 TWIN = twin_with_heads(
     {
         "odd": ("AlbertModel", _ODD),

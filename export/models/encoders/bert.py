@@ -26,7 +26,7 @@ from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -160,13 +160,7 @@ def _head_names(head: HeadConfig) -> Names:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_ODD = TINY_TEXT | {
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "type_vocab_size": 3,
-    "layer_norm_eps": 1e-3,
-    "hidden_act": "gelu_new",
-}
+_ODD = TINY_TEXT | ODD_TEXT | {"type_vocab_size": 3, "hidden_act": "gelu_new"}
 TWIN = twin_with_heads(
     {
         "plain": ("BertModel", TINY_TEXT),

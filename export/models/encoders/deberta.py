@@ -33,7 +33,7 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -301,13 +301,7 @@ _V3 = TINY_TEXT | {
     "pos_att_type": "p2c|c2p",
     "position_biased_input": False,
 }
-_ODD = _V3 | {
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 1,
-    "layer_norm_eps": 1e-3,
-    "hidden_act": "gelu_new",
-}
+_ODD = _V3 | ODD_TEXT | {"num_hidden_layers": 1, "hidden_act": "gelu_new"}
 _V2 = _V3 | {"conv_kernel_size": 3, "conv_act": "gelu", "type_vocab_size": 2}
 TWIN = twin_with_heads(
     {

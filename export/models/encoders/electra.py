@@ -25,7 +25,7 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -95,13 +95,7 @@ def rename(config: Config) -> Rename:
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY = TINY_TEXT | {"embedding_size": 32}
-_ODD = _TINY | {
-    "embedding_size": 11,
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "layer_norm_eps": 1e-3,
-    "hidden_act": "relu",
-}
+_ODD = _TINY | ODD_TEXT | {"embedding_size": 11, "hidden_act": "relu"}
 TWIN = twin_with_heads(
     {
         "odd": ("ElectraModel", _ODD),

@@ -26,7 +26,7 @@ from export.models.encoders.roberta import HEADS, Config
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import read_head
 from export.text_encoders.network import TextEncoder, TextModel
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -99,13 +99,7 @@ def rename(config: Config) -> Rename:
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY = TINY_TEXT | {"max_position_embeddings": 18}
-_ODD = _TINY | {
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 1,
-    "layer_norm_eps": 1e-3,
-    "hidden_act": "relu",
-}
+_ODD = _TINY | ODD_TEXT | {"num_hidden_layers": 1, "hidden_act": "relu"}
 TWIN = twin_with_heads(
     {
         "odd": ("MPNetModel", _ODD),

@@ -25,7 +25,7 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import TINY_TEXT, twin_with_heads
+from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -111,13 +111,8 @@ _TINY = TINY_TEXT | {
     "type_vocab_size": 1,
     "pad_token_id": 1,
 }
-_ODD = _TINY | {
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "layer_norm_eps": 1e-3,
-    "pad_token_id": 31,  # a token that texts of the tests contain
-    "max_position_embeddings": 48,
-}
+_ODD = _TINY | ODD_TEXT | {"pad_token_id": 31, "max_position_embeddings": 48}
+"""The padding token is one that texts of the tests contain."""
 TWIN = twin_with_heads(
     {
         "odd": ("RobertaModel", _ODD),

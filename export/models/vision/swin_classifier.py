@@ -61,12 +61,12 @@ def rename(config: Config) -> Rename:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
+TINY = {
     "embed_dim": 12,
     "depths": [2, 2],
     "num_heads": [2, 3],
     "window_size": 4,
-    "mlp_ratio": 2,
+    "mlp_ratio": 2.0,
     "image_size": 32,
     "patch_size": 4,
 }
@@ -75,7 +75,7 @@ TWIN = twin_with_heads(
     {
         "odd": (
             _CLASSIFIER,
-            _TINY
+            TINY
             | LABELS
             | {
                 "qkv_bias": False,
@@ -86,12 +86,12 @@ TWIN = twin_with_heads(
                 "patch_size": [2, 2],
             },
         ),
-        "plain": (_CLASSIFIER, _TINY | LABELS | {"hidden_act": "gelu_new"}),
+        "plain": (_CLASSIFIER, TINY | LABELS | {"hidden_act": "gelu_new"}),
         "padded": (
             _ENCODER,
-            _TINY | {"window_size": 3, "depths": [2, 1, 2], "num_heads": [1, 2, 4]},
+            TINY | {"window_size": 3, "depths": [2, 1, 2], "num_heads": [1, 2, 4]},
         ),
-        "resized": (_CLASSIFIER, _TINY | LABELS | {"use_absolute_embeddings": True}),
+        "resized": (_CLASSIFIER, TINY | LABELS | {"use_absolute_embeddings": True}),
     },
     images={"padded": (53, 90), "resized": (64, 40)},
 )

@@ -83,10 +83,9 @@ def read_config(
     reader.refuse_heads("ForConditionalGeneration")
     section = reader.section("text_config")
     language = languages[section.choice("model_type", languages, "opt")]
-    given = {name: value for name, value in section.values.items() if value is not None}
     if "word_embed_proj_dim" in section.values:
         section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
-    text = language.read_config(given)
+    text = language.read_config(section.given)
     token = reader.token(_IMAGE_TOKEN, text.vocabulary_size, text.vocabulary_size)
     image = read_image(reader.section("vision_config"))
     return Config(image, read_qformer(reader, image.width), language, text, token)

@@ -103,9 +103,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     vision, section = reader.section("vision_config"), reader.section("text_config")
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
-    given = {name: value for name, value in section.values.items() if value is not None}
     is_tied = reader.flag("tie_word_embeddings", True)
-    text = gemma3.read_config({**_DEFAULTS, **given, "tie_word_embeddings": is_tied})
+    text = gemma3.read_config({**_DEFAULTS, **section.given, "tie_word_embeddings": is_tied})
     tokens = reader.integer("mm_tokens_per_image", 256)
     image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
     side = patch_grid((image, image), (patch, patch))[0]

@@ -94,7 +94,7 @@ _TINY_IMAGE = TINY_IMAGE | {
     "num_hidden_layers": 3,
     "layer_norm_eps": 1e-3,
 }
-_TINY_TEXT = llama.TINY | {"model_type": "llama", "max_position_embeddings": 64, "pad_token_id": 0}
+_TINY_TEXT = llama.TINY_INNER
 _TINY = {
     "text_config": _TINY_TEXT,
     "vision_config": _TINY_IMAGE,
@@ -106,8 +106,7 @@ TWIN = tiny_twin(
     _TINY,
     {
         "odd": {
-            "text_config": _TINY_TEXT
-            | {"hidden_size": 30, "num_attention_heads": 6, "head_dim": 10, "rms_norm_eps": 1e-3},
+            "text_config": _TINY_TEXT | llama.NARROW,
             "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
             "image_seq_length": 4,
             "multimodal_projector_bias": False,

@@ -149,8 +149,8 @@ def read_language(
     """
     section = reader.section("text_config")
     kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
-    given = {name: value for name, value in section.values.items() if value is not None}
-    values = {**_DEFAULTS[kind], **(defaults or {}), **given, **(decided or {}), "model_type": kind}
+    values = {**_DEFAULTS[kind], **(defaults or {}), **section.given, **(decided or {})}
+    values["model_type"] = kind
     return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
 
 

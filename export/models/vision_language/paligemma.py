@@ -97,7 +97,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section = reader.section("text_config")
     kind = section.choice("model_type", LANGUAGE_MODELS, "gemma")
-    given = {name: value for name, value in section.values.items() if value is not None}
+    given = section.given
     if given.pop("use_bidirectional_attention", True) is not True:
         section.refuse_unless(use_bidirectional_attention=True)
     language = LANGUAGE_MODELS[kind]

@@ -150,7 +150,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
     """
     nested = reader.values.get("text_config")
     section = reader if nested is None else reader.section("text_config")
-    given = {name: value for name, value in section.values.items() if value is not None}
+    given = section.given
     is_tied = [each.values.get("tie_word_embeddings", False) for each in (reader, section)]
     rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None) or {}
     parameters = ConfigReader({"rope_parameters": rope}, section.place).section("rope_parameters")
