@@ -28,6 +28,17 @@ class LimitedByText:
         return limits
 
 
+class LimitedByPositions:
+    """A configuration whose position table bounds each text."""
+
+    positions: int
+
+    @property
+    def limits(self) -> Limits:
+        """Of one text."""
+        return Limits(max_input_tokens=self.positions)
+
+
 @dataclass(frozen=True)
 class Lowering:
     """One graph to export: a module whose `forward` takes the graph's inputs in their order.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, LimitedByText, Lowering
+from export.architecture import Architecture, Graphs, LimitedByPositions, LimitedByText, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
@@ -31,7 +31,7 @@ from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.manifest import Graph, ImageSpec, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
@@ -50,7 +50,7 @@ class ImageConfig:
 
 
 @dataclass(frozen=True)
-class TextConfig:
+class TextConfig(LimitedByPositions):
     """The text tower."""
 
     tower: BlockConfig
@@ -58,11 +58,6 @@ class TextConfig:
     positions: int
     end_token: int | None
     """None: the largest id of a text is its end token, as in CLIP's published code."""
-
-    @property
-    def limits(self) -> Limits:
-        """The position table."""
-        return Limits(max_input_tokens=self.positions)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs
+from export.architecture import Architecture, Graphs, LimitedByPositions
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, packed_projections
@@ -33,7 +33,7 @@ from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_co
 from export.layers.mlp import MLP
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import ImageSpec, Limits, Role
+from inference.bundle.manifest import ImageSpec, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 
@@ -41,7 +41,7 @@ from inference.errors import CheckpointError
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByPositions):
     """Both towers; the image tower's width is E."""
 
     image_tower: BlockConfig
@@ -51,11 +51,6 @@ class Config:
     vocabulary_size: int
     positions: int
     """T: every text is padded to so many."""
-
-    @property
-    def limits(self) -> Limits:
-        """The text tower's position table."""
-        return Limits(max_input_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from export.architecture import LimitedByPositions
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.block_config import BlockConfig, read_blocks
@@ -27,24 +28,18 @@ from export.text_encoders.declaration import class_names, masked_names, text_arc
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
 from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
-from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 
 
 @dataclass(frozen=True)
-class Config(BlockConfig):
+class Config(LimitedByPositions, BlockConfig):
     """The encoder and its head."""
 
     vocabulary_size: int
     positions: int
     segment_types: int
     head: HeadConfig
-
-    @property
-    def limits(self) -> Limits:
-        """The position table."""
-        return Limits(max_input_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from export.architecture import LimitedByPositions
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.activation import activation
@@ -33,7 +34,6 @@ from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel
 from export.text_encoders.pooling import first, mean
 from export.twin import twin_with_heads
-from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -45,7 +45,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LimitedByPositions):
     """The encoder and its head.
 
     Attributes:
@@ -73,11 +73,6 @@ class Config:
     def width(self) -> int:
         """D."""
         return self.layers[0].model_width
-
-    @property
-    def limits(self) -> Limits:
-        """The rotary tables."""
-        return Limits(max_input_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
