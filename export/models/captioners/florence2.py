@@ -31,7 +31,7 @@ from export.layers.attention.windows import Grid
 from export.layers.images.image_heads import mean_vector
 from export.layers.images.image_input import prepare_tower
 from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
-from export.models.encoder_decoders import bart
+from export.models.encoder_decoders import bart, bart_config
 from export.models.vision import davit
 from export.twin import Twin
 from inference.bundle.manifest import ImageSpec, PromptImages
@@ -49,7 +49,7 @@ class Config(LimitedByText):
     """Both networks, and what is between them."""
 
     image: davit.Config
-    text: bart.Config
+    text: bart_config.Config
     positions: int
     """Rows, and columns, that have a learned position."""
     frames: int
@@ -74,7 +74,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         )
     section.choice("model_type", ("bart",), "bart")
     section.refuse_unless(tie_word_embeddings=True)
-    text = bart.read_config(section.values, bart.Form(has_output_bias=False))
+    text = bart_config.read_config(section.values, bart_config.Form(has_output_bias=False))
     token = reader.token(_IMAGE_TOKEN, 51289, text.vocabulary_size)
     vision.refuse_unless(projection_dim=text.width)
     return Config(

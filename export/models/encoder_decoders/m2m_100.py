@@ -13,7 +13,8 @@ not grow beyond `max_position_embeddings`; a padding token within a text keeps i
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import ODD, TINY, Form, Positions, declare
+from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart_config import Form, Positions
 from export.tokenizer.languages import token_section
 from export.twin import Twin
 

@@ -19,16 +19,18 @@ from typing import Any
 from export.architecture import language_pairs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
-from export.models.encoder_decoders import bart
+from export.models.encoder_decoders import bart, bart_config
 from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-FORM = bart.Form(positions=bart.Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100)
+FORM = bart_config.Form(
+    positions=bart_config.Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100
+)
 
 
-def read_config(values: Mapping[str, Any]) -> bart.Config:
+def read_config(values: Mapping[str, Any]) -> bart_config.Config:
     """The configuration; unsupported fields that would change the network are refused.
 
     With shared embeddings there is one table for source, target and output; a tied output uses the
@@ -36,7 +38,7 @@ def read_config(values: Mapping[str, Any]) -> bart.Config:
     """
     reader = ConfigReader(values)
     reader.refuse_unless(is_encoder_decoder=True, add_bias_logits=False)
-    config = bart.read_sizes(reader, FORM)
+    config = bart_config.read_sizes(reader, FORM)
     shared = reader.flag("share_encoder_decoder_embeddings", True)
     if shared and not config.has_tied_output:
         raise CheckpointError(
@@ -51,7 +53,7 @@ def read_config(values: Mapping[str, Any]) -> bart.Config:
 # ----------------------------------------------------------------------------------------- names
 
 
-def rename(config: bart.Config) -> Rename:
+def rename(config: bart_config.Config) -> Rename:
     """BART's names → ours; a tied output of the file must be the target's table."""
     names = bart.rename(config)
     if config.has_tied_output:

@@ -12,7 +12,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import ODD, TINY, Form, declare
+from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart_config import Form
 from export.tokenizer.languages import token_section
 from export.twin import Twin
 

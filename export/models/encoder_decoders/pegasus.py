@@ -10,7 +10,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 from __future__ import annotations
 
 from export.architecture import no_section
-from export.models.encoder_decoders.bart import ODD, TINY, Form, Positions, declare
+from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart_config import Form, Positions
 from export.twin import Twin
 
 FORM = Form(
