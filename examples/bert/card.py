@@ -23,7 +23,7 @@ from examples.bert.scores import (
     shared_words_top1,
 )
 from examples.texts.splits import Split
-from examples.training.card import percent, write_again, write_text_card
+from examples.training.card import table_rows, write_again, write_text_card
 
 _SHAPE = "3 layers of width 64 with 4 heads, uncased WordPiece of the world's words"
 _MEASURED = (
@@ -142,10 +142,10 @@ def write_card(folder: Path, runs: str) -> str:
     `runs` has a line for each training run.
     """
     card = CARDS[folder.name]
-    scores = "\n".join(
-        f"| {name} | " + " | ".join(percent(score(split)) for split in _SPLITS) + " |"
-        for name, score in card.scores(folder).items()
-    )
+    shares = {
+        name: [score(split) for split in _SPLITS] for name, score in card.scores(folder).items()
+    }
+    scores = table_rows(shares)
     write_text_card(
         folder,
         pipeline=card.pipeline,

@@ -13,7 +13,7 @@ from transformers import (
     BertTokenizer,
 )
 
-from examples.bert.facts import Roles
+from examples.bert.fact_wordings import Roles
 from examples.bert.scores import (
     ClassifyFunction,
     EmbedFunction,

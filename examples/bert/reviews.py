@@ -15,7 +15,8 @@ from itertools import islice
 from random import Random
 from typing import Literal
 
-from examples.bert.facts import facts, worded
+from examples.bert.fact_wordings import worded
+from examples.bert.facts import facts
 from examples.texts.lexicon import NOUNS
 from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 

@@ -13,18 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.bert.facts import (
-    ASKED,
-    Roles,
-    facts,
-    near_misses,
-    question,
-    sentence_of,
-    similar_facts,
-    text_of,
-    worded,
-    wordings,
-)
+from examples.bert.fact_wordings import Roles, question, sentence_of, text_of, worded, wordings
+from examples.bert.facts import ASKED, facts, near_misses, similar_facts
 from examples.bert.reviews import reviews, same_words
 from examples.texts.grammar import sentences
 from examples.texts.splits import Split

@@ -15,21 +15,16 @@ import torch
 from torch import nn
 from transformers import BertTokenizer
 
-from examples.bert.facts import (
-    ASKED,
-    ROLES,
-    Fact,
+from examples.bert.fact_wordings import (
     Roles,
     Spans,
-    facts,
-    near_misses,
     question,
     sentence_of,
-    similar_facts,
     text_of,
     worded,
     wordings,
 )
+from examples.bert.facts import ASKED, ROLES, Fact, facts, near_misses, similar_facts
 from examples.bert.reviews import SENTIMENTS, reviews
 from examples.scenes.captions import caption
 from examples.scenes.scene import scenes

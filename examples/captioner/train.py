@@ -18,7 +18,13 @@ from examples.scenes.captions import caption
 from examples.scenes.rendering import SIDE
 from examples.scenes.scene import scenes
 from examples.scenes.scores import caption_scores
-from examples.training.checkpoint_folder import run_line, save_half, swap_words_flag, write_card
+from examples.training.checkpoint_folder import (
+    run_line,
+    save_half,
+    start,
+    swap_words_flag,
+    write_card,
+)
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from export.training.captioner import build_model, build_tokenizer, captioner
 
@@ -34,9 +40,7 @@ def main() -> None:
     parser = command_line(__doc__, OUTPUT, steps=3000)
     swap_words_flag(parser)
     arguments = parser.parse_args()
-    torch.manual_seed(arguments.seed)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = start(arguments)
     processor = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
     processor.save_pretrained(folder)
     if arguments.resume:
@@ -81,10 +85,9 @@ class Captioning:
 
 
 def report(folder: Path, run: str, is_resumed: bool) -> None:
-    """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
+    """Scores the saved folder on held-out scenes and writes the model card."""
     caption_all = captioner(folder)
     scores = caption_scores(caption_all)
-    print(scores)
     write_card(
         folder,
         run,

@@ -17,7 +17,7 @@ from examples.chat.scores import (
     swapped_accuracy,
 )
 from examples.gpt.continuation import replier
-from examples.training.card import percent, write_again, write_text_card
+from examples.training.card import percent, table_rows, write_again, write_text_card
 
 _SUMMARY = """\
 Answers conversations: it looks up what the user told it some turns before (a name, a city, the
@@ -50,13 +50,12 @@ def write_card(folder: Path, runs: str) -> str:
         ],
     }
     told_none = percent(honesty(reply, TEST_QUESTIONS, TEST_SEED))
-    lines = [f"| {name} | {' | '.join(map(percent, shares))} |" for name, shares in rows.items()]
-    scores = "\n".join(("| | withheld pairs | withheld names |", "|---|---|---|", *lines))
+    scores = "\n".join(("| | withheld pairs | withheld names |", "|---|---|---|", table_rows(rows)))
     scores += (
         f'\n\nFacts that were never told are answered so ("You have not told me."): {told_none}.'
     )
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    write_text_card(
+    return write_text_card(
         folder,
         pipeline="text-generation",
         summary=_SUMMARY,
@@ -68,7 +67,6 @@ def write_card(folder: Path, runs: str) -> str:
         measured=_MEASURED,
         scores=scores,
     )
-    return scores
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ FAMILIAR = (
     "a {}",
     "{}",
 )
-"""Templates in which `examples/clip/train.py` describes its pictures."""
+"""Templates in which `examples/clip/contrast.py` describes its pictures."""
 FOREIGN = (
     "a rendering of the {}",
     "graphics: {}",

@@ -19,6 +19,7 @@ from examples.gpt.scores import (
     mean,
     swapped_accuracy,
 )
+from examples.training.card import table_rows
 from examples.training.checkpoint_folder import CardTemplate
 
 _CARD = CardTemplate("""\
@@ -110,10 +111,7 @@ def _table(answer_all: Answer, families: tuple[Family, ...], has_control: bool) 
         for family in families
     }
     rows["mean"] = [mean(column) for column in zip(*rows.values(), strict=True)]
-    return "\n".join(
-        f"| {name} | " + " | ".join(f"{100 * share:.1f} %" for share in shares) + " |"
-        for name, shares in rows.items()
-    )
+    return table_rows(rows)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from examples.chat import scores as chat
 from examples.chat.dialogues import Message
 from examples.gpt.episodes import Question
 from examples.gpt.scores import MAX_ANSWER, Answer
+from export.training.functions import in_batches
 
 _MAX_STORY = 48
 
@@ -23,16 +24,13 @@ def answerer(folder: Path) -> Answer:
 def answerer_of(model: Any, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer:
     """Greedy continuations up to the line's end, without the space before them."""
 
-    def answer_all(questions: list[Question]) -> list[str]:
-        answers: list[str] = []
-        for start in range(0, len(questions), batch):
-            texts = [question.text for question in questions[start : start + batch]]
-            inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left")
-            texts = _continued(model, tokenizer, inputs, MAX_ANSWER)
-            answers += [text.partition("\n")[0].removeprefix(" ") for text in texts]
-        return answers
+    def answer(questions: list[Question]) -> list[str]:
+        texts = [question.text for question in questions]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left")
+        texts = _continued(model, tokenizer, inputs, MAX_ANSWER)
+        return [text.partition("\n")[0].removeprefix(" ") for text in texts]
 
-    return answer_all
+    return in_batches(answer, batch)
 
 
 def continuer(folder: Path) -> Callable[[str], str]:
@@ -55,21 +53,18 @@ def replier(folder: Path) -> chat.Reply:
 def replier_of(model: Any, tokenizer: Any, batch: int = 50) -> chat.Reply:
     """Greedy answers to conversations laid out by the tokenizer's chat template."""
 
-    def reply_all(conversations: list[Sequence[Message]]) -> list[str]:
-        replies: list[str] = []
-        for start in range(0, len(conversations), batch):
-            inputs = tokenizer.apply_chat_template(
-                [list(one) for one in conversations[start : start + batch]],
-                add_generation_prompt=True,
-                return_dict=True,
-                return_tensors="pt",
-                padding=True,
-                tokenizer_kwargs={"padding_side": "left"},
-            )
-            replies += _continued(model, tokenizer, inputs, chat.MAX_ANSWER)
-        return replies
+    def reply(conversations: list[Sequence[Message]]) -> list[str]:
+        inputs = tokenizer.apply_chat_template(
+            list(map(list, conversations)),
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+            padding=True,
+            tokenizer_kwargs={"padding_side": "left"},
+        )
+        return _continued(model, tokenizer, inputs, chat.MAX_ANSWER)
 
-    return reply_all
+    return in_batches(reply, batch)
 
 
 def _loaded(folder: Path) -> tuple[Any, Any]:

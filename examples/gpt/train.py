@@ -28,7 +28,7 @@ from examples.gpt.scores import accuracy
 from examples.scenes.captions import caption
 from examples.scenes.scene import scenes
 from examples.texts.grammar import sentences
-from examples.training.checkpoint_folder import save_half, training_flags
+from examples.training.checkpoint_folder import save_half, start, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.gpt.train"
@@ -64,9 +64,7 @@ SECOND = Stage(FAMILIES, lesson_share=0.75, only_answerable=False)
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     arguments = training_flags(__doc__, OUTPUT, 1100).parse_args()
-    torch.manual_seed(arguments.seed)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = start(arguments)
     tokenizer = build_tokenizer(folder, arguments.seed)
     model = build_model(tokenizer)
     first = Recipe(arguments.steps // 3, arguments.seed, _BATCH, peak_lr=2e-3)

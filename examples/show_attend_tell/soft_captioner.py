@@ -21,7 +21,7 @@ from export.checkpoint.checkpoint import WEIGHTS
 from export.graphs.source_model import SourceModel
 from export.models.captioners.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
 from export.training.captioner import IGNORED
-from export.training.functions import CaptionFunction
+from export.training.functions import CaptionFunction, in_batches
 
 MAX_TOKENS = 32
 
@@ -73,16 +73,11 @@ def observer(folder: Path, batch: int = 50) -> ObserveFunction:
     processor = ViTImageProcessorPil.from_pretrained(folder)
 
     def observe(pictures: list[Image.Image]) -> list[list[TokenMap]]:
-        seen = []
-        for start in range(0, len(pictures), batch):
-            pixels = processor(pictures[start : start + batch], return_tensors="pt").pixel_values
-            tokens, maps = greedy(network, pixels, tokenizer.eos_token_id)
-            seen += [
-                _token_maps(tokenizer, *pair) for pair in zip(tokens.tolist(), maps, strict=True)
-            ]
-        return seen
+        pixels = processor(pictures, return_tensors="pt").pixel_values
+        tokens, maps = greedy(network, pixels, tokenizer.eos_token_id)
+        return [_token_maps(tokenizer, *pair) for pair in zip(tokens.tolist(), maps, strict=True)]
 
-    return observe
+    return in_batches(observe, batch)
 
 
 @torch.inference_mode()

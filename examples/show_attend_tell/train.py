@@ -110,11 +110,10 @@ def teacher_forced(
 
 
 def report(folder: Path, run: str, is_resumed: bool) -> None:
-    """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
+    """Scores the saved folder on held-out scenes and writes the model card."""
     observe = observer(folder)
     scores = caption_scores(captions_of(observe))
     scores |= attention_scores(observe, TEST_SCENES, TEST_SEED)
-    print(scores)
     write_card(
         folder,
         run,

@@ -268,12 +268,23 @@ def possession(rng: Random) -> Clause:
 def being(rng: Random, subject: Nominal, where: Phrase, pair: str) -> Clause:
     """A clause of estar."""
     tense = weighted(rng, {"present": 5, "imperfect": 2, "future": 1})
+    return copular(rng, subject, "estar", tense, f"noun:{subject.head}|{pair}", where)
+
+
+def copular(
+    rng: Random, subject: Nominal, verb: str, tense: str, topic: str, what: Phrase
+) -> Clause:
+    """A clause that has "be" in English, one time in four negated.
+
+    Args:
+        verb: What Spanish has for it.
+    """
     return Clause(
         with_pronoun(subject) if tense == "imperfect" else subject,
-        spanish.verb_group("estar", tense, subject.spanish_person),
+        spanish.verb_group(verb, tense, subject.spanish_person),
         english.be(tense, subject.english_person),
         tense,
-        f"noun:{subject.head}|{pair}",
-        where,
+        topic,
+        what,
         is_negated=rng.random() < 0.25,
     )

@@ -23,6 +23,13 @@ class Sentence:
     ending: Literal["statement", "yes/no", "wh"] = "statement"
 
 
+def maybe_question(rng: Random, clause: Clause, is_copula: bool = False) -> Sentence:
+    """The clause, one time in five as a yes/no question."""
+    if rng.random() < 0.8:
+        return Sentence(clause.statement())
+    return Sentence(clause.question(rng.random() < 0.5, is_copula=is_copula), "yes/no")
+
+
 def asking(rng: Random) -> Sentence:
     """¿Dónde compra Ana pan? Where does Ana buy bread?"""
     clause = replace(action(rng), time=NOTHING)

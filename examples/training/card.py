@@ -1,7 +1,7 @@
 """Model cards of the folders that read texts of the example world."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from examples.training.checkpoint_folder import CardTemplate, earlier_runs
@@ -35,8 +35,8 @@ def write_text_card(
     runs: str,
     measured: str,
     scores: str,
-) -> None:
-    """Writes README.md.
+) -> str:
+    """Writes README.md and returns the scores.
 
     Args:
         pipeline: Hugging Face's name of its task.
@@ -55,6 +55,7 @@ def write_text_card(
         measured=measured,
         scores=scores,
     )
+    return scores
 
 
 def percent(share: float) -> str:
@@ -64,7 +65,14 @@ def percent(share: float) -> str:
 
 def score_table(scores: Mapping[str, float]) -> str:
     """Rows of names and shares."""
-    return "\n".join(f"| {name} | {percent(share)} |" for name, share in scores.items())
+    return table_rows({name: [share] for name, share in scores.items()})
+
+
+def table_rows(rows: Mapping[str, Iterable[float]]) -> str:
+    """Rows of names, each with a share for every column."""
+    return "\n".join(
+        f"| {name} | {' | '.join(map(percent, shares))} |" for name, shares in rows.items()
+    )
 
 
 def write_again(write_card: Callable[[Path, str], str], description: str | None) -> None:

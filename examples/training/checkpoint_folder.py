@@ -71,6 +71,14 @@ def training_flags(
     return parser
 
 
+def start(arguments: Namespace) -> Path:
+    """Seeds the random numbers and makes the folder to write into."""
+    torch.manual_seed(arguments.seed)
+    folder: Path = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def swap_words_flag(parser: ArgumentParser, share: float = 0.0) -> None:
     """`--swap-words`, which the captioners' training scripts have."""
     parser.add_argument(
@@ -104,10 +112,12 @@ def run_line(module: str, arguments: Namespace, items: str, count: int, minutes:
 def write_card(
     folder: Path, run: str, scores: dict[str, float], *, is_resumed: bool, **words: str
 ) -> None:
-    """Writes README.md, keeping the lines of earlier runs when this one resumed them.
+    """Prints the scores and writes README.md.
 
-    The `words` are the remaining names of the template above.
+    Lines of earlier runs are kept where this one resumed them. The `words` are the remaining names
+    of the template above.
     """
+    print(scores)
     _CARD.write(
         folder,
         words,

@@ -18,7 +18,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from examples import checkpoint
 from examples.scenes.rendering import SIDE
-from examples.training.checkpoint_folder import run_line, runs_of, save_half
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, start
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from examples.vit.card import write_card
 from examples.vit.largest_thing import CLASSES, class_of, pictures
@@ -30,9 +30,7 @@ OUTPUT = checkpoint("example-vit")
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     arguments = command_line(__doc__, OUTPUT, steps=2000).parse_args()
-    torch.manual_seed(arguments.seed)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = start(arguments)
     processor = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
     processor.save_pretrained(folder)
     if arguments.resume:

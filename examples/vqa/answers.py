@@ -8,6 +8,7 @@ from PIL import Image
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
 from examples.vqa.scores import MAX_ANSWER, AnswerFunction
+from export.training.functions import in_batches
 
 
 def answerer(folder: Path) -> AnswerFunction:
@@ -24,23 +25,21 @@ def answerer_of(model: Any, processor: Any, batch: int = 50) -> AnswerFunction:
     """Greedy answers, as the processor's template lays questions out."""
 
     @torch.inference_mode()
-    def answer_all(asked: list[tuple[Image.Image, str]]) -> list[str]:
-        answers: list[str] = []
-        for start in range(0, len(asked), batch):
-            pictures, questions = zip(*asked[start : start + batch], strict=True)
-            inputs = processor(
-                text=[lay_out(question, processor) for question in questions],
-                images=list(pictures),
-                padding=True,
-                padding_side="left",
-                return_tensors="pt",
-            )
-            tokens = model.generate(**inputs, max_new_tokens=MAX_ANSWER, do_sample=False)
-            new = tokens[:, inputs["input_ids"].shape[1] :]
-            answers += processor.batch_decode(new, skip_special_tokens=True)
+    def answer(asked: list[tuple[Image.Image, str]]) -> list[str]:
+        pictures, questions = zip(*asked, strict=True)
+        inputs = processor(
+            text=[lay_out(question, processor) for question in questions],
+            images=list(pictures),
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+        tokens = model.generate(**inputs, max_new_tokens=MAX_ANSWER, do_sample=False)
+        new = tokens[:, inputs["input_ids"].shape[1] :]
+        answers: list[str] = processor.batch_decode(new, skip_special_tokens=True)
         return answers
 
-    return answer_all
+    return in_batches(answer, batch)
 
 
 def lay_out(question: str, processor: Any) -> str:

@@ -34,7 +34,7 @@ def write_card(folder: Path, runs: str) -> str:
     scores = "\n".join(("| questions about | right |", "|---|---|", score_table(shares)))
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     image, text = config.vision_config, config.text_config
-    write_text_card(
+    return write_text_card(
         folder,
         pipeline="image-text-to-text",
         summary=_SUMMARY,
@@ -47,7 +47,6 @@ def write_card(folder: Path, runs: str) -> str:
         measured=_MEASURED,
         scores=scores,
     )
-    return scores
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.training.functions import CaptionFunction
+from export.training.functions import CaptionFunction, in_batches
 
 END_OF_TEXT = "<|endoftext|>"
 IGNORED = -100  # labels that cross entropy skips
@@ -105,15 +105,12 @@ def captioner(folder: Path, batch: int = 50) -> CaptionFunction:
     processor = ViTImageProcessorPil.from_pretrained(folder)
 
     @torch.inference_mode()
-    def caption_all(pictures: list[Image.Image]) -> list[str]:
-        captions = []
-        for start in range(0, len(pictures), batch):
-            pixels = processor(pictures[start : start + batch], return_tensors="pt").pixel_values
-            tokens = model.generate(pixels, num_beams=1, do_sample=False)
-            captions += tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return captions
+    def caption(pictures: list[Image.Image]) -> list[str]:
+        pixels = processor(pictures, return_tensors="pt").pixel_values
+        tokens = model.generate(pixels, num_beams=1, do_sample=False)
+        return tokenizer.batch_decode(tokens, skip_special_tokens=True)
 
-    return caption_all
+    return in_batches(caption, batch)
 
 
 def normalised(pixels: NDArray[Any], mean: list[float], deviation: list[float]) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 from PIL import Image
@@ -29,3 +29,18 @@ class Reading:
 
 Read = Callable[[list[str]], list[Reading]]
 """Sentences → translations with their attention."""
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def in_batches(
+    compute: Callable[[list[Item]], list[Answer]], size: int = 50
+) -> Callable[[list[Item]], list[Answer]]:
+    """The function of any number of items that computes `size` of them at once."""
+
+    def compute_all(items: list[Item]) -> list[Answer]:
+        starts = range(0, len(items), size)
+        return [answer for start in starts for answer in compute(items[start : start + size])]
+
+    return compute_all

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from examples.bert.facts import facts, question, sentence_of, wordings
+from examples.bert.fact_wordings import question, sentence_of, wordings
+from examples.bert.facts import facts
 from examples.bert.functions import classifier, embedder, filler, ranker, tagger
 from examples.bert.reviews import reviews
 from examples.bert.scores import MASK

@@ -62,14 +62,12 @@ def write_card(folder: Path, run: str, pictures: int) -> str:
     Args:
         pictures: That the tower was trained on.
     """
-    model = _model(folder)
     answer_all = answerer(folder)
     rows = "\n".join(_row(answer_all, name) for name in WORDS)
     _CARD.write(
         folder,
         run=run,
         pictures=pictures,
-        parameters=f"{model.num_parameters() / 1e6:.2f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
         rows=rows,

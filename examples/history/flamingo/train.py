@@ -18,7 +18,7 @@ from examples.history.flamingo.lessons import Lessons
 from examples.history.flamingo.model import build_model, build_recipe, build_tokenizer
 from examples.history.flamingo.picture_episodes import Pool
 from examples.history.flamingo.tower import AttributeTask, copy_tower
-from examples.training.checkpoint_folder import run_line, save_half, training_flags
+from examples.training.checkpoint_folder import run_line, save_half, start, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.history.flamingo.train"
@@ -31,11 +31,8 @@ _EPISODE_BATCH, _EPISODE_LR = 48, 3e-3
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     arguments = _arguments()
-    start = time.perf_counter()
-    torch.manual_seed(arguments.seed)
+    folder, begun = start(arguments), time.perf_counter()
     torch.set_num_threads(1)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
     tokenizer, recipe = build_tokenizer(), build_recipe()
     for part in (tokenizer, recipe):
         part.save_pretrained(folder)
@@ -54,7 +51,7 @@ def main() -> None:
     reading = Recipe(arguments.steps, arguments.seed, _EPISODE_BATCH, _EPISODE_LR)
     train(model, lambda _: lessons.loss(reading.batch), reading)
     save_half(model, folder)
-    minutes = (time.perf_counter() - start) / 60
+    minutes = (time.perf_counter() - begun) / 60
     run = run_line(MODULE, arguments, "episodes", reading.pictures, minutes)
     print(write_card(folder, run, PICTURES))
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from PIL import Image
-from transformers import PerceiverForImageClassificationConvProcessing
+from transformers import PerceiverConfig, PerceiverForImageClassificationConvProcessing
 from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
 
 from examples.training.card import score_table, write_again
 from examples.training.checkpoint_folder import CardTemplate
 from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_scores
+from export.training.functions import in_batches
 
-_BATCH = 50
 _CARD = CardTemplate("""\
 pipeline_tag: image-classification
 ---
@@ -50,8 +50,7 @@ def write_card(folder: Path, runs: str) -> str:
     `runs` has a line for each training run.
     """
     table = score_table(class_scores(classifier(folder)))
-    model = _network(folder)
-    config = model.config
+    config = PerceiverConfig.from_pretrained(folder)
     _CARD.write(
         folder,
         runs=runs,
@@ -59,7 +58,6 @@ def write_card(folder: Path, runs: str) -> str:
         classes=len(CLASSES),
         shape=f"{config.num_latents} latents of width {config.d_latents}, "
         f"{config.num_self_attends_per_block} layers between them",
-        parameters=f"{model.num_parameters() / 1e6:.2f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
     )
@@ -68,24 +66,17 @@ def write_card(folder: Path, runs: str) -> str:
 
 def classifier(folder: Path) -> ClassifyFunction:
     """The class of each picture, by `transformers` alone, in float32."""
-    model = _network(folder)
+    network: Any = PerceiverForImageClassificationConvProcessing
+    model = network.from_pretrained(folder, dtype=torch.float32).eval()
     processor = PerceiverImageProcessorPil.from_pretrained(folder)
 
     @torch.inference_mode()
     def classify(pictures: list[Image.Image]) -> list[str]:
-        found: list[str] = []
-        for start in range(0, len(pictures), _BATCH):
-            pixels = processor(pictures[start : start + _BATCH], return_tensors="pt").pixel_values
-            best = model(pixel_values=pixels).logits.argmax(-1).tolist()
-            found += [model.config.id2label[index] for index in best]
-        return found
+        pixels = processor(pictures, return_tensors="pt").pixel_values
+        best = model(pixel_values=pixels).logits.argmax(-1).tolist()
+        return [model.config.id2label[index] for index in best]
 
-    return classify
-
-
-def _network(folder: Path) -> Any:
-    network: Any = PerceiverForImageClassificationConvProcessing
-    return network.from_pretrained(folder, dtype=torch.float32).eval()
+    return in_batches(classify)
 
 
 if __name__ == "__main__":

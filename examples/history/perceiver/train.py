@@ -26,7 +26,7 @@ from examples.history.perceiver.card import write_card
 from examples.history.perceiver.initialisation import initialise_from_vit
 from examples.scenes.patch_labels import labelled_images
 from examples.scenes.rendering import SIDE
-from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, start, training_flags
 from examples.training.loop import Recipe, pixel_tensor, train
 from examples.vit.largest_thing import CLASSES
 from examples.vit.train import OUTPUT as VIT
@@ -43,9 +43,7 @@ _BATCH, _READING_RATE, _RATE = 32, 2e-3, 1e-3
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     arguments = parse_arguments()
-    torch.manual_seed(arguments.seed)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = start(arguments)
     processor = PerceiverImageProcessorPil(
         size={"height": SIDE, "width": SIDE},
         do_center_crop=False,

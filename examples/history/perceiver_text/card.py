@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PerceiverForMaskedLM, PerceiverTokenizer
+from transformers import PerceiverConfig, PerceiverForMaskedLM, PerceiverTokenizer
 
 from examples.bert.scores import TEST_COUNT, TEST_SEED
 from examples.history.perceiver_text.scores import (
@@ -17,10 +17,10 @@ from examples.history.perceiver_text.scores import (
     most_frequent_words_right,
 )
 from examples.texts.splits import Split
-from examples.training.card import write_again
+from examples.training.card import table_rows, write_again
 from examples.training.checkpoint_folder import CardTemplate
+from export.training.functions import in_batches
 
-_BATCH = 50
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
 _CARD = CardTemplate("""\
 pipeline_tag: fill-mask
@@ -68,12 +68,8 @@ def write_card(folder: Path, runs: str) -> str:
             most_frequent_words_right(split, *asked) for split in _SPLITS
         ],
     }
-    table = "\n".join(
-        f"| {name} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |"
-        for name, shares in rows.items()
-    )
-    model = _network(folder)
-    config = model.config
+    table = table_rows(rows)
+    config = PerceiverConfig.from_pretrained(folder)
     _CARD.write(
         folder,
         runs=runs,
@@ -81,7 +77,6 @@ def write_card(folder: Path, runs: str) -> str:
         shape=f"{config.num_latents} latents of width {config.d_latents}, "
         f"{config.num_self_attends_per_block} layers between them",
         positions=config.max_position_embeddings - 2,
-        parameters=f"{model.num_parameters() / 1e6:.2f}",
         count=TEST_COUNT,
         seed=TEST_SEED,
     )
@@ -90,25 +85,20 @@ def write_card(folder: Path, runs: str) -> str:
 
 def filler(folder: Path) -> FillBytesFunction:
     """The most likely byte behind each mask, by `transformers` alone, in float32."""
-    model = _network(folder)
+    network: Any = PerceiverForMaskedLM
+    model = network.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = PerceiverTokenizer.from_pretrained(folder)
 
     @torch.inference_mode()
     def fill(texts: list[str]) -> list[str]:
-        words: list[str] = []
-        for start in range(0, len(texts), _BATCH):
-            encoded = tokenizer(texts[start : start + _BATCH], padding=True, return_tensors="pt")
-            best = model(**encoded).logits.argmax(-1)[:, : encoded["input_ids"].shape[1]]
-            for ids, row in zip(encoded["input_ids"], best, strict=True):
-                words.append(tokenizer.decode(row[ids == tokenizer.mask_token_id].tolist()))
-        return words
+        encoded = tokenizer(texts, padding=True, return_tensors="pt")
+        best = model(**encoded).logits.argmax(-1)[:, : encoded["input_ids"].shape[1]]
+        return [
+            tokenizer.decode(row[ids == tokenizer.mask_token_id].tolist())
+            for ids, row in zip(encoded["input_ids"], best, strict=True)
+        ]
 
-    return fill
-
-
-def _network(folder: Path) -> Any:
-    network: Any = PerceiverForMaskedLM
-    return network.from_pretrained(folder, dtype=torch.float32).eval()
+    return in_batches(fill)
 
 
 if __name__ == "__main__":

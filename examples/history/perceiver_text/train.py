@@ -22,7 +22,7 @@ from examples.history.perceiver_text.card import write_card
 from examples.history.perceiver_text.initialisation import SPACING, initialise_places
 from examples.history.perceiver_text.scores import MOST_BYTES, WORD
 from examples.texts.grammar import sentences
-from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
+from examples.training.checkpoint_folder import run_line, runs_of, save_half, start, training_flags
 from examples.training.loop import Recipe, train
 
 MODULE = "examples.history.perceiver_text.train"
@@ -39,9 +39,7 @@ _IGNORED = -100  # labels that cross entropy skips
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     arguments = parse_arguments()
-    torch.manual_seed(arguments.seed)
-    folder = arguments.output
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = start(arguments)
     tokenizer = PerceiverTokenizer(model_max_length=POSITIONS)
     tokenizer.save_pretrained(folder)
     if arguments.resume:

@@ -183,7 +183,7 @@ def write_card(folder: Path, runs: str) -> str:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     directions = "both directions" if config.get("bidirectional") else "one direction"
     scores = card.table(folder)
-    write_text_card(
+    return write_text_card(
         folder,
         pipeline=card.pipeline,
         summary=card.summary,
@@ -194,7 +194,6 @@ def write_card(folder: Path, runs: str) -> str:
         measured=_MEASURED,
         scores=scores,
     )
-    return scores
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Taggers of the roles in a sentence."""
 
-from examples.bert.facts import Roles
+from examples.bert.fact_wordings import Roles
 from examples.bert.scores import TEST_SEED, role_f1
 from examples.history import task_requests
 from examples.history.system import Ask, Group, Measure, System, percent

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from examples.bert.facts import ASKED, facts, near_misses, question, sentence_of, text_of, wordings
+from examples.bert.fact_wordings import question, sentence_of, text_of, wordings
+from examples.bert.facts import ASKED, facts, near_misses
 from examples.texts.bindings import FIRST_HALVES, SECOND_HALVES, is_withheld
 from examples.texts.splits import Split
 
