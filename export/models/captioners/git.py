@@ -28,7 +28,7 @@ from export.layers.block_config import BlockConfig, read_blocks
 from export.layers.images.image_input import prepare_tower
 from export.layers.images.vision import patch_count
 from export.models.captioners import bert_decoder
-from export.models.dual_encoders import clip
+from export.models.dual_encoders import clip, clip_config
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.manifest import ImageSpec, Limits
 
@@ -71,7 +71,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     image = reader.section("vision_config")
     image.refuse_unless(num_channels=3)
     return Config(
-        image_tower=clip.read_tower(image, width=768, mlp_width=3072, heads=12),
+        image_tower=clip_config.read_tower(image, width=768, mlp_width=3072, heads=12),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=reader.integer("vocab_size", 30522),

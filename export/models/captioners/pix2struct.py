@@ -37,7 +37,7 @@ from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
-from export.models.encoder_decoders import t5
+from export.models.encoder_decoders import t5, t5_config
 from export.twin import tiny_twin
 from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
 from inference.bundle.manifest import Tensor as Port
@@ -61,12 +61,12 @@ class Config:
     tower: BlockConfig
     patch_values: int
     places: int
-    text: t5.Config
+    text: t5_config.Config
 
     @property
     def limits(self) -> Limits:
         """As of T5, nothing but distances is learned."""
-        return Limits(max_total_tokens=t5.POSITIONS)
+        return Limits(max_total_tokens=t5_config.POSITIONS)
 
     @property
     def array(self) -> tuple[int, int]:
@@ -91,7 +91,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         raise CheckpointError(
             f"{vision.place}: patch_embed_hidden_size = {patch} is not of whole pixels"
         )
-    buckets, farthest = t5.read_distances(text)
+    buckets, farthest = t5_config.read_distances(text)
     layers = text.layers("num_layers", 12)
     plain = Heads(width, count, bias=False, out_bias=False, scale=1.0)
     seen = vision.integer("hidden_size", 768)
@@ -110,7 +110,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         ),
         patch_values=patch,
         places=vision.integer("seq_len", 4096),
-        text=t5.Config(
+        text=t5_config.Config(
             vocabulary_size=text.integer("vocab_size", 50244),
             width=width,
             heads=plain,

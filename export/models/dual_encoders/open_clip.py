@@ -26,7 +26,8 @@ from export.config.weight_names import Entry, Rename, WeightLayout, packed_proje
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.models.dual_encoders import clip, clip_resnet
-from export.models.dual_encoders.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower
+from export.models.dual_encoders.clip import CLIP, ImageTower, TextTower
+from export.models.dual_encoders.clip_config import ImageConfig, TextConfig
 from export.twin import Twin
 from inference.errors import CheckpointError
 

@@ -37,7 +37,7 @@ from export.layers.images.image_input import prepare_tower
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
 from export.models.captioners import blip
 from export.models.decoders import opt
-from export.models.encoder_decoders import t5
+from export.models.encoder_decoders import t5, t5_config
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
 from export.twin import TINY_IMAGE, tiny_twin
@@ -64,7 +64,7 @@ class Config(LimitedByText):
     image: vit.Config
     qformer: QFormerConfig
     language: Architecture
-    text: DecoderConfig | t5.Config
+    text: DecoderConfig | t5_config.Config
     image_token: int
 
 

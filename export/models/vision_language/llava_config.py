@@ -14,7 +14,7 @@ from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.block_config import BlockConfig
 from export.layers.images.vision import patch_count
 from export.models.decoders import llama, qwen2
-from export.models.dual_encoders import clip, siglip
+from export.models.dual_encoders import clip, clip_config, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN
 from inference.errors import CheckpointError
 
@@ -57,7 +57,7 @@ class Tower:
 
 TOWERS: Mapping[str, Tower] = {
     "clip_vision_model": Tower(
-        partial(clip.read_tower, width=768, mlp_width=3072, heads=12),
+        partial(clip_config.read_tower, width=768, mlp_width=3072, heads=12),
         clip.VisionTransformer,
         clip.vision_names,
         leading=1,
