@@ -23,7 +23,7 @@ from export.layers.blocks import make_encoder_blocks
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
-from export.text_encoders.network import TextEncoder, TextModel, with_heads
+from export.text_encoders.network import TextModel, with_heads
 from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
@@ -65,20 +65,13 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # --------------------------------------------------------------------------------------- network
 
 
-class Encoder(TextEncoder):
+class Encoder(bert.Embeddings):
     """Embeddings of width E, widened to D, and the layers."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.width = config.width
-        self.segment_types = config.segment_types
+        super().__init__(config, config.embedding_width)
         self.layers = config.layers
-        width = config.embedding_width
-        self.tokens = nn.Embedding(config.vocabulary_size, width)
-        self.positions = nn.Embedding(config.positions, width)
-        self.segments = nn.Embedding(config.segment_types, width)
-        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
-        self.widen = nn.Linear(width, config.width)
+        self.widen = nn.Linear(config.embedding_width, config.width)
         group = replace(config, layers=config.blocks_per_layer)
         self.groups = nn.ModuleList(
             make_encoder_blocks(group, is_norm_first=False) for _ in range(config.groups)
@@ -86,9 +79,7 @@ class Encoder(TextEncoder):
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → (B, T, D)."""
-        x = self.tokens(token_ids) + self.positions.weight[: token_ids.shape[1]]
-        x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        x = self.widen(self.norm(x))
+        x = self.widen(self.embed(token_ids, segments))
         for layer in range(self.layers):
             for block in self.group(layer):
                 x = block(x, lengths)
@@ -114,11 +105,8 @@ def rename(config: Config) -> Rename:
     theirs = "encoder.albert_layer_groups.*.albert_layers.*"
     ours = "encoder.groups.*.*"
     encoder: Names = {
-        "embeddings.word_embeddings": "encoder.tokens",
-        "embeddings.position_embeddings": "encoder.positions",
+        **bert.EMBEDDINGS,
         "embeddings.token_type_embeddings": "encoder.segments",
-        "embeddings.LayerNorm": "encoder.norm",
-        "embeddings.position_ids": None,
         "encoder.embedding_hidden_mapping_in": "encoder.widen",
         **projections(f"{theirs}.attention", f"{ours}.attention", "query key value dense"),
         f"{theirs}.attention.LayerNorm": f"{ours}.attention_norm",

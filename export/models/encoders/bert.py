@@ -64,8 +64,8 @@ def read_fields(reader: ConfigReader) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------- network
 
 
-class Encoder(TextEncoder):
-    """Token, position and segment embeddings, summed (figure 2), and the blocks.
+class Embeddings(TextEncoder):
+    """Token, position and segment embeddings, summed (figure 2).
 
     Args:
         table_width: Of the embeddings, where it is not D.
@@ -81,6 +81,26 @@ class Encoder(TextEncoder):
         if config.segment_types:
             self.segments = nn.Embedding(config.segment_types, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+
+    def embed(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+        """(B, T), (B, T) → the first block's input, (B, T, D)."""
+        x = self.tokens(token_ids) + self.position_vectors(token_ids)
+        if segments is not None:
+            x = x + self.segments(segments)
+        elif self.segment_types:
+            x = x + self.segments.weight[0]
+        return self.norm(x)
+
+    def position_vectors(self, token_ids: Tensor) -> Tensor:
+        """(B, T) → (T, D)."""
+        return self.positions.weight[: token_ids.shape[1]]
+
+
+class Encoder(Embeddings):
+    """The embeddings and the blocks; arguments as of `Embeddings`."""
+
+    def __init__(self, config: Config, table_width: int | None = None) -> None:
+        super().__init__(config, table_width)
         self.blocks = make_encoder_blocks(config, is_norm_first=False)
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -100,19 +120,6 @@ class Encoder(TextEncoder):
             x = each(x, lengths)
         return x
 
-    def embed(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
-        """(B, T), (B, T) → the first block's input, (B, T, D)."""
-        x = self.tokens(token_ids) + self.position_vectors(token_ids)
-        if segments is not None:
-            x = x + self.segments(segments)
-        elif self.segment_types:
-            x = x + self.segments.weight[0]
-        return self.norm(x)
-
-    def position_vectors(self, token_ids: Tensor) -> Tensor:
-        """(B, T) → (T, D)."""
-        return self.positions.weight[: token_ids.shape[1]]
-
 
 def build(config: Config) -> TextModel:
     """The encoder with its head; classes are read from the first token through the "pooler"."""
@@ -120,6 +127,15 @@ def build(config: Config) -> TextModel:
 
 
 # ----------------------------------------------------------------------------------------- names
+
+
+EMBEDDINGS: Names = {
+    "embeddings.word_embeddings": "encoder.tokens",
+    "embeddings.position_embeddings": "encoder.positions",
+    "embeddings.LayerNorm": "encoder.norm",
+    "embeddings.position_ids": None,
+}
+"""Without segments."""
 
 
 def rename(config: Config) -> Rename:
@@ -132,11 +148,8 @@ def encoder_names() -> Names:
     """The encoder's table."""
     theirs, ours = "encoder.layer.*", "encoder.blocks.*"
     return {
-        "embeddings.word_embeddings": "encoder.tokens",
-        "embeddings.position_embeddings": "encoder.positions",
+        **EMBEDDINGS,
         "embeddings.token_type_embeddings": "encoder.segments",
-        "embeddings.LayerNorm": "encoder.norm",
-        "embeddings.position_ids": None,
         **bert_block(theirs, ours),
     }
 

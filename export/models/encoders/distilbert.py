@@ -14,7 +14,7 @@ from typing import Any
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.attention.heads import Heads
-from export.models.encoders.bert import Config, Encoder
+from export.models.encoders.bert import EMBEDDINGS, Config, Encoder
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
@@ -59,10 +59,7 @@ def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs, ours = "transformer.layer.*", "encoder.blocks.*"
     encoder: Names = {
-        "embeddings.word_embeddings": "encoder.tokens",
-        "embeddings.position_embeddings": "encoder.positions",
-        "embeddings.LayerNorm": "encoder.norm",
-        "embeddings.position_ids": None,
+        **EMBEDDINGS,
         **projections(f"{theirs}.attention", f"{ours}.attention", "q_lin k_lin v_lin out_lin"),
         f"{theirs}.sa_layer_norm": f"{ours}.attention_norm",
         f"{theirs}.ffn.lin1": f"{ours}.mlp.up",

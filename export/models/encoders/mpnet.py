@@ -81,10 +81,7 @@ def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs, ours = "encoder.layer.*", "encoder.blocks.*"
     encoder: Names = {
-        "embeddings.word_embeddings": "encoder.tokens",
-        "embeddings.position_embeddings": "encoder.positions",
-        "embeddings.LayerNorm": "encoder.norm",
-        "embeddings.position_ids": None,
+        **bert.EMBEDDINGS,
         "encoder.relative_attention_bias": "encoder.relative.bias",
         **projections(f"{theirs}.attention.attn", f"{ours}.attention", "q k v o"),
         f"{theirs}.attention.LayerNorm": f"{ours}.attention_norm",
