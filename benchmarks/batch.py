@@ -29,7 +29,7 @@ from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
 from inference.engine.scheduler import Capacity
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from serving.batch.job import Job
 from serving.batch.row_requests import RowRequests
 from serving.batch.rows import Row

@@ -20,7 +20,7 @@ from examples.gpt import scores as score_gpt
 from examples.gpt.episodes import Question
 from examples.history.task_requests import BATCH, as_pngs, question_about
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from triptych import Client
 from triptych.messages import Response
 from triptych.operation import operation

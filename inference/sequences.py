@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,20 @@ class Finished:
     def generated_tokens(self) -> int:
         """Tokens over all hypotheses."""
         return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
+
+    def written(
+        self, texts: Sequence[str], pieces: Iterable[str], weights: NDArray[Any] | None
+    ) -> Finished:
+        """The same with the texts of its hypotheses.
+
+        Args:
+            pieces: Of the best.
+            weights: (pieces, S or more) their attention, if there is one.
+        """
+        each = zip(self.hypotheses, texts, strict=True)
+        best, *others = (replace(one, text=text) for one, text in each)
+        best = replace(best, pieces=tuple(pieces), alignment=weights)
+        return replace(self, hypotheses=(best, *others))
 
     def by_score(self) -> Finished:
         """The same with its hypotheses in the order of their scores."""

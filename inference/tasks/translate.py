@@ -31,12 +31,7 @@ from inference.tasks.shared.streaming import (
     Streaming,
     WholeSegment,
 )
-from inference.tasks.translation.glossary_calls import (
-    GlossaryCalls,
-    aligns,
-    plain_result,
-    with_terms,
-)
+from inference.tasks.translation.glossary_calls import GlossaryCalls, aligns, with_terms
 from inference.tasks.translation.languages import (
     LanguageEncoding,
     LanguagePairs,
@@ -103,7 +98,11 @@ class Sentence:
         """
         if self.termed is not None:
             return self.termed.result(outcomes, model)
-        return plain_result(finished_of(outcomes[self.call]), model)
+        finished, tokenizer = finished_of(outcomes[self.call]), model.tokenizer
+        texts = [tokenizer.decode(one.token_ids) for one in finished.hypotheses]
+        best = finished.best
+        pieces = () if best.alignment is None else tokenizer.pieces(best.token_ids)
+        return finished.written(texts, pieces, best.alignment)
 
 
 @dataclass(frozen=True)
@@ -221,13 +220,13 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             model.alignment("tokens", "return_attention")
         index = _index(request)
         calls: list[GenerateCall] = []
-        speller = TermSpeller(model, aligns(model))
+        speller = None if index is None else TermSpeller(model, aligns(model), index)
 
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
             most = MostTokens(own, model) if request.divide_long_sentences else None
-            paragraph, termed = divided(rest, index, speller, field, most)
+            paragraph, termed = divided(rest, speller, field, model, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model)
             sentences = []

@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 
 from inference.errors import InternalError, ServingError
 from inference.tasks.shared.items import item_error
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.batch.rows import Row

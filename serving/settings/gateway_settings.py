@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOutput
 from serving.settings.image_origins import ImageOrigin
 from triptych.parameters import MAX_BEAMS, MAX_STOPS

@@ -15,8 +15,7 @@ from inference.processing.prepared_image import PreparedImage
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.items import unwrap
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import Array, Call
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask

@@ -8,8 +8,7 @@ from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.image import pixel_count
 from inference.processing.prepared_image import PreparedImage, read_image
 from inference.tasks.shared.items import attempt_each
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from triptych import images as wire_images
 from triptych.task import IMAGES
 

@@ -1,4 +1,4 @@
-"""A bundle as tasks use it: manifest, tokenizer, task sections and cached embeddings."""
+"""A bundle as tasks use it: manifest, tokenizer, task sections, limits and cached embeddings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,41 @@ from inference.bundle.manifest import AlignmentSpec, ImageSpec, Manifest, Part, 
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation, Overrides
 from inference.processing.cancellation import check_abandoned
+from inference.processing.image import ImageLimits
 from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes
-from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.model_calls import Array, GenerateCall
 
 CHARACTERS_PER_TOKEN = 100
 """More than in any vocabulary: longer texts are refused unread."""
+
+
+@dataclass(frozen=True)
+class TaskLimits:
+    """Limits of one request; a model's own limits may be tighter."""
+
+    max_input_tokens: int = 4096
+    """Tokens of one text, all its sentences together."""
+    max_client_batch_size: int = 32
+    """Texts or images in one request."""
+    max_best_of: int = 16
+    """Sequences generated for one prompt."""
+    max_stop_sequences: int = 4
+    """Stop strings of one request."""
+    max_prompt_images: int = 16
+    """Images between the words of one prompt."""
+    image: ImageLimits = field(default_factory=ImageLimits)
+
+    def check_batch(self, items: int, name: str) -> None:
+        """Raises InvalidRequest when a request holds too many items."""
+        if items > self.max_client_batch_size:
+            raise InvalidRequest(
+                f"{name} holds {items} items, at most {self.max_client_batch_size}: "
+                "send several requests",
+                field=name,
+            )
 
 
 @dataclass(frozen=True)

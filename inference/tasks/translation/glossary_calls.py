@@ -8,8 +8,7 @@ taken, with the rendering in place of the words that attend to the term.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from inference.sequences import Finished
 from inference.tasks.shared.alignment import weights_of
 from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, GenerateCall, Outcomes
+from inference.tasks.shared.model_calls import GenerateCall, Outcomes
 from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.sentence_terms import GlossarySentence
 from inference.tasks.translation.term_placement import SourceTerm, Target, contains, placed
@@ -86,7 +85,7 @@ class GlossaryCalls:
         decode = model.tokenizer.decode
         texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
         pieces = map(self.sentence.restored, model.tokenizer.pieces(forced.best.token_ids))
-        return written(forced, texts, pieces, forced.best.alignment)
+        return forced.written(texts, pieces, forced.best.alignment)
 
     def _placed(self, plain: Finished, model: LoadedModel) -> Finished:
         targets: list[Target] = []
@@ -95,7 +94,7 @@ class GlossaryCalls:
             targets.append(placed(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
         pieces = map(self.sentence.restored, targets[0].pieces)
-        return written(plain, texts, pieces, targets[0].weights)
+        return plain.written(texts, pieces, targets[0].weights)
 
 
 def with_terms(
@@ -183,30 +182,3 @@ def _source_terms(
         end = max(start + 1, count(sentence.text[: term.end]))
         found.append(SourceTerm(term, offset + start, offset + end))
     return tuple(found)
-
-
-def plain_result(finished: Finished, model: LoadedModel) -> Finished:
-    """That of a sentence without terms.
-
-    Raises:
-        ServingError: the call failed.
-    """
-    texts = [model.tokenizer.decode(one.token_ids) for one in finished.hypotheses]
-    best = finished.best
-    pieces = () if best.alignment is None else model.tokenizer.pieces(best.token_ids)
-    return written(finished, texts, pieces, best.alignment)
-
-
-def written(
-    finished: Finished, texts: Sequence[str], pieces: Iterable[str], weights: Array | None
-) -> Finished:
-    """The hypotheses with their texts; placing terms does not change their scores.
-
-    Args:
-        pieces: Of the best.
-        weights: (pieces, S or more) their attention, if there is one.
-    """
-    each = zip(finished.hypotheses, texts, strict=True)
-    best, *others = (replace(one, text=text) for one, text in each)
-    best = replace(best, pieces=tuple(pieces), alignment=weights)
-    return replace(finished, hypotheses=(best, *others))

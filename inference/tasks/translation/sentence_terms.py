@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from inference.errors import InvalidRequest
 from inference.processing.sentences import Paragraph
-from inference.processing.terms import FoundTerm
+from inference.processing.terms import FoundTerm, TermIndex
 from inference.processing.words import joins
 from inference.tasks.shared.loaded_model import LoadedModel
 
@@ -71,10 +71,12 @@ class TermSpeller:
     Attributes:
         model: The model.
         is_aligned: Whether terms that it cannot write find their places without being forced.
+        index: Finds the terms.
     """
 
     model: LoadedModel
     is_aligned: bool
+    index: TermIndex
     _spelled: dict[tuple[str, bool, bool], Spellings] = field(default_factory=dict)
 
     def sentence(self, text: str, found: Sequence[FoundTerm], item: str) -> GlossarySentence:

@@ -10,7 +10,7 @@ from inference.errors import InvalidRequest, TooLong
 from inference.processing.cancellation import check_abandoned
 from inference.processing.long_sentences import Fits, with_parts
 from inference.processing.sentences import Paragraph, split_sentences
-from inference.processing.terms import TermIndex, composed
+from inference.processing.terms import FoundTerm, composed
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.sentence_terms import (
@@ -65,16 +65,15 @@ class MostTokens:
 
 def divided(
     text: str,
-    index: TermIndex | None,
-    speller: TermSpeller,
+    speller: TermSpeller | None,
     field: str,
+    model: LoadedModel,
     most: MostTokens | None = None,
 ) -> tuple[Paragraph, list[GlossarySentence]]:
     """The paragraph and its sentences, with their terms.
 
     Args:
-        index: Finds the terms.
-        speller: Writes them.
+        speller: Of a request with terms: finds and writes them.
         field: The request's field of the text, for errors.
         most: The tokens that a sentence may have; longer ones are divided.
 
@@ -82,20 +81,21 @@ def divided(
         InvalidRequest: nothing to translate, or a term that the model cannot write.
         TooLong: more than a text may have, whatever its tokens are.
     """
-    model = speller.model
     check_characters(len(text), field, model.task_limits.max_input_tokens)
-    text = text if index is None else composed(text, field)
+    text = text if speller is None else composed(text, field)
     paragraph = split_sentences(text, model.task_limits.max_input_tokens)
     check_tokens(len(paragraph.sentences), field, model)  # each has at least one
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
-    found = [] if index is None else index.find(text)
-    check_tokens(len(found), field, model)
-    paragraph = without_cut_terms(paragraph, found)
+    found: list[FoundTerm] = []
+    if speller is not None:
+        found = speller.index.find(text)
+        check_tokens(len(found), field, model)
+        paragraph = without_cut_terms(paragraph, found)
     if most is not None:
         kept = [(term.start, term.end) for term in found]
         paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART), most.count(field))
-    if index is None:
+    if speller is None:
         return paragraph, [GlossarySentence(sentence) for sentence in paragraph.sentences]
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
     return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 from inference.errors import InvalidRequest, Overloaded, PayloadTooLarge, ServingError, Unavailable
-from serving.gateway.admission.auth import KEY, ApiKey, Resource
+from serving.gateway.admission.auth import KEY, Resource, key_name
 from serving.gateway.admission.counts import Counts, FairTurns, LocalCounts, Usage
 from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0
 FREE_BYTES = 65_536
 """Of each body, which are not counted: the number of connections bounds them."""
+_WHAT = {"pixels": "images of ", "bytes": "bodies of "}
 Reserve = Callable[[int], None]
 """Reserves that many pixels, or bytes, in all for a request; raises as `Admission.pixels` and
 `Admission.body` say."""
@@ -28,8 +29,7 @@ Reserve = Callable[[int], None]
 class Admission:
     """Requests, tokens and turns of one gateway. Used on its event loop only.
 
-    A key's own limits come before those of all: `serving.gateway.admission.auth.KEY` tells
-    whose request the current task serves.
+    The limits of the key whose request the current task serves (`auth.KEY`) come before all others.
 
     Args:
         max_requests: Admitted at once.
@@ -50,10 +50,12 @@ class Admission:
         max_sequences: int,
         counts: Counts | None = None,
     ) -> None:
-        self._max_requests = max_requests
-        self._max_tokens = max_tokens
-        self._max_pixels = max_pixels
-        self._max_bytes = max_bytes
+        self._most: dict[Resource, int] = {
+            "requests": max_requests,
+            "tokens": max_tokens,
+            "pixels": max_pixels,
+            "bytes": max_bytes,
+        }
         self._counts = counts or LocalCounts()
         self._turns = FairTurns(self._counts.turns(max_sequences))
         self._stream_turns = FairTurns(asyncio.Semaphore(max_sequences - max_sequences // 8))
@@ -63,8 +65,11 @@ class Admission:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
-        self.waiting = 0
+
+    @property
+    def waiting(self) -> int:
         """Calls of this process that wait for their turn."""
+        return self._turns.waiting + self._stream_turns.waiting
 
     def check(self, counted: int = 0) -> None:
         """Refuse a request that could not be admitted now, before its body is parsed.
@@ -78,15 +83,29 @@ class Admission:
         """
         if self._is_closed:
             raise _closed()
+        self._check("requests", 1, counted)
+
+    def _limits(self, resource: Resource) -> Iterator[tuple[int, str | None, str]]:
+        """Limits of a resource, each with the name of its key, if it has one, and its owner."""
         key = KEY.get()
-        if key is not None and key.max_concurrent_requests is not None:
-            own = self._counts.of_key(key.name).requests - counted
-            if own >= key.max_concurrent_requests:
-                what = f"{own} requests with this key are being served"
-                raise _overloaded(what, key.max_concurrent_requests)
-        others = self._counts.total().requests - counted
-        if others >= self._max_requests:
-            raise _overloaded(f"{others} requests are being served", self._max_requests)
+        if key is not None and (limit := key.limit(resource)) is not None:
+            yield limit, key.name, " with this key"
+        yield self._most[resource], None, ""
+
+    def _check(self, resource: Resource, size: int, counted: int) -> None:
+        """Refuse a request that uses more of a resource than is free.
+
+        Args:
+            counted: How much of its `size` is counted already.
+        """
+        for limit, key, whose in self._limits(resource):
+            if size > limit:
+                raise _too_large(resource, size, limit, whose)
+            used = self._counts.total() if key is None else self._counts.of_key(key)
+            others = getattr(used, resource) - counted
+            if others + size > limit:
+                what = f"{_WHAT.get(resource, '')}{others} {resource}{whose} are being served"
+                raise _overloaded(what, limit)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -98,7 +117,7 @@ class Admission:
         """
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
-        key = _name(KEY.get())
+        key = key_name()
         self._counts.add(key, Usage(requests=1))
         try:
             self.check(counted=1)
@@ -148,31 +167,16 @@ class Admission:
             InvalidRequest: more than the limit.
             Overloaded: more than are free now, for this key or in all.
         """
-        key = KEY.get()
-        own = key.max_concurrent_tokens if key is not None else None
-        for limit, whose in ((own, " with this key"), (self._max_tokens, "")):
-            if limit is not None and tokens > limit:
-                raise InvalidRequest(
-                    f"the request has {tokens} tokens in all, at most {limit} are taken{whose}: "
-                    "send several requests"
-                )
-        self._counts.add(_name(key), Usage(tokens=tokens))
+        for limit, _, whose in self._limits("tokens"):
+            if tokens > limit:
+                raise _too_large("tokens", tokens, limit, whose)
+        key = key_name()
+        self._counts.add(key, Usage(tokens=tokens))
         try:
-            self._check_tokens(key, tokens)
+            self._check("tokens", tokens, tokens)
             yield
         finally:
-            self._counts.add(_name(key), Usage(tokens=-tokens))
-
-    def _check_tokens(self, key: ApiKey | None, counted: int) -> None:
-        """Refuse tokens that are counted already, if they are too many."""
-        if key is not None and key.max_concurrent_tokens is not None:
-            own = self._counts.of_key(key.name).tokens
-            if own > key.max_concurrent_tokens:
-                what = f"{own - counted} tokens with this key are being served"
-                raise _overloaded(what, key.max_concurrent_tokens)
-        total = self._counts.total().tokens
-        if total > self._max_tokens:
-            raise _overloaded(f"{total - counted} tokens are being served", self._max_tokens)
+            self._counts.add(key, Usage(tokens=-tokens))
 
     @contextmanager
     def pixels(self) -> Iterator[Reserve]:
@@ -184,27 +188,24 @@ class Admission:
             InvalidRequest: more than the limit.
             Overloaded: more than are free now, for this key or in all.
         """
-        key = KEY.get()
+        key = key_name()
         held = 0
 
         def reserve(pixels: int) -> None:
             nonlocal held
             more = max(0, pixels - held)
-            self._counts.add(_name(key), Usage(pixels=more))
+            self._counts.add(key, Usage(pixels=more))
             try:
-                if key is not None and (limit := key.max_concurrent_pixels) is not None:
-                    own = self._counts.of_key(key.name).pixels
-                    _check_pixels(pixels, own, limit, "with this key ")
-                _check_pixels(pixels, self._counts.total().pixels, self._max_pixels)
+                self._check("pixels", pixels, pixels)
             except ServingError:
-                self._counts.add(_name(key), Usage(pixels=-more))
+                self._counts.add(key, Usage(pixels=-more))
                 raise
             held += more
 
         try:
             yield reserve
         finally:
-            self._counts.add(_name(key), Usage(pixels=-held))
+            self._counts.add(key, Usage(pixels=-held))
 
     @contextmanager
     def body(self) -> Iterator[Reserve]:
@@ -225,17 +226,14 @@ class Admission:
                 owner, held = key, size
 
         def reserve(size: int) -> None:
-            key, before = KEY.get(), held
+            key, before = key_name(), held
             counted = max(0, size - FREE_BYTES)
-            hold(_name(key), counted)
+            hold(key, counted)
             try:
-                if counted and key is not None and (limit := key.max_concurrent_bytes) is not None:
-                    own = self._counts.of_key(key.name).bytes
-                    _check_bytes(counted, own, limit, "with this key ")
                 if counted:
-                    _check_bytes(counted, self._counts.total().bytes, self._max_bytes)
+                    self._check("bytes", counted, counted)
             except ServingError:
-                hold(_name(key), before)
+                hold(key, before)
                 raise
 
         try:
@@ -264,34 +262,15 @@ class Admission:
                 what = f"{number} {each} with this key would be served by all gateways together"
                 raise _overloaded(what, limit)
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    def turn(self) -> AbstractAsyncContextManager[None]:
         """One call's turn at Triton; keys have equal turns, each first come, first served."""
-        async with self._turn_of(self._turns):
-            yield
-
-    @asynccontextmanager
-    async def _turn_of(self, turns: FairTurns) -> AsyncIterator[None]:
-        key = _name(KEY.get())
-        self.waiting += 1
-        try:
-            await turns.acquire(key)
-        finally:
-            self.waiting -= 1
-        try:
-            yield
-        finally:
-            turns.release(key)
+        return self._turns.turn()
 
     @asynccontextmanager
     async def stream_turn(self) -> AsyncIterator[None]:
         """The turn of a call whose client reads its result while it runs."""
-        async with self._turn_of(self._stream_turns), self.turn():
+        async with self._stream_turns.turn(), self.turn():
             yield
-
-
-def _name(key: ApiKey | None) -> str | None:
-    return key.name if key is not None else None
 
 
 def _closed() -> Unavailable:
@@ -302,24 +281,20 @@ def _overloaded(what: str, limit: int) -> Overloaded:
     return Overloaded(f"{what}, at most {limit} at once: try again", retry_after_s=RETRY_AFTER_S)
 
 
-def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
-    """Refuse pixels that are counted already in the total, if they are too many."""
-    if pixels > limit:
-        raise InvalidRequest(
-            f"the request's images have {pixels} pixels in all, at most {limit} are taken {whose}"
-            "at once: send several requests",
+def _too_large(resource: Resource, size: int, limit: int, whose: str) -> ServingError:
+    """The error of a request that alone exceeds a limit."""
+    taken = f"are taken{whose}"
+    if resource == "bytes":
+        return PayloadTooLarge(
+            f"the body has more than {limit + FREE_BYTES} bytes, the most that {taken} at once: "
+            "send several requests"
+        )
+    if resource == "pixels":
+        return InvalidRequest(
+            f"the request's images have {size} pixels in all, at most {limit} {taken} at once: "
+            "send several requests",
             field=IMAGES,
         )
-    if total > limit:
-        raise _overloaded(f"images of {total - pixels} pixels {whose}are being served", limit)
-
-
-def _check_bytes(size: int, total: int, limit: int, whose: str = "") -> None:
-    """Refuse bytes that are counted already in the total, if they are too many."""
-    if size > limit:
-        raise PayloadTooLarge(
-            f"the body has more than {limit + FREE_BYTES} bytes, the most that are taken {whose}"
-            "at once: send several requests"
-        )
-    if total > limit:
-        raise _overloaded(f"bodies of {total - size} bytes {whose}are being served", limit)
+    return InvalidRequest(
+        f"the request has {size} tokens in all, at most {limit} {taken}: send several requests"
+    )

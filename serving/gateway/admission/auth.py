@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -56,6 +56,12 @@ class _File(BaseModel):
 
 KEY: ContextVar[ApiKey | None] = ContextVar("key", default=None)
 """The key of the request that the current task serves, once it has been checked."""
+
+
+def key_name() -> str | None:
+    """The name of that key, if there is one."""
+    key = KEY.get()
+    return key.name if key is not None else None
 
 
 class Keys:
@@ -125,6 +131,21 @@ class Keys:
             log.error("the keys stay as they were: %s", error.message)
             return
         log.info("keys read again", extra={"keys": len(self._by_digest)})
+
+
+class KeyedRoutes:
+    """Base of routes whose requests need a key.
+
+    Args:
+        keys: Required of every request, if there are any.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def authorise(self, headers: Mapping[str, str]) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        self._keys.check_header(headers.get("authorization"))
 
 
 def bearer(authorization: str | None) -> str:

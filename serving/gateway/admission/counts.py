@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from serving.gateway.admission.auth import key_name
 from serving.gateway.observability.metrics import Load
 
 
@@ -155,6 +158,22 @@ class FairTurns:
         self._held: Counter[str] = Counter()
         self._waiting: list[_Caller] = []
         self._giving: asyncio.Task[None] | None = None
+        self.waiting = 0
+        """Callers without a turn."""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn of the key of the current task's request."""
+        key = key_name()
+        self.waiting += 1
+        try:
+            await self.acquire(key)
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            self.release(key)
 
     async def acquire(self, key: str | None) -> None:
         """Wait for a turn.
@@ -179,11 +198,7 @@ class FairTurns:
             raise
 
     def release(self, key: str | None) -> None:
-        """Give a turn back.
-
-        Args:
-            key: As for `acquire`.
-        """
+        """Give a turn back; `key` as for `acquire`."""
         if key is not None:
             self._held[key] -= 1
             if not self._held[key]:

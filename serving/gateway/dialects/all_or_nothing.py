@@ -11,7 +11,8 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict
 
 from inference.errors import InvalidRequest, ServingError
-from serving.gateway.http.dialect import KeyedRoutes, StreamRenderer
+from serving.gateway.admission.auth import KeyedRoutes
+from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.messages import ItemError
 

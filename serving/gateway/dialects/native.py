@@ -25,8 +25,8 @@ from starlette.datastructures import Headers
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.bodies import read_json, read_message
-from serving.gateway.http.dialect import KeyedRoutes
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation

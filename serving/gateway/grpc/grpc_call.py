@@ -13,7 +13,7 @@ import grpc
 from pydantic import ValidationError
 
 from inference.errors import InternalError, ServingError
-from serving.gateway.admission.auth import KEY
+from serving.gateway.admission.auth import key_name
 from serving.gateway.observability.request_record import CANCELLED, record, request_id
 from serving.gateway.observability.trace_context import (
     TRACE,
@@ -108,7 +108,6 @@ class GrpcCall:
     def _record(self, failure: str | None) -> None:
         duration_s = time.perf_counter() - self._started_s
         route = route_of(self._method)
-        key = KEY.get()
         record(
             self._service.metrics,
             route,
@@ -116,7 +115,7 @@ class GrpcCall:
             failure,
             self._trace,
             request_id=self._id,
-            key=key.name if key else None,
+            key=key_name(),
         )
         if self._trace is not None:
             self._trace.annotate(

@@ -10,7 +10,6 @@ from starlette.datastructures import Headers
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.admission.auth import Keys
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk
 
@@ -43,21 +42,6 @@ class Routes(Protocol):
     def render_error(self, error: ServingError) -> Response:
         """A failed request."""
         ...
-
-
-class KeyedRoutes:
-    """Base of routes whose requests need a key.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def authorise(self, headers: Headers) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
 
 class Dialect(Routes, Protocol):

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inference.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
 from serving.gateway.admission.admission import Reserve
-from serving.gateway.admission.auth import KEY
+from serving.gateway.admission.auth import KEY, key_name
 from serving.gateway.http.page_routes import ASSETS
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.request_record import CANCELLED, record, request_id
@@ -118,7 +118,6 @@ class Middleware:
         duration_s = time.perf_counter() - exchange.started_s
         route = getattr(scope.get("route"), "path", "unmatched")
         failure = exchange.failure or scope.get(FAILURE)
-        key = KEY.get()
         if failure is None and exchange.status == 0:
             failure = CANCELLED
         elif failure is None and exchange.status >= 400:
@@ -136,7 +135,7 @@ class Middleware:
             request_id=exchange.request_id,
             method=scope["method"],
             status=exchange.status,
-            key=key.name if key else None,
+            key=key_name(),
         )
         if trace is not None:
             trace.annotate(

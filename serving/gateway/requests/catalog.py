@@ -10,8 +10,7 @@ from typing import Any
 from inference.bundle.repository import Repository
 from inference.errors import BundleError, InvalidRequest, UnknownModel
 from inference.tasks import TASKS
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.served_task import AnyTask
 from serving.load_model import load_model
 from triptych.messages import Model, ModelLimits, ModelList, Request, TaskInputs

@@ -18,7 +18,7 @@ from inference.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.admission.admission import Admission
-from serving.gateway.admission.auth import KEY
+from serving.gateway.admission.auth import key_name
 from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.task_threads import TaskThreads
 from serving.gateway.observability.metrics import Metrics, Timings
@@ -129,10 +129,7 @@ class Execution:
         Raises:
             InvalidRequest: it takes more than it may.
         """
-        key = KEY.get()
-        return await self.processes.run(
-            work, *arguments, expected_s=expected_s, key=key.name if key else None
-        )
+        return await self.processes.run(work, *arguments, expected_s=expected_s, key=key_name())
 
     def check(self) -> None:
         """Refuse a request before its body is read, if it would be refused anyway.

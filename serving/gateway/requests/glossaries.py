@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inference.errors import UnknownGlossary, UnknownRoute
 from inference.processing.terms import StoredTerms
-from serving.gateway.admission.auth import KEY, SINGLE
+from serving.gateway.admission.auth import SINGLE, key_name
 from serving.gateway.requests.glossary_store import GlossaryStore
 from triptych.glossaries.messages import (
     Glossary,
@@ -89,5 +89,4 @@ class Glossaries:
 
 
 def _owner() -> str:
-    key = KEY.get()
-    return key.name if key else SINGLE
+    return key_name() or SINGLE

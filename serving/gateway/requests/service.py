@@ -141,9 +141,9 @@ class Service:
     async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels) -> Plan:
         """A request's plan, made off the event loop where that is much work."""
         images, size = request.images, request.task.size(request.message)
-        if self.fetcher.fetches(images):
-            images = await self.fetcher.fetched(images)
         if images:
+            if self.fetcher.fetches(images):
+                images = await self.fetcher.fetched(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.execution.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))

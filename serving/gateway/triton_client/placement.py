@@ -27,8 +27,6 @@ def choose(endpoints: Sequence[Endpoint], call: Call) -> Endpoint:
     Args:
         endpoints: At least one.
     """
-    if len(endpoints) == 1:
-        return endpoints[0]
     work = work_of(call)
     least = min(endpoints, key=lambda one: (one.load(work), one.last_choice))
     prefix = _prefix(call)

@@ -186,7 +186,7 @@ class TritonPool:
         if not found:
             names = ", ".join(one.grpc for one in self._sources)
             raise Unavailable(f"no Triton is found at {names}: try again", retry_after_s=1)
-        chosen = choose(found, call)
+        chosen = found[0] if len(found) == 1 else choose(found, call)
         chosen.last_choice = next(self._numbers)
         return chosen
 

@@ -12,8 +12,7 @@ from inference.errors import BundleError, InvalidRequest, TooLong
 from inference.generation import Generation
 from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
 from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served

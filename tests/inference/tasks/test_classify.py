@@ -8,8 +8,7 @@ from inference.bundle.manifest import Role
 from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classify import TASK, ClassifyPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.text_models import image_classifier, run, text_classifier
 from tests.inference.tiny_models import WordTokenizer, image_file, served
 from triptych.tasks.classify import Classes, ClassifyRequest

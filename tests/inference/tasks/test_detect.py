@@ -15,8 +15,7 @@ from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.detect import TASK, DetectPlan
 from inference.tasks.detection.written import WrittenPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import sections_of
 from tests.inference.tiny_models import (

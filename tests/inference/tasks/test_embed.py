@@ -9,8 +9,7 @@ from inference.bundle.manifest import Role, Tensor
 from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable, UnsupportedImage
 from inference.tasks.embed import TASK, EmbedPlan
 from inference.tasks.shared.embedding_cache import EmbeddingCache
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from tests.inference.tiny_models import embedded, image_file, served, two_towers
 from triptych.tasks.embed import EmbedRequest

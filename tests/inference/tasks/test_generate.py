@@ -10,8 +10,7 @@ from inference.generation import Generation
 from inference.sequences import TokenChunk
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import ended_early
 from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served

@@ -4,8 +4,7 @@ import pytest
 
 from inference.errors import InvalidRequest, TooLong, Unavailable
 from inference.tasks.rerank import TASK, RerankPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
 from tests.inference.text_models import cross_encoder, run
 from tests.inference.tiny_models import served

@@ -12,8 +12,7 @@ from inference.errors import InvalidRequest, TooLong, Unavailable
 from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.score import TASK, ScorePlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import Outcome
 from inference.tasks.shared.served_task import sections_of
 from tests.inference.results import finished

@@ -13,8 +13,7 @@ from PIL import Image
 from inference.bundle.manifest import Role
 from inference.errors import InternalError, InvalidRequest, ServingError, UnsupportedImage
 from inference.tasks.segment import TASK, SegmentPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from tests.inference.tiny_models import image_file, segmenter, served
 from triptych.tasks.segment import Segmentation, SegmentRequest

@@ -12,8 +12,7 @@ from inference.errors import InvalidRequest
 from inference.generation import Generation
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.operation import operation

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from inference.errors import InvalidRequest, TooLong
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.tag import TASK, TagPlan
 from tests.inference.text_models import run, word_labeller
 from tests.inference.tiny_models import WordTokenizer, served

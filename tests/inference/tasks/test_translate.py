@@ -5,8 +5,7 @@ import pytest
 
 from inference.errors import InvalidRequest, Overloaded, TooLong, Unavailable
 from inference.sequences import Finished, TokenChunk
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
 from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served

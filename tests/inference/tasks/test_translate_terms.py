@@ -12,8 +12,7 @@ from inference.bundle.manifest import AlignmentSpec
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, Overloaded
 from inference.sequences import Finished, TokenChunk
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.sentence_terms import _NAMES

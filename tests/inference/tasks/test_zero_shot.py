@@ -7,8 +7,7 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.length_buckets import buckets
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.zero_shot import TASK, ZeroShotPlan
 from tests.inference.tiny_models import embedded, image_file, served

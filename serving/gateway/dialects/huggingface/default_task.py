@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
-from serving.gateway.admission.auth import Keys
+from serving.gateway.admission.auth import KeyedRoutes, Keys
 from serving.gateway.dialects.huggingface.error_bodies import error_response
 from serving.gateway.dialects.huggingface.route import (
     IMAGE_KINDS,
@@ -16,7 +16,6 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     operation,
 )
-from serving.gateway.http.dialect import KeyedRoutes
 from serving.gateway.http.handle_request import respond
 from serving.gateway.requests.service import Service
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from inference.errors import InvalidRequest, Overloaded, ServingError
 from serving.documents.passages import file_passages, translated_file
-from serving.gateway.admission.auth import KEY, Keys
+from serving.gateway.admission.auth import Keys, key_name
 from serving.gateway.dialects.libretranslate.bodies import (
     Upload,
     read_authorised,
@@ -107,9 +107,7 @@ class FileDialect:
             if file is None or file.field != FILE or not file.name:
                 raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
             content, target = await bounded(request, service, self._translated(file, body, service))
-            key = KEY.get()
-            owner = key.name if key else None
-            name = self._downloads.put(_name(file.name, target), content, owner)
+            name = self._downloads.put(_name(file.name, target), content, key_name())
             base = str(service.settings.public_url or request.base_url).rstrip("/")
             url = f"{base}/download_file/{quote(name)}"
             return answered(TranslatedFile, TranslatedFile(translated_file_url=url))

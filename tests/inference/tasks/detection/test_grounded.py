@@ -12,8 +12,7 @@ from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from inference.errors import InvalidRequest, TooLong, UnsupportedImage
 from inference.tasks.detect import TASK
 from inference.tasks.detection.grounded import GroundedPlan, count_places, join_labels
-from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.tasks.detect import Detection, DetectRequest
 

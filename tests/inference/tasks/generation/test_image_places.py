@@ -20,7 +20,7 @@ from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.generation.image_places import ImagePlaces, TileTexts
 from inference.tasks.generation.prompt_task import PromptPixels, held_images
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from tests.inference.tiny_models import IMAGE, manifest, served
 
 PLACES = ImagePlaces(place="<image>", around="<fake_token_around_image>", begin="<s>")

@@ -7,7 +7,7 @@ import pytest
 from inference.errors import InvalidRequest
 from inference.generation import Generation, Overrides
 from inference.tasks.generation.overrides import sampling_overrides
-from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import TaskLimits
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.tasks.generate import GenerateRequest
 
