@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
@@ -22,9 +20,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from inference.errors import Unauthorized, WrongKey
+from serving.gateway.http.connections import FREE_BYTES, Connections, PacedFlow
 from serving.gateway.http.middleware import DISCONNECTED, FAILURE
-from serving.gateway.http.paced_reading import FREE_BYTES, PacedFlow, ReadingPace
-from serving.gateway.observability.metrics import Metrics
 
 MAX_HEADER_BYTES = 65_536
 """Of the header block of one request, and of a body's trailers."""
@@ -39,60 +36,8 @@ MAX_UNAUTHORIZED_BYTES = 1_000_000
 MOST_TINY_PARTS = 2048
 """Parts of a body in one read whose mean size may be below `TINY_PART_BYTES`: each costs a call."""
 TINY_PART_BYTES = 8
-_DISCARD_PAUSE_S = 0.02
-"""Between two reads of bodies that nothing needs, of all connections: libuv reads up to 32 times
-before it turns to another one, so that a hundred fast clients would stop the event loop."""
 _LINGER_S = 1.0
 """After a refusal: a client that still sends can read the response meanwhile."""
-
-
-@dataclass
-class Connections:
-    """All open connections of a gateway's process.
-
-    Args:
-        most: At once. A further one replaces the connection that has waited for its client longest.
-        read_timeout_s: For a header; between two parts of a body (`MIN_BYTES_PER_S`).
-        write_timeout_s: For the client to read what was sent (`MIN_BYTES_PER_S`).
-        most_unread_bytes: Of a body whose request has been answered.
-        metrics: Closed connections are counted there.
-    """
-
-    most: int
-    read_timeout_s: float
-    write_timeout_s: float
-    most_unread_bytes: int
-    metrics: Metrics
-    waiting: dict[LimitedProtocol, None] = field(default_factory=dict)
-    """Those that wait for their client to send, the longest first."""
-    discarding: int = 0
-    """Those that pause between two reads of a body that nothing needs."""
-    pace: ReadingPace = field(default_factory=ReadingPace)
-
-    def check(self, connections: Iterable[Any], now_s: float) -> None:
-        """Close what has stalled; call it every second.
-
-        Args:
-            now_s: Time of the event loop.
-        """
-        for connection in list(connections):
-            connection.check(now_s)
-
-    def make_room(self, count: int) -> bool:
-        """Close one waiting connection if there are too many; False if none waits.
-
-        Args:
-            count: Those that are open.
-        """
-        if count <= self.most:
-            return True
-        oldest = next(iter(self.waiting), None)
-        if oldest is None:
-            return False
-        self.metrics.closed_connection("limit")
-        oldest.abort()
-        self.waiting.pop(oldest, None)
-        return True
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -176,9 +121,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._close("body")
         elif not self.flow.read_paused:
             self.flow.pause_reading()
-            self._shared.discarding += 1
-            pause_s = _DISCARD_PAUSE_S * self._shared.discarding
-            self.loop.call_later(pause_s, self._go_on_reading)
+            self.loop.call_later(self._shared.begin_pause(), self._go_on_reading)
 
     def _go_on_reading(self) -> None:
         self._shared.discarding -= 1

@@ -24,7 +24,7 @@ from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
-from serving.gateway.http.http_protocol import Connections
+from serving.gateway.http.connections import Connections
 from serving.gateway.http.http_server import FLUSH_S, HttpServer
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import load_catalog

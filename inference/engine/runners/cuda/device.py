@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,10 +23,9 @@ from inference.engine.runners.cuda.installation import (
     require_loaded,
     require_provider,
 )
-from inference.engine.runners.cuda.row_copies import batches
-from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
-from inference.engine.runners.cuda.tensors import AddressedTensor, Memory
-from inference.engine.state.device import DeviceTensor, EntryCopies, item_bytes
+from inference.engine.runners.cuda.runtime import CudaRuntime
+from inference.engine.runners.cuda.tensors import AddressedTensor, AddressMemory
+from inference.engine.state.device import DeviceTensor
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ _ERRORS = 3  # ONNX Runtime's severity
 _CAPTURE_REFUSED = "cannot use the graph capture feature"
 
 
-class AddressDevice:
+class AddressDevice(AddressMemory):
     """What `inference.engine.runners.ort.device.CpuDevice` is to the CPU.
 
     Args:
@@ -47,8 +45,6 @@ class AddressDevice:
         graph_limit: Captured graphs of a session.
     """
 
-    is_host = False
-    keeps_addresses = True
     unsupported_dtypes: frozenset[str] = frozenset()
 
     def __init__(
@@ -59,109 +55,11 @@ class AddressDevice:
         number: int = 0,
         graph_limit: int = GRAPH_LIMIT,
     ) -> None:
+        super().__init__(runtime)
         self.provider, self.graph_limit = provider, graph_limit
-        self._runtime, self._memory = runtime, Memory(runtime)
         self._memory_name, self._number = memory_name, number
         self._read_on_host: WeakKeyDictionary[onnxruntime.InferenceSession, frozenset[str]]
         self._read_on_host = WeakKeyDictionary()
-
-    def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
-        """See `Device.allocate`.
-
-        Raises:
-            DeviceOutOfMemory: there is too little.
-        """
-        nbytes = size * item_bytes(dtype)
-        if not nbytes:  # an empty arena must not fail where memory is short
-            return AddressedTensor(None, 0, (size,), dtype)
-        block = self._memory.block(nbytes)
-        self._runtime.clear(block.address, nbytes, nbytes, 1)
-        return AddressedTensor(block, block.address, (size,), dtype)
-
-    def view(self, buffer: Any, shape: tuple[int, ...]) -> AddressedTensor:
-        """See `Device.view`."""
-        assert len(buffer.shape) == 1
-        assert prod(shape) <= buffer.shape[0]
-        return AddressedTensor(buffer.owner, buffer.address, shape, buffer.dtype)
-
-    def entries(self, tensor: Any, start: int, stop: int) -> AddressedTensor:
-        """See `Device.entries`."""
-        assert 0 <= start <= stop <= tensor.shape[0]
-        address, shape = (
-            tensor.address + start * tensor.stride(0),
-            (stop - start, *tensor.shape[1:]),
-        )
-        return AddressedTensor(tensor.owner, address, shape, tensor.dtype)
-
-    def copy(
-        self,
-        source: Any,
-        target: Any,
-        *,
-        axis: int | None = None,
-        length: int = 0,
-        source_start: int = 0,
-        target_start: int = 0,
-    ) -> None:
-        """See `Device.copy`. One call: a line is the positions of one head of one entry."""
-        assert source.dtype == target.dtype
-        if axis is None:
-            assert source.shape == target.shape
-            self._move(target.address, source.address, target.nbytes, Direction.ON_DEVICE)
-            return
-        assert source.shape[:axis] == target.shape[:axis]
-        assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
-        assert source_start + length <= source.shape[axis]
-        assert target_start + length <= target.shape[axis]
-        step, lines = target.stride(axis), prod(target.shape[:axis])
-        if length and lines:
-            self._runtime.copy(
-                target.address + target_start * step,
-                target.shape[axis] * step,
-                source.address + source_start * step,
-                source.shape[axis] * step,
-                length * step,
-                lines,
-                Direction.ON_DEVICE,
-            )
-
-    def copy_entries(self, *jobs: EntryCopies) -> None:
-        """See `Device.copy_entries`. One call for all jobs, unless pairs depend on each other."""
-        for batch in batches(jobs):
-            self._runtime.copy_batch(batch)
-
-    def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
-        """See `Device.zero`."""
-        if axis is None:
-            axis, start = 0, 0
-        step, lines = tensor.stride(axis), prod(tensor.shape[:axis])
-        pitch, width = tensor.shape[axis] * step, (tensor.shape[axis] - start) * step
-        if width and lines:
-            self._runtime.clear(tensor.address + start * step, pitch, width, lines)
-
-    def upload(self, values: NDArray[Any], target: Any) -> None:
-        """See `Device.upload`."""
-        assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
-        held = np.ascontiguousarray(values)
-        staged = self._runtime.stage(held.nbytes)
-        if staged is not None:
-            staged[:] = held.reshape(-1).view(np.uint8)
-            held = staged
-        self._move(target.address, held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
-
-    def fetch(self, tensor: Any) -> NDArray[Any]:
-        """See `Device.fetch`; bfloat16 as float32. Waits for the device."""
-        return self.fetch_all([tensor])[0]
-
-    def fetch_all(self, tensors: Sequence[Any]) -> list[NDArray[Any]]:
-        """See `CpuDevice.fetch_all`. Waits for the device once."""
-        copied: list[NDArray[np.uint8]] = []
-        for tensor in tensors:
-            staged = self._runtime.stage(tensor.nbytes)
-            copied.append(np.empty(tensor.nbytes, np.uint8) if staged is None else staged)
-            self._move(copied[-1].ctypes.data, tensor.address, tensor.nbytes, Direction.TO_HOST)
-        self._runtime.synchronize()
-        return [_as_array(part, each) for part, each in zip(copied, tensors, strict=True)]
 
     def open(
         self,
@@ -271,10 +169,6 @@ class AddressDevice:
         """See `CpuDevice.free_bytes`."""
         return self._runtime.memory()[0]
 
-    def trim(self) -> None:
-        """See `CpuDevice.trim`."""
-        self._memory.trim()
-
     def close(self) -> None:
         """See `CpuDevice.close`."""
         self.trim()
@@ -295,10 +189,6 @@ class AddressDevice:
         """Memory, element type, shape and address, as bindings take them."""
         kind = _BFLOAT16 if tensor.dtype == "bfloat16" else np.dtype(tensor.dtype)
         return self._memory_name, self._number, kind, tensor.shape, tensor.address
-
-    def _move(self, target: int, source: int, nbytes: int, direction: Direction) -> None:
-        if nbytes:
-            self._runtime.copy(target, nbytes, source, nbytes, nbytes, 1, direction)
 
 
 class CudaDevice(AddressDevice):
@@ -358,15 +248,6 @@ class CudaDevice(AddressDevice):
             "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
             "arena_extend_strategy": "kSameAsRequested",
         }
-
-
-def _as_array(fetched: NDArray[np.uint8], tensor: Any) -> NDArray[Any]:
-    """The bytes of a tensor as an array of its own."""
-    if tensor.dtype != "bfloat16":
-        array: NDArray[Any] = fetched.view(tensor.dtype).reshape(tensor.shape)
-        return array.copy()
-    bits = fetched.view(np.uint16).reshape(tensor.shape).astype(np.uint32)
-    return (bits << 16).view(np.float32)
 
 
 @cache

@@ -1,15 +1,20 @@
-"""Tensors as addresses in a device's memory, and the memory that they lie in."""
+"""Device memory as addresses: tensors, the blocks that they lie in, and copies between them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from inference.bundle.manifest import Dtype
-from inference.engine.runners.cuda.runtime import CudaRuntime
-from inference.engine.state.device import item_bytes
+from inference.engine.runners.cuda.row_copies import batches
+from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
+from inference.engine.state.device import EntryCopies, item_bytes
 
 _SMALLEST_BLOCK = 512
 _LARGEST_KEPT_BLOCK = 1 << 20
@@ -97,3 +102,132 @@ class Block:
 
     def __del__(self) -> None:
         self._memory.release(self.address, self._size)
+
+
+class AddressMemory:
+    """Device memory behind the `Device` interface: what `HostMemory` is to numpy arrays.
+
+    Args:
+        runtime: Allocates and copies.
+    """
+
+    is_host = False
+    keeps_addresses = True
+
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self._runtime, self._memory = runtime, Memory(runtime)
+
+    def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
+        """See `Device.allocate`.
+
+        Raises:
+            DeviceOutOfMemory: there is too little.
+        """
+        nbytes = size * item_bytes(dtype)
+        if not nbytes:  # an empty arena must not fail where memory is short
+            return AddressedTensor(None, 0, (size,), dtype)
+        block = self._memory.block(nbytes)
+        self._runtime.clear(block.address, nbytes, nbytes, 1)
+        return AddressedTensor(block, block.address, (size,), dtype)
+
+    def view(self, buffer: Any, shape: tuple[int, ...]) -> AddressedTensor:
+        """See `Device.view`."""
+        assert len(buffer.shape) == 1
+        assert prod(shape) <= buffer.shape[0]
+        return AddressedTensor(buffer.owner, buffer.address, shape, buffer.dtype)
+
+    def entries(self, tensor: Any, start: int, stop: int) -> AddressedTensor:
+        """See `Device.entries`."""
+        assert 0 <= start <= stop <= tensor.shape[0]
+        address, shape = (
+            tensor.address + start * tensor.stride(0),
+            (stop - start, *tensor.shape[1:]),
+        )
+        return AddressedTensor(tensor.owner, address, shape, tensor.dtype)
+
+    def copy(
+        self,
+        source: Any,
+        target: Any,
+        *,
+        axis: int | None = None,
+        length: int = 0,
+        source_start: int = 0,
+        target_start: int = 0,
+    ) -> None:
+        """See `Device.copy`. One call: a line is the positions of one head of one entry."""
+        assert source.dtype == target.dtype
+        if axis is None:
+            assert source.shape == target.shape
+            self._move(target.address, source.address, target.nbytes, Direction.ON_DEVICE)
+            return
+        assert source.shape[:axis] == target.shape[:axis]
+        assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
+        assert source_start + length <= source.shape[axis]
+        assert target_start + length <= target.shape[axis]
+        step, lines = target.stride(axis), prod(target.shape[:axis])
+        if length and lines:
+            self._runtime.copy(
+                target.address + target_start * step,
+                target.shape[axis] * step,
+                source.address + source_start * step,
+                source.shape[axis] * step,
+                length * step,
+                lines,
+                Direction.ON_DEVICE,
+            )
+
+    def copy_entries(self, *jobs: EntryCopies) -> None:
+        """See `Device.copy_entries`. One call for all jobs, unless pairs depend on each other."""
+        for batch in batches(jobs):
+            self._runtime.copy_batch(batch)
+
+    def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
+        """See `Device.zero`."""
+        if axis is None:
+            axis, start = 0, 0
+        step, lines = tensor.stride(axis), prod(tensor.shape[:axis])
+        pitch, width = tensor.shape[axis] * step, (tensor.shape[axis] - start) * step
+        if width and lines:
+            self._runtime.clear(tensor.address + start * step, pitch, width, lines)
+
+    def upload(self, values: NDArray[Any], target: Any) -> None:
+        """See `Device.upload`."""
+        assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
+        held = np.ascontiguousarray(values)
+        staged = self._runtime.stage(held.nbytes)
+        if staged is not None:
+            staged[:] = held.reshape(-1).view(np.uint8)
+            held = staged
+        self._move(target.address, held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
+
+    def fetch(self, tensor: Any) -> NDArray[Any]:
+        """See `Device.fetch`; bfloat16 as float32. Waits for the device."""
+        return self.fetch_all([tensor])[0]
+
+    def fetch_all(self, tensors: Sequence[Any]) -> list[NDArray[Any]]:
+        """See `CpuDevice.fetch_all`. Waits for the device once."""
+        copied: list[NDArray[np.uint8]] = []
+        for tensor in tensors:
+            staged = self._runtime.stage(tensor.nbytes)
+            copied.append(np.empty(tensor.nbytes, np.uint8) if staged is None else staged)
+            self._move(copied[-1].ctypes.data, tensor.address, tensor.nbytes, Direction.TO_HOST)
+        self._runtime.synchronize()
+        return [_as_array(part, each) for part, each in zip(copied, tensors, strict=True)]
+
+    def trim(self) -> None:
+        """Frees memory kept for speed alone."""
+        self._memory.trim()
+
+    def _move(self, target: int, source: int, nbytes: int, direction: Direction) -> None:
+        if nbytes:
+            self._runtime.copy(target, nbytes, source, nbytes, nbytes, 1, direction)
+
+
+def _as_array(fetched: NDArray[np.uint8], tensor: Any) -> NDArray[Any]:
+    """The bytes of a tensor as an array of its own."""
+    if tensor.dtype != "bfloat16":
+        array: NDArray[Any] = fetched.view(tensor.dtype).reshape(tensor.shape)
+        return array.copy()
+    bits = fetched.view(np.uint16).reshape(tensor.shape).astype(np.uint32)
+    return (bits << 16).view(np.float32)

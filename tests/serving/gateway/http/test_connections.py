@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.http.paced_reading import BYTES_PER_S, FREE_BYTES, PacedFlow, ReadingPace
+from serving.gateway.http.connections import BYTES_PER_S, FREE_BYTES, PacedFlow, ReadingPace
 from tests.serving.gateway.http.test_http_protocol import served
 
 SIZE = 262_144
