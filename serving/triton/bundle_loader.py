@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError, SetupError
-from serving.load_model import load_model
 from serving.settings.triton_settings import TritonSettings
-from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
-from serving.triton.control import ModelControl, VersionPolicy, model_config
+from serving.tensorrt.plans import needs_plan
+from serving.triton.control import ModelControl, VersionPolicy
+from serving.triton.model_loader import ModelLoader
 from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
@@ -62,20 +62,12 @@ class BundleLoader:
     ) -> None:
         self._settings = settings
         self._stubs = stubs
-        self._progress = progress
         self._clock = clock
-        self._control: ModelControl | None = None
-        folder = plan_folder(settings.repository, settings.plans)
-        self.plans = Plans(folder, progress, settings.served_device.card or 0)
-        self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
-        self._backends: frozenset[str] = frozenset()
+        self._models = ModelLoader(settings, stubs, progress)
         self._switches: Counter[str] = Counter()
-        self._incarnations: Counter[str] = Counter()  # kept over restarts: clients compare it
         self._retry_at_s: dict[str, float] = {}
         self.serving: dict[str, Serving] = {}
         """By bundle name."""
-        self.dead_stubs = 0
-        """Processes that died; Triton keeps their shared memory until it stops."""
 
     def begin(self, control: ModelControl, backends: Iterable[str] = ()) -> None:
         """Start over with a new server, which has nothing loaded.
@@ -83,12 +75,14 @@ class BundleLoader:
         Args:
             backends: Names of those that it has.
         """
-        self._control = control
-        self._backends = frozenset(backends)
-        self.plans.open()
+        self._models.begin(control, backends)
         self._switches.clear()
         self._retry_at_s.clear()
         self.serving = {}
+
+    def close(self) -> None:
+        """End what builds plans."""
+        self._models.plans.close()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -108,7 +102,7 @@ class BundleLoader:
         failures: list[SetupError] = []
         for bundle in candidates:
             try:
-                self._prepare(bundle)
+                self._models.prepare(bundle)
                 self._load_all(bundle)
             except SetupError as error:
                 failures.append(error)
@@ -130,7 +124,7 @@ class BundleLoader:
         """
         try:
             for model in bundle.models:
-                self._load_model(model, VersionPolicy(bundle.version))
+                self._models.load(model, VersionPolicy(bundle.version))
         except SetupError as error:
             if bundle.manifest.device == "cuda":
                 raise DeviceError(error.message) from error
@@ -149,7 +143,7 @@ class BundleLoader:
             SetupError: its device is not there, or it does not load, here or as a gateway will load
                 it (tasks, tokenizer); the previous version is served as before.
         """
-        self._prepare(bundle)
+        self._models.prepare(bundle)
         previous = self.serving[name].bundle
         self._switches[name] += 1
         # A version that is still loaded from an earlier switch is unloaded first: clients recognise
@@ -160,28 +154,12 @@ class BundleLoader:
             self._load_both(name, bundle, previous)
         except SetupError:
             for model in previous.models:
-                self._load_model(model, VersionPolicy(previous.version))
+                self._models.load(model, VersionPolicy(previous.version))
             for model in set(bundle.models) - set(previous.models):
-                self._unload(model)
+                self._models.unload(model)
             raise
         retire_at_s = self._clock() + max(NOTICED_S, self._settings.retire_after)
         self.serving[name] = Serving(bundle, previous, retire_at_s)
-
-    def _prepare(self, bundle: Bundle) -> None:
-        """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
-        self._settings.served_device.require(bundle)
-        load_model(bundle)
-        if not needs_plan(bundle):
-            return
-        if "tensorrt" not in self._backends:
-            raise DeviceError(
-                f"{bundle.manifest.name} version {bundle.version} is for TensorRT, and this Triton "
-                "has no tensorrt backend: serve it in NVIDIA's container, or export it without "
-                "--runtime tensorrt"
-            )
-        for model, plan in self.plans.ready(bundle).items():
-            folder = self._settings.repository / model / str(bundle.version)
-            self._files[model, bundle.version] = relative(plan, folder)
 
     def _load_both(self, name: str, bundle: Bundle, previous: Bundle) -> None:
         """Load a version beside the previous one; part by part, the one clients look at last."""
@@ -191,24 +169,14 @@ class BundleLoader:
             policy = policy.alone
         try:
             for model in bundle.models:
-                self._load_model(model, policy if model in previous.models else policy.alone)
+                self._models.load(model, policy if model in previous.models else policy.alone)
         except SetupError as error:
-            if not self._may_differ(bundle, previous):
+            if not self._models.may_differ(bundle, previous):
                 raise
             # Both versions share one configuration in Triton, which the previous one may not fit.
             log.info("%s: versions cannot overlap (%s); replacing at once", name, error)
             for model in bundle.models:
-                self._load_model(model, policy.alone)
-
-    def _may_differ(self, bundle: Bundle, previous: Bundle) -> bool:
-        root = self._settings.repository
-        configs = [
-            [model_config(root / m, VersionPolicy(each.version)) for m in each.models]
-            for each in (bundle, previous)
-        ]
-        for config in (config for each in configs for config in each):
-            del config["version_policy"]
-        return configs[0] != configs[1]
+                self._models.load(model, policy.alone)
 
     def retire_due(self) -> None:
         """Unload previous versions whose time is up."""
@@ -227,9 +195,9 @@ class BundleLoader:
         log.info("unloading %s version %d", name, serving.previous.version)
         for model in serving.bundle.models:
             self._stubs.expect_only(model, serving.bundle.version)
-            self._load_model(model, VersionPolicy(serving.bundle.version))
+            self._models.load(model, VersionPolicy(serving.bundle.version))
         for model in set(serving.previous.models) - set(serving.bundle.models):
-            self._unload(model)
+            self._models.unload(model)
         self.serving[name] = Serving(serving.bundle)
 
     def unload(self, name: str) -> None:
@@ -240,7 +208,7 @@ class BundleLoader:
         """
         serving = self.serving.pop(name)
         for model in {model for each in serving.bundles for model in each.models}:
-            self._unload(model)
+            self._models.unload(model)
 
     def heal(self, others: Callable[[str], Sequence[Bundle]]) -> list[str]:
         """Load again what has lost a process or is not loaded any more.
@@ -259,7 +227,7 @@ class BundleLoader:
         Raises:
             SetupError: no version of a bundle loads; it is tried again later.
         """
-        ready = self._require_control().ready()
+        ready = self._models.control.ready()
         if ready is None:
             return []
         lost = self._stubs.missing()
@@ -284,7 +252,7 @@ class BundleLoader:
             if self._retry_at_s.get(name, 0.0) > self._clock():
                 continue
             for model in broken:
-                self._clear(model, missing[model], bool(ready.get(model)))
+                self._models.clear(model, missing[model], bool(ready.get(model)))
             self._reload(name, serving, broken, others)
             healed += broken
         return healed
@@ -301,19 +269,8 @@ class BundleLoader:
         dead = sum(lost.get((model, previous.version), 0) for model in previous.models)
         if dead:
             log.warning("%s version %d lost %d of its processes", name, previous.version, dead)
-            self.dead_stubs += dead
+            self._stubs.dead += dead
             self.retire(name)
-
-    def _clear(self, model: str, missing: int, is_ready: bool) -> None:
-        """Unload a model that Triton reports as ready though its process died."""
-        if not is_ready:
-            log.error("model %s is not loaded any more; loading it again", model)
-            self._stubs.forget(model)
-        elif missing:
-            log.warning("model %s lost %d of its processes; loading it again", model, missing)
-            self.dead_stubs += missing
-            self._incarnations[model] += 1
-            self._unload(model)
 
     def _reload(
         self,
@@ -325,7 +282,7 @@ class BundleLoader:
         """Load the served version again, or the best other one."""
         try:
             for model in models:
-                self._load_model(model, VersionPolicy(serving.bundle.version))
+                self._models.load(model, VersionPolicy(serving.bundle.version))
         except SetupError as error:
             log.error("%s version %d does not load: %s", name, serving.bundle.version, error)
             candidates = [b for b in others(name) if b.version != serving.bundle.version]
@@ -336,29 +293,3 @@ class BundleLoader:
             log.error("%s: version %d is served instead", name, self.serving[name].bundle.version)
         else:
             self.serving[name] = Serving(serving.bundle)
-
-    def _load_model(self, model: str, policy: VersionPolicy) -> None:
-        began = time.monotonic()
-        config = model_config(
-            self._settings.repository / model,
-            policy,
-            self._incarnations[model],
-            self._settings.parameters(),
-            self._files.get((model, policy.version)),
-            self._settings.served_device.card,
-        )
-        before = self._stubs.running(model, policy.version)
-        self._require_control().load(model, config)
-        self._stubs.expect(model, policy.version, before)
-        if policy.previous is None:
-            self._stubs.expect_only(model, policy.version)
-        took_s = time.monotonic() - began
-        self._progress(f"loaded {model} version {policy.version} in {took_s:.1f} s")
-
-    def _unload(self, model: str) -> None:
-        self._stubs.forget(model)
-        self._require_control().unload(model)
-
-    def _require_control(self) -> ModelControl:
-        assert self._control is not None, "the server is not started"
-        return self._control

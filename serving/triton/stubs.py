@@ -29,6 +29,8 @@ class StubWatch:
         self._running = running
         self._is_running = is_running
         self._expected: Stubs = {}
+        self.dead = 0
+        """Stubs that died; Triton keeps their shared memory until it stops."""
 
     def expect(self, model: str, version: int, before: Set[int] = frozenset()) -> None:
         """Expect the stubs of a version that has just been loaded to keep running.
@@ -54,6 +56,7 @@ class StubWatch:
     def clear(self) -> None:
         """Expect no stubs at all (the server was stopped)."""
         self._expected.clear()
+        self.dead = 0
 
     @property
     def pids(self) -> set[int]:

@@ -17,7 +17,7 @@ from inference.bundle.manifest import MANIFEST
 from inference.errors import DeviceError
 from serving.settings import served_device
 from serving.tensorrt.plans import Plans
-from serving.triton import bundle_loader, installation
+from serving.triton import installation, model_loader
 from serving.triton.server import TritonServer
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, brief_server, publish_times, settings, times
@@ -68,7 +68,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (backends / ours.parent.name).symlink_to(ours.parent)
     monkeypatch.setattr(installation, "BACKENDS", backends)
     program = (sys.executable, "-c", BUILD)
-    monkeypatch.setattr(bundle_loader, "Plans", partial(Plans, program=program))
+    monkeypatch.setattr(model_loader, "Plans", partial(Plans, program=program))
     return tmp_path / "models"
 
 
