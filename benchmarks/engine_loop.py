@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from inference.engine.engine_core import EngineCore
 from inference.engine.runners.candidates import CandidateRequest, Candidates
-from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group, Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState

@@ -20,7 +20,8 @@ from export.architecture import Graphs
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Manifest
 from inference.engine.runners.candidates import CandidateRequest, Candidates
-from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group, Runner
 from inference.engine.state.memory_model import BufferShape
 
 MULTIPLE = 4

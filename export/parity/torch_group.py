@@ -17,7 +17,8 @@ from export.parity.torch_rank import rank
 from inference.bundle.manifest import Growth, PromptImages, Role, State
 from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.edits import HostLogits, select_candidates
-from inference.engine.runners.protocol import Group, Prompt
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group
 
 Content = tuple[tuple[tuple[int, ...], bytes] | None, ...]
 """Shape and bytes of each array of a prompt."""

@@ -17,7 +17,8 @@ from export.architecture import Graphs
 from export.parity.float64 import in_float64
 from export.parity.torch_group import Content, Prefilled, TorchGroup, source_input
 from inference.bundle.manifest import Manifest, Role
-from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group, Runner
 from inference.engine.state.memory_model import MemoryModel
 from inference.errors import InvalidRequest
 

@@ -9,10 +9,10 @@ from collections import deque
 from inference.engine.engine_core import EngineCore, final_result
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
-from inference.engine.running_batch import decoding_error
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event, Listener
 from inference.engine.sequence import SequenceState
+from inference.engine.slots import decoding_error
 from inference.engine.validation import RequestValidator
 from inference.errors import Overloaded, Unavailable
 from inference.sequences import Finished, TokenChunk

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
-from inference.engine.running_batch import RunningBatch, decoding_error
+from inference.engine.running_batch import RunningBatch
 from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
+from inference.engine.slots import decoding_error
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
 from inference.errors import InvalidRequest
 from inference.sequences import Finished, TokenChunk

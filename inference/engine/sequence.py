@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prefill
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import GreedySearch

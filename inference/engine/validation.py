@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Manifest, PromptImages, Role
-from inference.engine.runners.protocol import images_of
+from inference.engine.runners.prompt import images_of
 from inference.engine.search.grammar import Grammar
 from inference.engine.search.request import EngineRequest
 from inference.errors import InvalidRequest, TooLong

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from inference.engine.codec import SOURCE_IDS
-from inference.errors import BundleError, InvalidRequest, ServingError
+from inference.errors import InvalidRequest, ServingError
 from inference.processing.sentences import Paragraph
 from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
@@ -23,7 +23,7 @@ from inference.tasks.shared.items import answer_each, attempt_each, finished_of,
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
-from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
+from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import (
     AnySegment,
     Segment,
@@ -33,12 +33,10 @@ from inference.tasks.shared.streaming import (
 )
 from inference.tasks.translation.glossary_calls import GlossaryCalls, aligns, with_terms
 from inference.tasks.translation.languages import (
-    LanguageEncoding,
     LanguagePairs,
-    LanguageTokens,
+    TranslateSection,
     directions_of,
-    prefix_direction,
-    token_direction,
+    pair_refusal,
 )
 from inference.tasks.translation.sentence_terms import TermSpeller
 from inference.tasks.translation.source_sentences import (
@@ -46,28 +44,10 @@ from inference.tasks.translation.source_sentences import (
     addressed,
     divided,
     encoded_sentences,
-    target_prefix,
 )
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
-
-
-class TranslateSection(TaskConfig):
-    """Languages of a translator."""
-
-    languages: tuple[tuple[str, str], ...] = ()
-    """(source, target) pairs, ISO 639-1; empty where the checkpoint does not declare them, or
-    translates between any two of `tokens`."""
-    prefixes: dict[str, str] = {}
-    """`source-target` of a pair → words before each sentence, e.g. `en-de`."""
-    tokens: LanguageTokens | None = None
-    """Tokens of a model of many languages."""
-
-    @property
-    def words(self) -> dict[tuple[str, str], str]:
-        """Pair → words before each sentence."""
-        return {pair: self.prefixes["-".join(pair)] for pair in self.languages if self.prefixes}
 
 
 class StoredTermsRequest(TranslateRequest):
@@ -206,7 +186,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             ServingError: no text can be translated; the first one's error.
         """
         model.task_limits.check_batch(len(request.texts), "texts")
-        direction = self._direction(request, model)
+        direction = self.section_of(model).direction(request.source, request.target, model)
         check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
             request,
@@ -276,33 +256,12 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
     def accepts(self, request: TranslateRequest, model: LoadedModel) -> bool:
         """Whether the model translates that pair; one without declared languages takes any."""
-        section = self.section_of(model)
-        source, target = request.source, request.target
-        if section.tokens is not None:
-            return _token_error(section.tokens, request, model) is None
-        pairs = section.languages
-        return not pairs or any(source in (None, a) and target in (None, b) for a, b in pairs)
+        return self.section_of(model).takes(request.source, request.target, model.name)
 
     def refusal(self, request: TranslateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         """Lists the language pairs."""
-        sections = [self.section_of(model) for model in models]
-        if len(models) == 1 and sections[0].tokens is not None:
-            error = _token_error(sections[0].tokens, request, models[0])
-            assert error is not None
-            return error
-        found = {"-".join(pair) for section in sections for pair in section.languages}
-        between = [
-            f"any two of {len(section.tokens.codes)} languages by {model.name}"
-            for model, section in zip(models, sections, strict=True)
-            if section.tokens is not None
-        ]
-        pairs = ", ".join([*sorted(found), *between])
-        message = (
-            f"{models[0].name} translates {pairs} only"
-            if request.model
-            else f"no model translates between those languages; supported are: {pairs}"
-        )
-        return InvalidRequest(message, field="source" if request.target is None else "target")
+        sections = {model.name: self.section_of(model) for model in models}
+        return pair_refusal(request.source, request.target, sections, is_chosen=bool(request.model))
 
     def details(self, model: LoadedModel) -> Mapping[str, Any]:
         """Language pairs, or the codes of a model of many languages."""
@@ -320,36 +279,6 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
     def size(self, request: TranslateRequest) -> int:
         """Characters."""
         return sum(map(len, request.texts))
-
-    def _direction(self, request: TranslateRequest, model: LoadedModel) -> LanguageEncoding:
-        """How the request's languages reach the model.
-
-        Raises:
-            InvalidRequest: a language is missing, unknown or ambiguous.
-        """
-        section = self.section_of(model)
-        if section.tokens is not None:
-            spec, languages = model.manifest.tokenizer, (request.source, request.target)
-            if spec is None or spec.eos_token_id is None:
-                raise BundleError(f"{model.name}: its tokenizer has no end token: export it again")
-            return token_direction(section.tokens, *languages, spec.eos_token_id, model.name)
-        if section.prefixes:
-            return prefix_direction(section.words, request.source, request.target, model.name)
-        prefix = target_prefix(request.target, model)
-        return LanguageEncoding(words=f"{prefix} " if prefix else "")
-
-
-def _token_error(
-    tokens: LanguageTokens, request: TranslateRequest, model: LoadedModel
-) -> InvalidRequest | None:
-    """Why the requested languages do not fit; None where they do, or are not given."""
-    try:
-        for field, code in (("source", request.source), ("target", request.target)):
-            if code is not None:
-                tokens.resolve(code, field, model.name)
-    except InvalidRequest as error:
-        return error
-    return None
 
 
 def _index(request: TranslateRequest) -> TermIndex | None:

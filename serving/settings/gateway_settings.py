@@ -26,19 +26,22 @@ from triptych.parameters import MAX_BEAMS, MAX_STOPS
 DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate", "openinference"]
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
 """HOST:PORT; gRPC's own URIs (`dns://…`, `unix:…`) are taken too."""
+Names = Annotated[tuple[str, ...], NoDecode]
+"""Comma-separated."""
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
 
 
 class GatewaySettings(FrontSettings):
     """What `triptych gateway` is started with; names follow text-generation-inference."""
 
-    triton: Annotated[tuple[str, ...], NoDecode] = Field(
+    triton: Names = Field(
         default=("127.0.0.1:8001",),
         min_length=1,
         description="Triton's gRPC address; of several, comma-separated: HOST:PORT. A name with "
         "several addresses is several Tritons; it is looked up again every second.",
     )
-    triton_metrics: Annotated[tuple[str, ...], NoDecode] = Field(
+    triton_metrics: Names = Field(
         default=(),
         description="Triton's metrics address; its heartbeats show which models are alive. Of "
         "several, one for each of --triton, in the same order.",
@@ -59,7 +62,7 @@ class GatewaySettings(FrontSettings):
         "--api-keys hold for all of them together: redis://HOST:PORT, rediss:// with TLS. Needs "
         "'triptych[redis]'.",
     )
-    cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
+    cors_allow_origin: Names = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
     )
     public_url: HttpUrl | None = Field(
@@ -67,7 +70,7 @@ class GatewaySettings(FrontSettings):
         description="Address at which a proxy publishes the gateway, with the path that it "
         "removes; for links in responses. Default: what each request was sent to.",
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_hosts: Names = Field(
         default=(),
         description="Names under which the gateway may be requested while it listens on loopback "
         "or needs no key, comma-separated: HOST or *.DOMAIN. Addresses, localhost, names without "
@@ -167,18 +170,12 @@ class GatewaySettings(FrontSettings):
         description="Networks beside the public internet that those hosts may have addresses in, "
         "comma-separated: 10.1.0.0/16.",
     )
-    image_url_timeout: float = Field(
+    image_url_timeout: Seconds = Field(
         default=10.0,
-        gt=0,
-        le=3600,
-        allow_inf_nan=False,
         description="Time limit of fetching one image, redirects included, in seconds.",
     )
-    request_timeout: float = Field(
+    request_timeout: Seconds = Field(
         default=60.0,
-        gt=0,
-        le=3600,
-        allow_inf_nan=False,
         description="Time limit of one request, in seconds.",
     )
     recovery_timeout: float = Field(
@@ -189,19 +186,13 @@ class GatewaySettings(FrontSettings):
         description="Time for which requests wait for a model whose process has ended, in seconds; "
         "they then go on where they were. 0: they fail at once.",
     )
-    read_timeout: float = Field(
+    read_timeout: Seconds = Field(
         default=20.0,
-        gt=0,
-        le=3600,
-        allow_inf_nan=False,
         description="Time limit of a request's header, and of each 1000 bytes a second of its "
         "body, in seconds.",
     )
-    write_timeout: float = Field(
+    write_timeout: Seconds = Field(
         default=30.0,
-        gt=0,
-        le=3600,
-        allow_inf_nan=False,
         description="Time in which a client must go on reading a response, in seconds.",
     )
     graceful_termination_timeout: GracePeriod = 30.0

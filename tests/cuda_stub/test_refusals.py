@@ -18,7 +18,7 @@ from inference.engine.memory import check_memory
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda.runtime import CudaRuntime, DeviceOutOfMemory
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.scheduler import Capacity
 from inference.errors import BundleError, DeviceError
 from inference.stateless.graph_sessions import GraphSessions

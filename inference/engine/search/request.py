@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import PromptImages
-from inference.engine.runners.protocol import Prompt, images_of
+from inference.engine.runners.prompt import Prompt, images_of
 from inference.engine.search.grammar import Grammar
 from inference.generation import Generation
 from inference.processing.words import WordEdges

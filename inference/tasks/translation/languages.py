@@ -13,7 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from inference.errors import InvalidRequest
+from inference.errors import BundleError, InvalidRequest
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import TaskConfig
 
 ISO_639_1 = 2
 """Letters of its codes."""
@@ -62,6 +64,16 @@ class LanguageTokens(BaseModel):
                 field=field,
             )
         return own[0]
+
+    def error(self, source: str | None, target: str | None, model: str) -> InvalidRequest | None:
+        """Why requested languages do not fit; None where they do, or are not given."""
+        try:
+            for field, code in (("source", source), ("target", target)):
+                if code is not None:
+                    self.resolve(code, field, model)
+        except InvalidRequest as error:
+            return error
+        return None
 
     @property
     def shown(self) -> dict[str, str]:
@@ -165,3 +177,98 @@ def prefix_direction(
             f"{model} {problem}: give source and target, one pair of {pairs}", field=missing
         )
     return LanguageEncoding(words=prefixes[fitting[0]])
+
+
+def target_prefixes(model: LoadedModel) -> tuple[str, ...]:
+    """The `>>xx<<` that a model reads; none for models of one language."""
+    tokenizer = model.manifest.tokenizer
+    return tokenizer.target_prefixes if tokenizer else ()
+
+
+def target_prefix(target: str | None, model: LoadedModel) -> str:
+    """`>>xx<<` for the requested language, empty for models of one language."""
+    prefixes = target_prefixes(model)
+    if not prefixes or target is None:
+        return ""
+    prefix = f">>{target}<<"
+    if prefix not in prefixes:
+        known = ", ".join(sorted(known.strip("><") for known in prefixes))
+        raise InvalidRequest(
+            f"{model.name} does not translate into that language; supported are: {known}",
+            field="target",
+        )
+    return prefix
+
+
+class TranslateSection(TaskConfig):
+    """Languages of a translator."""
+
+    languages: tuple[tuple[str, str], ...] = ()
+    """(source, target) pairs, ISO 639-1; empty where the checkpoint does not declare them, or
+    translates between any two of `tokens`."""
+    prefixes: dict[str, str] = {}
+    """`source-target` of a pair → words before each sentence, e.g. `en-de`."""
+    tokens: LanguageTokens | None = None
+    """Tokens of a model of many languages."""
+
+    @property
+    def words(self) -> dict[tuple[str, str], str]:
+        """Pair → words before each sentence."""
+        return {pair: self.prefixes["-".join(pair)] for pair in self.languages if self.prefixes}
+
+    def direction(
+        self, source: str | None, target: str | None, model: LoadedModel
+    ) -> LanguageEncoding:
+        """How the languages of a request reach the model.
+
+        Raises:
+            InvalidRequest: a language is missing, unknown or ambiguous.
+        """
+        if self.tokens is not None:
+            spec = model.manifest.tokenizer
+            if spec is None or spec.eos_token_id is None:
+                raise BundleError(f"{model.name}: its tokenizer has no end token: export it again")
+            return token_direction(self.tokens, source, target, spec.eos_token_id, model.name)
+        if self.prefixes:
+            return prefix_direction(self.words, source, target, model.name)
+        prefix = target_prefix(target, model)
+        return LanguageEncoding(words=f"{prefix} " if prefix else "")
+
+    def takes(self, source: str | None, target: str | None, model: str) -> bool:
+        """Whether a model translates that pair; one without declared languages takes any."""
+        if self.tokens is not None:
+            return self.tokens.error(source, target, model) is None
+        pairs = self.languages
+        return not pairs or any(source in (None, a) and target in (None, b) for a, b in pairs)
+
+
+def pair_refusal(
+    source: str | None,
+    target: str | None,
+    models: Mapping[str, TranslateSection],
+    *,
+    is_chosen: bool,
+) -> InvalidRequest:
+    """The error of a request for a pair that none of these models takes; lists what they take.
+
+    Args:
+        is_chosen: Whether the request names the model.
+    """
+    (name, section), *others = models.items()
+    if not others and section.tokens is not None:
+        error = section.tokens.error(source, target, name)
+        assert error is not None
+        return error
+    found = {"-".join(pair) for each in models.values() for pair in each.languages}
+    between = [
+        f"any two of {len(each.tokens.codes)} languages by {model}"
+        for model, each in models.items()
+        if each.tokens is not None
+    ]
+    pairs = ", ".join([*sorted(found), *between])
+    message = (
+        f"{name} translates {pairs} only"
+        if is_chosen
+        else f"no model translates between those languages; supported are: {pairs}"
+    )
+    return InvalidRequest(message, field="source" if target is None else "target")

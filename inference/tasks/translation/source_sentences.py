@@ -12,7 +12,7 @@ from inference.processing.long_sentences import Fits, with_parts
 from inference.processing.sentences import Paragraph, split_sentences
 from inference.processing.terms import FoundTerm, composed
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
-from inference.tasks.translation.languages import LanguageEncoding
+from inference.tasks.translation.languages import LanguageEncoding, target_prefixes
 from inference.tasks.translation.sentence_terms import (
     GlossarySentence,
     TermSpeller,
@@ -144,27 +144,6 @@ def check_tokens(least: int, field: str, model: LoadedModel, what: str = "") -> 
             f"{field} has more than {most} tokens{what}: split it into several texts",
             field=field,
         )
-
-
-def target_prefixes(model: LoadedModel) -> tuple[str, ...]:
-    """The `>>xx<<` that a model reads; none for models of one language."""
-    tokenizer = model.manifest.tokenizer
-    return tokenizer.target_prefixes if tokenizer else ()
-
-
-def target_prefix(target: str | None, model: LoadedModel) -> str:
-    """`>>xx<<` for the requested language, empty for models of one language."""
-    prefixes = target_prefixes(model)
-    if not prefixes or target is None:
-        return ""
-    prefix = f">>{target}<<"
-    if prefix not in prefixes:
-        known = ", ".join(sorted(known.strip("><") for known in prefixes))
-        raise InvalidRequest(
-            f"{model.name} does not translate into that language; supported are: {known}",
-            field="target",
-        )
-    return prefix
 
 
 def addressed(

@@ -4,20 +4,65 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.errors import InternalError, ServingError
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.dialect import Dialect, StreamRenderer
+from serving.gateway.http.http_errors import ErrorRenderer
 from serving.gateway.http.middleware import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service, TaskRequest
+
+
+class DirectRoutes:
+    """ASGI middleware; every other request goes to the application.
+
+    Args:
+        render_error: Responses of requests that failed.
+    """
+
+    def __init__(
+        self, app: ASGIApp, routes: Iterable[BaseRoute], render_error: ErrorRenderer
+    ) -> None:
+        self._app = app
+        self._render_error = render_error
+        self._routes = {
+            route.path: route
+            for route in routes
+            if isinstance(route, APIRoute)
+            and route.methods == {"POST"}
+            and not route.param_convertors  # paths with parameters are matched by the application
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; bugs are left to the outer `Middleware`."""
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        route = self._routes.get(scope["path"]) if is_post else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        response = await self._response(route, Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _response(self, route: APIRoute, request: Request) -> Response:
+        try:
+            response: Response = await route.endpoint(request)
+        except Exception as error:
+            rendered = self._render_error.rendered(request, error)
+            if rendered is None:
+                raise
+            return rendered
+        return response
 
 
 async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Service) -> Response:

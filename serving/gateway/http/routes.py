@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fastapi import APIRouter, Response
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.requests import Request
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.errors import Unavailable
-from serving.gateway.http.http_errors import ErrorRenderer
 from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
@@ -88,45 +81,3 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
     for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
         router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
     return router
-
-
-class DirectRoutes:
-    """ASGI middleware; every other request goes to the application.
-
-    Args:
-        render_error: Responses of requests that failed.
-    """
-
-    def __init__(
-        self, app: ASGIApp, routes: Iterable[BaseRoute], render_error: ErrorRenderer
-    ) -> None:
-        self._app = app
-        self._render_error = render_error
-        self._routes = {
-            route.path: route
-            for route in routes
-            if isinstance(route, APIRoute)
-            and route.methods == {"POST"}
-            and not route.param_convertors  # paths with parameters are matched by the application
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; bugs are left to the outer `Middleware`."""
-        is_post = scope["type"] == "http" and scope["method"] == "POST"
-        route = self._routes.get(scope["path"]) if is_post else None
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        response = await self._response(route, Request(scope, receive))
-        await response(scope, receive, send)
-
-    async def _response(self, route: APIRoute, request: Request) -> Response:
-        try:
-            response: Response = await route.endpoint(request)
-        except Exception as error:
-            rendered = self._render_error.rendered(request, error)
-            if rendered is None:
-                raise
-            return rendered
-        return response

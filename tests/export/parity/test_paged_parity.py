@@ -22,7 +22,7 @@ from inference.bundle.manifest import Bundle
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.openvino.compiled_decoder import quantisation_group
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.errors import SetupError
 from inference.openvino_core import openvino_core
 from tests.export.conftest import Bundles, Twins

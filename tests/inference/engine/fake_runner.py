@@ -20,7 +20,8 @@ from inference.engine.runners.candidates import (
     GreedyTokens,
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
-from inference.engine.runners.protocol import Group, Prefill, Prompt, Runner
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group, Prefill, Runner
 from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest

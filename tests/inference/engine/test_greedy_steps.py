@@ -20,7 +20,7 @@ from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState

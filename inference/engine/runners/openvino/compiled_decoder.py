@@ -22,7 +22,7 @@ from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError

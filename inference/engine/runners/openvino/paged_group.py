@@ -15,7 +15,8 @@ from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, 
 from inference.engine.runners.openvino.decoder_call import DecoderCall, Span, span_of
 from inference.engine.runners.openvino.paged_prefill import PagedPrefill
 from inference.engine.runners.ort.sessions import right_padded
-from inference.engine.runners.protocol import Prefill, Prompt, RaggedGroup
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prefill, RaggedGroup
 from inference.engine.state.memory_model import BufferShape
 
 

@@ -15,7 +15,8 @@ from inference.engine.runners.openvino.chosen_logits import candidates_of
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, source_length
 from inference.engine.runners.openvino.decoder_call import Span, span_of
 from inference.engine.runners.openvino.prompt_images import ImageRows
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prefill
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 
 

@@ -21,7 +21,8 @@ from inference.engine.runners.ort.bound_steps import BoundGreedySteps, BoundStep
 from inference.engine.runners.ort.greedy_graph import STEPS
 from inference.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
-from inference.engine.runners.protocol import Group, Prefill, Prompt
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Group, Prefill
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.memory_model import BufferShape
 

@@ -15,7 +15,8 @@ from inference.bundle.manifest import Growth
 from inference.engine.runners.ort.admission import write_initial
 from inference.engine.runners.ort.bound_steps import BoundStep
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prefill
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.prefix_cache import Block, CachedPrefix

@@ -18,7 +18,8 @@ from inference.engine.runners.ort.greedy_graph import STEPS
 from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.prefill import OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Prompt, Runner
+from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Runner
 from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest

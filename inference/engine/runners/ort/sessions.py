@@ -24,7 +24,7 @@ from inference.engine.runners.ort.logits_graphs import (
     open_model,
 )
 from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool

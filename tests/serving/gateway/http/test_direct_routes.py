@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.tasks import TASKS
 from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.http.routes import DirectRoutes
+from serving.gateway.http.handle_request import DirectRoutes
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
 from tests.serving.gateway.conftest import Gateway, http_client

@@ -17,7 +17,7 @@ from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda.graph_ids import GraphIds
 from inference.engine.runners.ort.bound_graph import BoundGraph
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState

@@ -18,7 +18,7 @@ from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.decoder_call import DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
 from inference.engine.search.request import EngineRequest, Event

@@ -19,7 +19,7 @@ from inference.engine.runners.ort.device import CpuDevice, OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.runners.protocol import Prompt
+from inference.engine.runners.prompt import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
