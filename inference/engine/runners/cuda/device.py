@@ -140,8 +140,16 @@ class AddressDevice(AddressMemory):
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `CpuDevice.run_bound`. A captured run does not wait for the device."""
-        session.run_with_iobinding(binding, _run_options(graph_id))
+        """See `CpuDevice.run_bound`. A captured run does not wait for the device.
+
+        Raises:
+            DeviceError: a kernel needs cuDNN, which is missing.
+        """
+        try:
+            session.run_with_iobinding(binding, _run_options(graph_id))
+        except Exception as error:  # the runtime's exceptions share no base class
+            require_cudnn(error)
+            raise
 
     def run(
         self,
@@ -220,23 +228,6 @@ class CudaDevice(AddressDevice):
         session = super().open(model, options, is_captured=is_captured)
         require_loaded(session)
         return session
-
-    def run_bound(
-        self,
-        session: onnxruntime.InferenceSession,
-        binding: onnxruntime.IOBinding,
-        graph_id: int = UNCAPTURED,
-    ) -> None:
-        """See `CpuDevice.run_bound`.
-
-        Raises:
-            DeviceError: a kernel needs cuDNN, which is missing.
-        """
-        try:
-            super().run_bound(session, binding, graph_id)
-        except Exception as error:  # the runtime's exceptions share no base class
-            require_cudnn(error)
-            raise
 
     def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
         return {
