@@ -12,7 +12,8 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.weight_names import Rename
 from export.tokenizer.tokenizer import languages, special_tokens
 from export.twin import Twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, State
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Limits, State
 from inference.errors import CheckpointError
 
 

@@ -21,7 +21,7 @@ from export.checkpoint.load_network import tie
 from export.pipeline.manifest import tasks
 from export.quantization.quantize import NARROWEST
 from export.registry import architecture
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import SetupError
 
 _FILE = Path(__file__).with_name("checkpoints.json")

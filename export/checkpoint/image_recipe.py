@@ -29,7 +29,7 @@ from export.checkpoint.tile_recipe import (
     read_tiling,
 )
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import ImageSpec, PanAndScan, Resolutions, Tiling
+from inference.bundle.inputs import ImageSpec, PanAndScan, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together

@@ -9,14 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config.config_reader import ConfigReader
-from inference.bundle.manifest import (
-    ImageSpec,
-    PanAndScan,
-    Patches,
-    PixelRange,
-    Resolutions,
-    Tiling,
-)
+from inference.bundle.inputs import ImageSpec, PanAndScan, Patches, PixelRange, Resolutions, Tiling
 from inference.errors import CheckpointError
 
 FILE = "preprocessor_config.json"

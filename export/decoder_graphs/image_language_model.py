@@ -15,7 +15,7 @@ from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.decoder import TransformerDecoder
 from export.tokenizer.prompt_images import image_tokens
 from export.twin import Twin
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 
 _TASKS: Mapping[str, Section] = {
     "chat": image_chat_section,

@@ -20,7 +20,7 @@ from export.architecture import Graphs
 from export.decoder_graphs.source import image_source, text_source
 from export.decoder_graphs.transformer import encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 
 
 def place_vectors(tokens: Tensor, embedded: Tensor, vectors: Tensor, image_token: int) -> Tensor:

@@ -28,7 +28,8 @@ from export.decoder_graphs.transformer import cache_states, final_vectors, step_
 from export.layers.attention.heads import Rows
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.image_input import pixels_port, traced_sizes
-from inference.bundle.manifest import Graph, Growth, ImageSpec, PatchGrid, PromptImages, Role, State
+from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages
+from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 _SEEN, _VECTORS, _PLACES = "image_tokens_seen", "image_vectors", "image_places"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from export.layers.images.image_input import pixels_port
-from inference.bundle.manifest import Graph, Growth, ImageSpec, Role, State
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 LENGTHS = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)

@@ -16,7 +16,8 @@ from export.architecture import Graphs, Lowering
 from export.decoder_graphs.source import Source, held_state, text_source
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
-from inference.bundle.manifest import AlignmentSpec, Graph, Growth, Role, State
+from inference.bundle.inputs import AlignmentSpec
+from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 _DEEP = 6  # layers

@@ -23,7 +23,7 @@ from export.tokenizer.tokenizer import (
     with_written_tokens,
 )
 from export.tokenizer.tokenizer_json import FAST_FILE, read_file
-from inference.bundle.manifest import INSTRUCTION, ImageSpec, TokenizerSpec
+from inference.bundle.inputs import INSTRUCTION, ImageSpec, TokenizerSpec
 from inference.errors import CheckpointError
 
 _OF_PROMPTS = {"generate", "chat"}

@@ -13,13 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.tokenizer.special_token_templates import Framing
-from inference.bundle.manifest import (
-    Graph,
-    Manifest,
-    PromptImages,
-    Role,
-    Tensor,
-)
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from inference.tasks.shared.length_buckets import fixed_width
 
 _IMAGE_TOKENS = 0.3  # share of a prompt's tokens

@@ -13,7 +13,8 @@ from export.checkpoint.memory import return_memory
 from export.layers.images.image_input import checked_shape
 from export.parity.lockstep import LockstepRunner
 from export.parity.torch_runner import TorchRunner
-from inference.bundle.manifest import Bundle, Manifest, PromptImages, Role
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Bundle, Manifest, Role
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import plain_request

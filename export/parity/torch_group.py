@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from export.parity.torch_rank import rank
-from inference.bundle.manifest import Growth, PromptImages, Role, State
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Growth, Role, State
 from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.prompt import Prompt

@@ -18,7 +18,8 @@ from export.quantization.samples import samples_hash
 from export.registry import module_of
 from export.source_hash import source_hash
 from export.text_encoders.sentence_transformers import limits as sentence_limits
-from inference.bundle.manifest import Limits, Manifest, PromptImages, SourceInfo
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Limits, Manifest, SourceInfo
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import sections_of

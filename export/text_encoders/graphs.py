@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from export.architecture import Graphs, Lowering
 from export.text_encoders.heads import HeadKind
 from export.text_encoders.network import TextEncoder, TextModel
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 
 BEST_TOKENS = 100

@@ -18,7 +18,8 @@ from export.layers.images.image_heads import ImageModel
 from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout
 from export.twin import Twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, Role, Tensor
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.errors import CheckpointError
 
 FILE = "model.onnx"

@@ -18,7 +18,7 @@ from export.tokenizer.tokenizer_json import (
     read_fast_tokenizer,
     read_file,
 )
-from inference.bundle.manifest import TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
 
 SPECIAL_TOKENS = "special_tokens_map.json"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.training.caption_file import Caption, listed
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import PayloadTooLarge, SetupError, UnsupportedImage
 from inference.processing.image import decode_image, prepare_image
 

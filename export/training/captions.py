@@ -32,7 +32,7 @@ from export.training.functions import CaptionFunction
 from export.training.optimisation import Progress, adamw, weight_groups
 from export.training.resumable_training import HeldOutScore, endless, optimise, write_card
 from export.training.training_folder import TrainingFolder
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import SetupError
 
 MAX_TOKENS = 128

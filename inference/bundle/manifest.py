@@ -15,24 +15,18 @@ model_repository/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from inference.bundle.inputs import AlignmentSpec, Frozen, ImageSpec, PromptImages, TokenizerSpec
 from inference.generation import Generation
 
 MANIFEST = "bundle.json"
-INSTRUCTION = "instruction"
-"""Among the files of a tokenizer."""
 Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Role(StrEnum):
@@ -52,9 +46,7 @@ class Role(StrEnum):
     SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
     SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
-    PIXELS = (
-        "pixels"  # admit and stateless, (B, height, width, 3), uint8 mostly; admit: or (B, I, …)
-    )
+    PIXELS = "pixels"  # admit, stateless, (B, height, width, 3), uint8 mostly; admit: or (B, I, …)
     PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
@@ -70,9 +62,7 @@ class Role(StrEnum):
     REGIONS = "regions"  # stateless, (B, N, E) float32: whose product with a text's EMBEDDING …
     REGION_BIASES = "region_biases"  # stateless, (B, N) float32: … plus these is a logit
     OBJECTNESS = "objectness"  # stateless, (B, N) float32: logit of a region being any object
-    TOKEN_LOGITS = (
-        "token_logits"  # stateless, (B, N, T) float32: of each region and token of a text
-    )
+    TOKEN_LOGITS = "token_logits"  # stateless, (B, N, T) float32: of regions and a text's tokens
     CHOSEN = "chosen"  # stateless, (B, N) int64: the places of an image that became regions, …
     CHOSEN_SCORES = "chosen_scores"  # … (B, N) float32: by these scores, the best first
     CONDITIONS = "conditions"  # stateless, (B, K, E) float32: texts' EMBEDDINGs to make MASKS of
@@ -88,7 +78,7 @@ class Growth(StrEnum):
     HOLD = "hold"  # (B, …): written at admission, then only read
 
 
-class Tensor(_Frozen):
+class Tensor(Frozen):
     """One input or output of a graph. A string in `shape` names a dynamic dimension.
 
     Rows of a step are R = B x beam width; HOLD states and SOURCE keep one entry a sequence (B), so
@@ -102,14 +92,14 @@ class Tensor(_Frozen):
     role: Role | None = None
 
 
-class Profile(_Frozen):
+class Profile(Frozen):
     """Shapes that a TensorRT plan takes."""
 
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
     """Input → its least shape, the one that the plan is tuned for, and its largest."""
 
 
-class Graph(_Frozen):
+class Graph(Frozen):
     """One ONNX file and its interface, in the file's order."""
 
     file: str
@@ -136,7 +126,7 @@ class Graph(_Frozen):
         return next((tensor for tensor in self.outputs if tensor.role is role), None)
 
 
-class State(_Frozen):
+class State(Frozen):
     """One state tensor of a decoder: where `step` reads it, where it comes from."""
 
     name: str
@@ -158,239 +148,7 @@ class State(_Frozen):
     """APPEND only. in_place: one buffer is bound as past and present."""
 
 
-class TokenizerSpec(_Frozen):
-    """How text becomes ids; `inference/processing` reads it together with the files it names."""
-
-    kind: Literal["sentencepiece_pair", "sentencepiece", "tokenizers"]
-    pad_token_id: int
-    eos_token_id: int | None = None
-    bos_token_id: int | None = None
-    unk_token_id: int | None = None
-    files: dict[str, str]
-    """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
-    tokenizer, and `INSTRUCTION`, a second one, where an image encoder reads a prompt's words."""
-    special_tokens: dict[str, int] = {}
-    """sentencepiece: further special tokens → ids, which `vocab` lacks."""
-    target_prefixes: tuple[str, ...] = ()
-    """Multilingual Marian: the `>>xx<<` tokens that choose the target language."""
-    clean_up_spaces: bool = False
-
-
-class Tiling(_Frozen):
-    """How a picture becomes several of the size of `ImageSpec`, as Idefics3 reads it.
-
-    The picture is resized to `longest_edge`, and again to multiples of a tile's sides; the tiles
-    follow row by row, and behind them the whole picture at the size of one.
-    """
-
-    longest_edge: int
-    """Of the picture, in pixels."""
-    is_divided: bool
-    """False: there is the whole picture only."""
-
-
-class PanAndScan(_Frozen):
-    """How a long picture becomes several of the size of `ImageSpec`, as Gemma 3 reads it.
-
-    The whole picture comes first; parts of equal size follow, side by side along its longer edge.
-    """
-
-    min_crop: int = Field(ge=1)
-    """Sides of a part in pixels; a picture whose parts would be smaller is not divided."""
-    max_crops: int = Field(ge=1)
-    """Parts at most."""
-    min_ratio: float
-    """Longer edge to shorter edge; a picture with less is not divided."""
-
-
-class Resolutions(_Frozen):
-    """How a picture becomes a canvas (`TileGrid`), as LLaVA-NeXT reads it.
-
-    The picture is resized to the resolution that keeps most of it, with black beside it, and, as
-    the first tile, to the size of `ImageSpec`.
-    """
-
-    sizes: tuple[tuple[int, int], ...]
-    """(height, width) of each, whole tiles."""
-    side: int
-    """Rows, and columns, of a tile's vectors."""
-
-
-class PixelRange(_Frozen):
-    """The sizes of pictures that keep their own, as Qwen2-VL reads them.
-
-    Both sides become multiples of `multiple`, the aspect ratio stays nearly as it is, and the
-    number of pixels comes to lie between two bounds.
-    """
-
-    multiple: int = Field(ge=1)
-    least: int = Field(ge=1)
-    most: int = Field(ge=1)
-
-
-class Patches(_Frozen):
-    """Patches of an image, as Pix2Struct reads it (`inference/processing/flattened_patches.py`)."""
-
-    height: int
-    width: int
-    """In pixels."""
-    has_header: bool = False
-    """Whether a request's text is drawn above the picture."""
-    is_normalised: bool = True
-    """By the picture's own mean and standard deviation."""
-
-
-class ImageSpec(_Frozen):
-    """How a decoded RGB picture becomes (height, width, 3). Normalising is in the graph."""
-
-    resize: Literal["exact", "shortest_edge", "fit", "padded", "patches"]
-    size: tuple[int, int]
-    """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
-    which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
-    with black around it. padded: (height, width) of a square that the picture and black below or
-    right of it make; `resample` is not used (`inference/processing/padded_image.py`). patches: the
-    number of patches, and the pixels of one and a further one that holds its place."""
-    is_turned: bool = False
-    """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
-    by 90 degrees, clockwise."""
-    centre: tuple[float, float] | None = None
-    """Height and width of a centre crop before resizing, in parts of the picture's shorter edge."""
-    crop: tuple[int, int] | None = None
-    """Centre crop (height, width) after resizing."""
-    crop_start: Literal["down", "nearest_even"] = "down"
-    """How half of an odd margin is rounded: down as in `transformers`, or as in torchvision."""
-    resample: int = Field(ge=0, le=5)
-    """Pillow's filter number: 2 bilinear, 3 bicubic."""
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    rescale: float
-    tiles: Tiling | PanAndScan | Resolutions | None = None
-    """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
-    pixels: PixelRange | None = None
-    """exact: pictures have many sizes, and `size` is a small one of them."""
-    edges: tuple[int, int] | None = None
-    """exact: what the shorter edge of a picture becomes, and the most that the longer one may
-    become; pictures keep their aspect ratio, and `size` is a small one of theirs."""
-    patches: Patches | None = None
-    """patches: what they are."""
-
-    @property
-    def dtype(self) -> Literal["uint8", "float32"]:
-        """Of the pixels, 0 to 255: a padded picture has fractions of grey levels.
-
-        Patches are normalised.
-        """
-        return "float32" if self.resize in ("padded", "patches") else "uint8"
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape of one prepared picture: (height, width, 3).
-
-        Of one in tiles, shape of a tile; of a canvas, shape of the smallest one.
-        """
-        height, width = self.crop or self.size
-        return height * (1 + isinstance(self.tiles, Resolutions)), width, 3
-
-
-class TileGrid(_Frozen):
-    """Images of any size, each a canvas of tiles whose size says how it is read.
-
-    The first tile of a canvas, at its upper left, is the whole picture; below it are the rows of
-    tiles of the picture at a higher resolution. What is beyond whole tiles counts: so many pixels
-    of height, or width, are so many rows, or columns, of the tiles' vectors that are left out on
-    either side, because they see padding. A row of the tiles' vectors ends with one more.
-    """
-
-    edge: int
-    """Height and width of a tile in pixels."""
-    side: int
-    """Rows, and columns, of a tile's vectors."""
-
-    def shape(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of the tiles' vectors that are read of a canvas; negative if none is."""
-        rows, top = divmod(height, self.edge)
-        columns, left = divmod(width, self.edge)
-        return (rows - 1) * self.side - 2 * top, columns * self.side - 2 * left
-
-    def tokens(self, height: int, width: int) -> int:
-        """Vectors of a canvas; 0 for sizes that no canvas has."""
-        rows, columns = self.shape(height, width)
-        if height < 2 * self.edge or width < self.edge or rows < 0 or columns < 0:
-            return 0
-        return self.side**2 + rows * (columns + 1)
-
-
-class PatchGrid(_Frozen):
-    """Images of any size, of whole squares of pixels, each of which becomes one vector."""
-
-    edge: int
-    """Height and width of a square in pixels."""
-
-    def tokens(self, height: int, width: int) -> int:
-        """Vectors of an image; 0 for sizes that are not of whole squares."""
-        rows, top = divmod(height, self.edge)
-        columns, left = divmod(width, self.edge)
-        return 0 if top or left else rows * columns
-
-
-class PromptImages(_Frozen):
-    """How a generator's prompts hold images, any number of them, in their order.
-
-    PIXELS of `admit` is (B, I, height, width, 3), images of one size. The source positions of a
-    sequence are those of its images, one image after the other; sequences without images have none.
-    """
-
-    positions: int = Field(ge=1)
-    """Source positions of each image."""
-    token_id: int
-    """Stands for an image, or for a part of it, in a prompt."""
-    tokens: int = Field(default=1, ge=1)
-    """Tokens in a row that stand for one image."""
-    grid: TileGrid | PatchGrid | None = None
-    """Of images whose sizes differ; `positions` and `tokens` are those of the recipe's shape."""
-
-    def tokens_of(self, height: int, width: int) -> int:
-        """Tokens of an image of that size; 0 for a size that is not read."""
-        return self.tokens if self.grid is None else self.grid.tokens(height, width)
-
-    def positions_of(self, height: int, width: int) -> int:
-        """Source positions of an image of that size."""
-        return self.positions if self.grid is None else self.grid.tokens(height, width)
-
-    def expanded(
-        self, ids: Sequence[int], sizes: Iterable[tuple[int, int]] | None = None
-    ) -> list[int]:
-        """Ids with one token for each image → as the model reads them.
-
-        Args:
-            sizes: (height, width) of each image, where they differ.
-        """
-        found = None if sizes is None or self.grid is None else iter(sizes)
-        read: list[int] = []
-        for token in ids:
-            count = 1
-            if token == self.token_id:
-                count = self.tokens if found is None else self.tokens_of(*next(found))
-            read += [token] * count
-        return read
-
-
-class AlignmentSpec(_Frozen):
-    """The source positions of alignments, for generators that return them.
-
-    Alignments are EMIT outputs of `step`, or outputs of the graph `align`, which is run once over a
-    finished hypothesis: SOURCE_TOKENS (1, S), SOURCE (1,) or PIXELS, and TOKENS (1, T) → EMIT
-    (1, T, S): row t is the attention at the step that chose token t + 1.
-    """
-
-    over: Literal["tokens", "patches"]
-    grid: tuple[int, int] | None = None
-    """Rows and columns of patches; the last rows x columns positions of S are the grid."""
-    layer: int | None = None
-    """Informative: the decoder layer whose cross-attention `align` returns, counted from 0."""
-
-
-class Limits(_Frozen):
+class Limits(Frozen):
     """The model's limits; the gateway may only lower them."""
 
     max_input_tokens: int | None = None
@@ -399,7 +157,7 @@ class Limits(_Frozen):
     """Decoder positions: prompt (or start tokens) plus generated."""
 
 
-class Placement(_Frozen):
+class Placement(Frozen):
     """How a stateless part is run on the CPU."""
 
     instances: int = Field(ge=1)
@@ -407,7 +165,7 @@ class Placement(_Frozen):
     """Of each instance."""
 
 
-class SourceInfo(_Frozen):
+class SourceInfo(Frozen):
     """Origin of the weights."""
 
     name: str
@@ -420,7 +178,7 @@ class SourceInfo(_Frozen):
     """SHA-256 over the checkpoint's files alone."""
 
 
-class Manifest(_Frozen):
+class Manifest(Frozen):
     """`bundle.json`: everything that serving reads about a bundle."""
 
     format: Literal[2] = 2

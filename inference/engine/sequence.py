@@ -59,8 +59,7 @@ class SequenceState:
         self._drafter: Drafter | None = None
         self._fed = [*request.rules.generated_ids]
         """Generated tokens that are or will be inputs, of one row."""
-        self._is_cancelled = False
-        self._has_ended = False
+        self._is_cancelled = self._has_ended = False
 
     @property
     def decoder_ids(self) -> tuple[int, ...]:

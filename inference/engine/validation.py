@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import Manifest, PromptImages, Role
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Manifest, Role
 from inference.engine.runners.prompt import images_of
 from inference.engine.search.grammar import Grammar
 from inference.engine.search.request import EngineRequest

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from inference.bundle.manifest import Patches
+from inference.bundle.inputs import Patches
 from inference.errors import TooLong, UnsupportedImage
 
 Floats = npt.NDArray[np.float32]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from inference.processing.flattened_patches import flatten
 from inference.processing.padded_image import pad_and_resize

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from inference.bundle.manifest import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
+from inference.bundle.inputs import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
 from inference.processing.image import (

@@ -14,7 +14,8 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as RustTokenizer
 
-from inference.bundle.manifest import INSTRUCTION, Bundle, TokenizerSpec
+from inference.bundle.inputs import INSTRUCTION, TokenizerSpec
+from inference.bundle.manifest import Bundle
 from inference.errors import BundleError
 from inference.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
 from inference.processing.tokenizer import EncodedText, Tokenizer

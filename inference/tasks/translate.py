@@ -260,7 +260,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
     def refusal(self, request: TranslateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         """Lists the language pairs."""
-        sections = {model.name: self.section_of(model) for model in models}
+        sections = [(model.name, self.section_of(model)) for model in models]
         return pair_refusal(request.source, request.target, sections, is_chosen=bool(request.model))
 
     def details(self, model: LoadedModel) -> Mapping[str, Any]:

@@ -24,7 +24,8 @@ from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
 from export.quantization.lower_precision import lower_precision
 from export.registry import architecture
-from inference.bundle.manifest import MANIFEST, Bundle, Manifest, Role, TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
+from inference.bundle.manifest import MANIFEST, Bundle, Manifest, Role
 from tests.export.operators import operators_read_once
 from tests.export.twins import image_recipe, make_twin
 from tests.shared_folders import made_once, shared_folder

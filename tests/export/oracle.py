@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from export.architecture import Graphs
 from export.layers.attention.scores import within
 from export.models.detectors.grounding_dino_towers import DELIMITERS
-from inference.bundle.manifest import Graph, ImageSpec, PromptImages, Role
+from inference.bundle.inputs import ImageSpec, PromptImages
+from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair

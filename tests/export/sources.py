@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from inference.bundle.manifest import Bundle, PatchGrid, Role
+from inference.bundle.inputs import PatchGrid
+from inference.bundle.manifest import Bundle, Role
 from tests.export.patches import random_patches
 
 

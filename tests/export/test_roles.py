@@ -17,7 +17,8 @@ from export.parity.parity_inputs import (
     without_padding,
 )
 from export.registry import ARCHITECTURES, architecture
-from inference.bundle.manifest import Graph, Manifest, Role, Tensor, TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
+from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from tests.inference.manifests import make_manifest
 
 MODULES = (

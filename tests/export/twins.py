@@ -24,7 +24,8 @@ from torch import nn
 from export.architecture import Architecture, Graphs
 from export.registry import architecture, families
 from export.twin import EXPORTED
-from inference.bundle.manifest import Growth, ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Growth, Role
 
 _BATCH_NORMS = nn.BatchNorm2d | nn.BatchNorm1d
 _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inference.bundle.manifest import Graph, ImageSpec, Manifest, SourceInfo
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Manifest, SourceInfo
 
 
 def make_manifest(name: str, task: str, graphs: Mapping[str, Graph], **fields: Any) -> Manifest:

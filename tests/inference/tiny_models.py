@@ -6,15 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from inference.bundle.manifest import (
-    Graph,
-    Limits,
-    Manifest,
-    PromptImages,
-    Role,
-    Tensor,
-    TokenizerSpec,
-)
+from inference.bundle.inputs import PromptImages, TokenizerSpec
+from inference.bundle.manifest import Graph, Limits, Manifest, Role, Tensor
 from inference.generation import Generation
 from inference.processing.detokenizer import Detokenizer
 from inference.processing.tokenizer import EncodedText

@@ -14,16 +14,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.pipeline.publish import next_version, publish, staging
-from inference.bundle.manifest import (
-    Graph,
-    Growth,
-    Limits,
-    Role,
-    SourceInfo,
-    State,
-    Tensor,
-    TokenizerSpec,
-)
+from inference.bundle.inputs import TokenizerSpec
+from inference.bundle.manifest import Graph, Growth, Limits, Role, SourceInfo, State, Tensor
 from inference.generation import Generation
 from tests.inference.manifests import make_manifest, plain_recipe
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.layers.images.vision import PixelNorm, check_recipe
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 

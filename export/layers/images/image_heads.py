@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.activation import activation
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 
 def mean_vector(vectors: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from export.layers.images.vision import check_recipe
-from inference.bundle.manifest import ImageSpec, PatchGrid, PromptImages, Role, TileGrid
+from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages, TileGrid
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 
 

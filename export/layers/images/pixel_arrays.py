@@ -17,7 +17,7 @@ from torch.onnx import is_in_onnx_export
 
 from export.layers.images.batch_norm import NormedConvolution
 from export.layers.images.vision import PixelNorm, check_recipe
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 FREQUENCIES = 64
 FOURIER_WIDTH = 2 + 4 * FREQUENCIES  # the position itself, then sines and cosines of either axis

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 

@@ -31,7 +31,8 @@ from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

@@ -9,7 +9,8 @@ from export.config.config_reader import ConfigReader
 from export.decoder_graphs.source import Source, image_source
 from export.layers.images.convolutions import Convolutions, read_convolutions
 from export.layers.images.image_input import prepare_tower
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions
 from export.models.captioners import captioner_config
 from export.models.encoder_decoders import transformer
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

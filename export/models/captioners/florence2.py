@@ -34,7 +34,7 @@ from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, ca
 from export.models.encoder_decoders import bart, bart_config
 from export.models.vision import davit
 from export.twin import Twin
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

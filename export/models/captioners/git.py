@@ -30,7 +30,8 @@ from export.layers.images.vision import patch_count
 from export.models.captioners import bert_decoder
 from export.models.dual_encoders import clip, clip_config
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

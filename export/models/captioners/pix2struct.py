@@ -39,7 +39,8 @@ from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.encoder_decoders import t5, t5_config
 from export.twin import tiny_twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Limits, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 

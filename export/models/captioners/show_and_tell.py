@@ -29,7 +29,7 @@ from export.layers.images.convolutions import ConvolutionalEncoder
 from export.layers.recurrence.cells import LSTM, States
 from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 

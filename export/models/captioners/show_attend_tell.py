@@ -29,7 +29,7 @@ from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.images.convolutions import ConvolutionalEncoder
 from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
 from export.twin import tiny_twin
-from inference.bundle.manifest import AlignmentSpec, ImageSpec
+from inference.bundle.inputs import AlignmentSpec, ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -29,7 +29,8 @@ from export.layers.images.image_input import prepare_tower
 from export.models.captioners.halves import DECODERS, ENCODERS, Half, find_half
 from export.models.vision import swin_classifier
 from export.twin import ODD_TEXT, TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -41,7 +41,8 @@ from export.models.detectors.grounding_dino_towers import (
     sinusoids,
 )
 from export.twin import ODD_TEXT, TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 from inference.tasks.detection.grounded import count_places

@@ -29,7 +29,8 @@ from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models.dual_encoders.clip_config import Config, ImageConfig, TextConfig, read_config
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 
 # --------------------------------------------------------------------------------------- network

@@ -36,7 +36,8 @@ from export.layers.blocks import make_encoder_blocks
 from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip, clip_config
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Limits, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 

@@ -23,7 +23,8 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.weight_names import Rename
 from export.models.dual_encoders import clip_config, owlvit
 from export.twin import Twin
-from inference.bundle.manifest import ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Role
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -32,7 +32,8 @@ from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip, clip_config
 from export.twin import ODD_TEXT, TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 

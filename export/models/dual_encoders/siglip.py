@@ -33,7 +33,8 @@ from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_co
 from export.layers.mlp import MLP
 from export.models.dual_encoders import clip
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from inference.bundle.manifest import ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 

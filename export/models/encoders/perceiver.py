@@ -43,7 +43,7 @@ from export.text_encoders.graphs import text_graphs
 from export.text_encoders.image_graphs import image_graphs
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
 from export.twin import twin_with_heads
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 # --------------------------------------------------------------------------------------- network
 

@@ -30,7 +30,8 @@ from export.decoder_graphs.source import text_source
 from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.recurrence.recurrent import BidirectionalGRU, GatedUnit
 from export.twin import tiny_twin
-from inference.bundle.manifest import AlignmentSpec, ImageSpec, Limits
+from inference.bundle.inputs import AlignmentSpec, ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

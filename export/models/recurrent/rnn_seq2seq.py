@@ -34,7 +34,8 @@ from export.layers.recurrence.cells import States
 from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.text_encoders.pooling import final_states, mean
 from export.twin import Twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -23,7 +23,7 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.windows import Grid, merge, pad_grid, partition
 from export.layers.images.vision import PixelNorm
 from export.layers.mlp import MLP
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

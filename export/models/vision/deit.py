@@ -33,7 +33,7 @@ from export.text_encoders.image_graphs import (
     rollout,
 )
 from export.twin import LABELS, ODD_IMAGE, TINY_IMAGE, twin_with_heads
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 LEADING = 2
 """Tokens in front of the patches: class and distillation."""

@@ -40,7 +40,7 @@ from export.text_encoders.image_graphs import (
     rollout,
 )
 from export.twin import LABELS, twin_with_heads
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -29,7 +29,7 @@ from export.layers.images.image_heads import ImageModel, Mean
 from export.layers.images.vision import PixelNorm, check_recipe
 from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.twin import LABELS, twin_with_heads
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 STAGES = 3

@@ -25,7 +25,7 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
 from export.layers.mlp import MLP
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

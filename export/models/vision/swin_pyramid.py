@@ -19,7 +19,7 @@ from export.config.weight_names import Entry
 from export.layers.attention.windows import pad_grid
 from export.layers.images.vision import PixelNorm
 from export.models.vision import swin
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 _TINY = {"depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]}

@@ -23,7 +23,7 @@ from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -41,7 +41,7 @@ from export.models.encoder_decoders import t5, t5_config
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
 from export.twin import TINY_IMAGE, tiny_twin
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -42,7 +42,7 @@ from export.models.vision_language.idefics_config import Config, ImageConfig, re
 from export.quantization.quantize import NARROWEST
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- blocks
 

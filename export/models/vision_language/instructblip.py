@@ -37,7 +37,8 @@ from export.models.decoders import llama, opt
 from export.models.vision import vit
 from export.models.vision_language import blip_2
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, Limits
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -32,7 +32,7 @@ from export.decoder_graphs.image_language_model import image_language_graphs
 from export.layers.images.vision import check_recipe, patch_grid
 from export.models.vision_language import llava, llava_config
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, PromptImages, Resolutions, TileGrid
+from inference.bundle.inputs import ImageSpec, PromptImages, Resolutions, TileGrid
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

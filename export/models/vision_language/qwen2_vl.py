@@ -36,7 +36,7 @@ from export.layers.mlp import MLP
 from export.models.decoders import llama, qwen2
 from export.models.vision_language.qwen2_vl_config import EPSILON, Config, TowerConfig, read_config
 from export.twin import tiny_twin
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 
 # --------------------------------------------------------------------------------------- network
 

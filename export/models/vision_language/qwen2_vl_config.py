@@ -14,7 +14,7 @@ from export.config.config_reader import ConfigReader
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
 from export.models.decoders import llama, qwen2
-from inference.bundle.manifest import PatchGrid
+from inference.bundle.inputs import PatchGrid
 from inference.errors import CheckpointError
 
 _TEXT: Mapping[str, Any] = {

@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import PromptImages
+from inference.bundle.inputs import PromptImages
 from inference.engine.runners.prompt import Prompt, images_of
 from inference.engine.search.grammar import Grammar
 from inference.generation import Generation

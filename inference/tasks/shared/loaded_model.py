@@ -8,7 +8,8 @@ from typing import Literal, cast
 
 from pydantic import BaseModel
 
-from inference.bundle.manifest import AlignmentSpec, ImageSpec, Manifest, Part, Role
+from inference.bundle.inputs import AlignmentSpec, ImageSpec
+from inference.bundle.manifest import Manifest, Part, Role
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation, Overrides
 from inference.processing.cancellation import check_abandoned

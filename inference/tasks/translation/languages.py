@@ -7,7 +7,7 @@ in the source and the output begins with the target's (`LanguageTokens`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -245,24 +245,24 @@ class TranslateSection(TaskConfig):
 def pair_refusal(
     source: str | None,
     target: str | None,
-    models: Mapping[str, TranslateSection],
+    models: Sequence[tuple[str, TranslateSection]],
     *,
     is_chosen: bool,
 ) -> InvalidRequest:
-    """The error of a request for a pair that none of these models takes; lists what they take.
+    """The error of a request for a pair that no model takes; lists what they take.
 
     Args:
         is_chosen: Whether the request names the model.
     """
-    (name, section), *others = models.items()
+    (name, section), *others = models
     if not others and section.tokens is not None:
         error = section.tokens.error(source, target, name)
         assert error is not None
         return error
-    found = {"-".join(pair) for each in models.values() for pair in each.languages}
+    found = {"-".join(pair) for _, each in models for pair in each.languages}
     between = [
         f"any two of {len(each.tokens.codes)} languages by {model}"
-        for model, each in models.items()
+        for model, each in models
         if each.tokens is not None
     ]
     pairs = ", ".join([*sorted(found), *between])

@@ -6,7 +6,7 @@ from export.checkpoint.tile_recipe import MOST_PIXELS, limit_pixels
 from export.graphs.source_model import SourceModel
 from export.pipeline.manifest import Request, content_hash
 from export.twin import EXPORTED
-from inference.bundle.manifest import ImageSpec, PixelRange
+from inference.bundle.inputs import ImageSpec, PixelRange
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
 

@@ -13,7 +13,7 @@ import pytest
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.tokenizer.languages import aliases, prefix_section, token_section, translation_prefixes
 from export.tokenizer.tokenizer import fast_tokenizer
-from inference.bundle.manifest import TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
 from inference.processing.text import FastTokenizer, SentencePiecePair
 from inference.processing.tokenizer import Tokenizer

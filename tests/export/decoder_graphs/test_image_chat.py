@@ -11,7 +11,7 @@ import pytest
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.decoder_graphs.chat_section import image_caption_section, image_chat_section
-from inference.bundle.manifest import PromptImages
+from inference.bundle.inputs import PromptImages
 
 NETWORK: Any = SimpleNamespace(images=PromptImages(positions=2, token_id=5, tokens=2))
 PARTS = (

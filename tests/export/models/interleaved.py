@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.models.idefics import processing_idefics
 
-from inference.bundle.manifest import ImageSpec, PromptImages
+from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.engine.engine_core import decode
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest

@@ -12,7 +12,7 @@ from transformers import AddedToken, PerceiverTokenizer
 
 from export.checkpoint.checkpoint import open_checkpoint
 from export.tokenizer.tokenizer import fast_tokenizer, mask_token
-from inference.bundle.manifest import TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
 from inference.processing.text import FastTokenizer
 from tests.export.tokenizer.tiny_tokenizers import CORPUS, write_json

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner

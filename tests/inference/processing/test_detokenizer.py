@@ -10,7 +10,7 @@ import tokenizers
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
 from inference.processing.detokenizer import Detokenizer, Replacement, Stripping
 from inference.processing.text import FastTokenizer, SentencePiecePair, Tokenizer, clean_up
 from tests.inference.processing.test_text import CHECKPOINTS, TEXTS, byte_level, write_marian

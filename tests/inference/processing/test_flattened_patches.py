@@ -15,7 +15,7 @@ from transformers.models.pix2struct.image_processing_pil_pix2struct import (
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError, TooLong, UnsupportedImage
 from inference.processing.flattened_patches import MOST_CHARACTERS, font_file, with_header
 from inference.processing.image import ImageLimits

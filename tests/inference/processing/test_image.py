@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from inference.processing.image import (
     ImageLimits,

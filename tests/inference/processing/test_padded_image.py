@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import Owlv2ImageProcessorPil
 
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.processing.image import decode_image, prepare_image
 from tests.pictures import encoded, noise
 from tests.traced_memory import memory_below

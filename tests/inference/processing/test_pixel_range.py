@@ -12,7 +12,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError, UnsupportedImage
 from inference.processing.image import ImageLimits
 from inference.processing.prepared_image import read_image

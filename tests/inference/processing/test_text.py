@@ -9,7 +9,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import Bundle, Manifest, TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
+from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import BundleError
 from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
 from tests.inference.manifests import make_manifest

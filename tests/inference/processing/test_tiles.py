@@ -16,7 +16,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError, UnsupportedImage
 from inference.processing.image import ImageLimits
 from inference.processing.prepared_image import read_image

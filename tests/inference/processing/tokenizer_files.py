@@ -15,7 +15,7 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from inference.bundle.manifest import TokenizerSpec
+from inference.bundle.inputs import TokenizerSpec
 from inference.processing.text import FastTokenizer
 from tests.inference.processing.byte_pairs import byte_pairs
 

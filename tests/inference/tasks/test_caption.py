@@ -4,7 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Graph, Limits, Patches, PromptImages, Role, Tensor
+from inference.bundle.inputs import Patches, PromptImages
+from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Limits, PromptImages
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Limits
 from inference.errors import BundleError, InvalidRequest, TooLong
 from inference.generation import Generation
 from inference.tasks.chat import TASK

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, Overloaded
 from inference.sequences import Finished, TokenChunk

@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.engine import codec
 from inference.engine.codec import (
     Arrays,

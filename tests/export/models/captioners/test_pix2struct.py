@@ -11,7 +11,7 @@ import torch
 from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
-from inference.bundle.manifest import Patches
+from inference.bundle.inputs import Patches
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError

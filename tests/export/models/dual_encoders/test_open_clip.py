@@ -24,7 +24,7 @@ from export.graphs.source_model import SourceModel
 from export.parity.judge import TOLERANCE
 from export.pipeline.cli import export
 from export.registry import architecture
-from inference.bundle.manifest import ImageSpec
+from inference.bundle.inputs import ImageSpec
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from inference.processing.image import prepare_image

@@ -13,7 +13,8 @@ from torch.nn import functional
 from export.graphs.source_model import SourceModel
 from export.models.vision.vit_classifier import ARCHITECTURE, TWIN
 from export.parity.judge import TOLERANCE
-from inference.bundle.manifest import ImageSpec, Role
+from inference.bundle.inputs import ImageSpec
+from inference.bundle.manifest import Role
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs

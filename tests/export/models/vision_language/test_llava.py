@@ -21,7 +21,8 @@ from export.parity.parity_inputs import Run
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
-from inference.bundle.manifest import Bundle, PromptImages
+from inference.bundle.inputs import PromptImages
+from inference.bundle.manifest import Bundle
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest

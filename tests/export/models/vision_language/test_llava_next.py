@@ -17,7 +17,8 @@ from transformers.models.llava_next.processing_llava_next import LlavaNextProces
 
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
-from inference.bundle.manifest import ImageSpec, Manifest, Resolutions, TileGrid
+from inference.bundle.inputs import ImageSpec, Resolutions, TileGrid
+from inference.bundle.manifest import Manifest
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner

@@ -20,7 +20,8 @@ from export.decoder_graphs.image_axes import axis_positions, image_places
 from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
-from inference.bundle.manifest import ImageSpec, Manifest, PatchGrid, PixelRange
+from inference.bundle.inputs import ImageSpec, PatchGrid, PixelRange
+from inference.bundle.manifest import Manifest
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner

@@ -15,7 +15,7 @@ from transformers import (
 from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
-from inference.bundle.manifest import PromptImages
+from inference.bundle.inputs import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.generation.image_places import ImagePlaces, TileTexts

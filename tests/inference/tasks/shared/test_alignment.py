@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.errors import InternalError, InvalidRequest
 from inference.tasks import caption, translate
 from inference.tasks.shared.loaded_model import LoadedModel

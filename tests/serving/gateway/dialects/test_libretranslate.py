@@ -8,7 +8,7 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded

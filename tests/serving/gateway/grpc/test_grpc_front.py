@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from inference.bundle.manifest import AlignmentSpec
+from inference.bundle.inputs import AlignmentSpec
 from inference.errors import MalformedBody, Overloaded, Unavailable
 from serving.gateway.grpc import grpc_health
 from serving.gateway.grpc.grpc_call import GrpcCall

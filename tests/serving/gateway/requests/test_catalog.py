@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inference.bundle.manifest import PromptImages
+from inference.bundle.inputs import PromptImages
 from inference.errors import InvalidRequest
 from inference.tasks import TASKS
 from serving.gateway.requests.catalog import Catalog
