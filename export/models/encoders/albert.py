@@ -86,8 +86,8 @@ class Encoder(bert.Embeddings):
         return x
 
     def group(self, layer: int) -> nn.ModuleList:
-        """The blocks of one layer, which further layers use too."""
-        group = self.groups[layer * len(self.groups) // self.layers]
+        """The blocks of one layer, which further layers use too; rounded as `transformers` does."""
+        group = self.groups[int(layer / (self.layers / len(self.groups)))]
         assert isinstance(group, nn.ModuleList)
         return group
 
@@ -134,6 +134,10 @@ TWIN = twin_with_heads(
         "groups": (
             "AlbertModel",
             _TINY | {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+        ),
+        "rounded groups": (  # 9 · 14 / 18 is whole, but 9 / (18 / 14) is a little less in floats
+            "AlbertModel",
+            _TINY | {"num_hidden_layers": 18, "num_hidden_groups": 14, "hidden_size": 8},
         ),
         "masked": ("AlbertForMaskedLM", _ODD | {"num_hidden_layers": 1}),
         "untied": ("AlbertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
