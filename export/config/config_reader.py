@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from export.layers.activation import ACTIVATIONS
 from inference.errors import CheckpointError
 
 MOST_LAYERS = 10_000
@@ -98,6 +99,10 @@ class ConfigReader:
                 f"{self.place}: {name} = {value!r} is not supported, only {', '.join(names)}"
             )
         return str(value)
+
+    def activation(self, name: str, default: str) -> str:
+        """The name of a non-linearity."""
+        return self.choice(name, ACTIVATIONS, default)
 
     def pair(self, name: str, default: int) -> tuple[int, int]:
         """(height, width); one number stands for both."""

@@ -43,6 +43,6 @@ def read_blocks(
         "layers": reader.layers("num_hidden_layers", layers),
         "heads": Heads(width, heads),
         "mlp_width": reader.integer("intermediate_size", mlp_width),
-        "activation": reader.text("hidden_act", activation),
+        "activation": reader.activation("hidden_act", activation),
         "norm_epsilon": reader.number("layer_norm_eps", norm_epsilon),
     }

@@ -76,7 +76,7 @@ def read_trocr(reader: ConfigReader) -> bart_config.Config:
         width=width,
         positions=reader.integer("max_position_embeddings", 512),
         pad_token_id=padding,
-        activation=reader.text("activation_function", "gelu"),
+        activation=reader.activation("activation_function", "gelu"),
         embedding_scale=math.sqrt(width) if reader.flag("scale_embedding", False) else 1.0,
         encoder=stack,
         decoder=stack,

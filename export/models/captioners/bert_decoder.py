@@ -79,7 +79,7 @@ def read_config(reader: ConfigReader) -> Config:
     padding = None
     if model_type != "bert":
         padding = reader.values.get("pad_token_id", 1)
-    hidden_activation = reader.text("hidden_act", "gelu")
+    hidden_activation = reader.activation("hidden_act", "gelu")
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         table_rows=reader.integer("max_position_embeddings"),

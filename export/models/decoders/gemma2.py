@@ -95,7 +95,7 @@ def read_shape(
         positions=reader.integer("max_position_embeddings", positions),
         layers=layers,
         mlp_width=reader.integer("intermediate_size"),
-        activation=reader.text("hidden_activation", "gelu_pytorch_tanh"),
+        activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
         norm_epsilon=reader.number("rms_norm_eps", 1e-6),
         logits_cap=read_cap(reader, "final_logit_softcapping", logits_cap),
         has_head_norms=has_head_norms,

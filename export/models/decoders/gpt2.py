@@ -53,7 +53,7 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
         positions=reader.integer("n_positions"),
         layers=layers,
         mlp_width=reader.integer("n_inner", 4 * width),
-        activation=reader.text("activation_function", "gelu_new"),
+        activation=reader.activation("activation_function", "gelu_new"),
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
         has_tied_output=reader.flag("tie_word_embeddings", True),
     )

@@ -37,7 +37,7 @@ def read_config(values: Mapping[str, Any]) -> DecoderConfig:
         positions=reader.integer("max_position_embeddings", 2048),
         layers=tuple(replace(heads, window=window if kind == "local" else None) for kind in kinds),
         mlp_width=reader.integer("intermediate_size", 4 * width),
-        activation=reader.text("activation_function", "gelu_new"),
+        activation=reader.activation("activation_function", "gelu_new"),
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
         has_tied_output=reader.flag("tie_word_embeddings", True),
     )

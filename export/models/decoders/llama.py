@@ -120,7 +120,7 @@ def read_shape(
         positions=min([reader.integer("max_position_embeddings", positions), *tables]),
         layers=layers,
         mlp_width=reader.integer("intermediate_size"),
-        activation=reader.text("hidden_act", "silu"),
+        activation=reader.activation("hidden_act", "silu"),
         norm_epsilon=reader.number("rms_norm_eps", 1e-6),
         has_mlp_bias=reader.flag("mlp_bias", False),
         has_head_norms=has_head_norms,

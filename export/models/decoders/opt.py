@@ -60,7 +60,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         layers=(heads,) * reader.layers("num_hidden_layers"),
         embedding_width=reader.integer("word_embed_proj_dim", width),
         mlp_width=reader.integer("ffn_dim"),
-        activation=reader.text("activation_function", "relu"),
+        activation=reader.activation("activation_function", "relu"),
         norm_epsilon=1e-5,
         is_norm_first=is_norm_first,
         has_final_norm=is_norm_first and not reader.flag("_remove_final_layer_norm", False),

@@ -93,7 +93,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         queries=reader.integer("num_queries", 900),
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),
-        activation=reader.text("activation_function", "relu"),
+        activation=reader.activation("activation_function", "relu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-5),
         base=reader.number("positional_embedding_temperature", 20),
         shares_boxes=reader.flag("decoder_bbox_embed_share", True),

@@ -105,7 +105,7 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         width=width,
         positions=reader.integer("max_position_embeddings"),
         pad_token_id=reader.index("pad_token_id", form.pad_token_id),
-        activation=reader.text("activation_function", form.activation),
+        activation=reader.activation("activation_function", form.activation),
         embedding_scale=width**0.5 if is_scaled else 1.0,
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),

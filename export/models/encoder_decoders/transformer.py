@@ -78,7 +78,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         decoder_layers=reader.layers("num_decoder_layers", 6),
         heads=Heads(width, heads),
         mlp_width=reader.integer("dim_feedforward", 2048),
-        activation=reader.text("activation", "relu"),
+        activation=reader.activation("activation", "relu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-5),
         has_final_norm=reader.flag("final_norm", False),
     )

@@ -82,7 +82,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         layers=reader.layers("num_hidden_layers", 24),
         heads=Heads(width, heads, scale=1 / math.sqrt(width // heads * kinds)),
         mlp_width=reader.integer("intermediate_size", 6144),
-        activation=reader.text("hidden_act", "gelu"),
+        activation=reader.activation("hidden_act", "gelu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-7),
         has_absolute_positions=reader.flag("position_biased_input", True),
         distances=_read_distances(reader, types),
@@ -144,7 +144,7 @@ def _read_convolution(reader: ConfigReader) -> Convolution | None:
         return None
     if kernel % 2 == 0:
         raise CheckpointError(f"{reader.place}: conv_kernel_size must be odd, not {kernel}")
-    act = reader.text("conv_act", "tanh")
+    act = reader.activation("conv_act", "tanh")
     return Convolution(kernel, reader.integer("conv_groups", 1), act)
 
 

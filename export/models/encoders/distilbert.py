@@ -38,7 +38,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         layers=reader.layers("n_layers", 6),
         heads=Heads(width, heads),
         mlp_width=reader.integer("hidden_dim", 3072),
-        activation=reader.text("activation", "gelu"),
+        activation=reader.activation("activation", "gelu"),
         norm_epsilon=NORM_EPSILON,
         head=read_head(reader, "DistilBert", HEADS),
     )

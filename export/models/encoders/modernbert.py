@@ -85,7 +85,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         layers=_read_layers(reader, positions),
         mlp_width=reader.integer("intermediate_size", 1152),
         mlp_bias=reader.flag("mlp_bias", False),
-        activation=reader.text("hidden_activation", "gelu"),
+        activation=reader.activation("hidden_activation", "gelu"),
         norm_epsilon=reader.number("norm_eps", 1e-5),
         norm_bias=reader.flag("norm_bias", False),
         head_activation=reader.text("classifier_activation", "gelu"),

@@ -149,7 +149,7 @@ def _shape(
     value_width = reader.integer("v_channels", key_width)
     for each in (width, key_width, value_width):
         reader.divide(each, heads)
-    activation = reader.text("hidden_act", "gelu")
+    activation = reader.activation("hidden_act", "gelu")
     return LatentShape(
         width, source_width, heads, key_width, value_width, factor * width, activation, has_residual
     )

@@ -93,7 +93,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         layers=reader.layers("n_layer", 24),
         heads=Heads(width, heads, bias=False, out_bias=False),
         mlp_width=reader.integer("d_inner", 4096),
-        activation=reader.text("ff_activation", "gelu"),
+        activation=reader.activation("ff_activation", "gelu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-12),
         clamp=max(0, int(reader.number("clamp_len", -1))),
         summary=summary,

@@ -100,7 +100,7 @@ def read_config(reader: ConfigReader) -> Config:
         stages,
         window=reader.integer("window_size", 12),
         mlp_ratio=reader.number("mlp_ratio", 4.0),
-        activation=reader.text("activation_function", "gelu"),
+        activation=reader.activation("activation_function", "gelu"),
         has_bias=reader.flag("qkv_bias", True),
     )
 

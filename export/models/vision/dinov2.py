@@ -91,7 +91,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
             width, reader.integer("num_attention_heads"), bias=reader.flag("qkv_bias", True)
         ),
         mlp_width=(int(inner * 2 / 3) + 7) // 8 * 8 if is_gated else inner,  # as published
-        activation="silu" if is_gated else reader.text("hidden_act", "gelu"),
+        activation="silu" if is_gated else reader.activation("hidden_act", "gelu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-6),
     )
     return Config(

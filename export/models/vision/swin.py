@@ -92,7 +92,7 @@ def read_network_config(reader: ConfigReader) -> NetworkConfig:
         heads=heads,
         window=reader.integer("window_size", 7),
         mlp_ratio=reader.number("mlp_ratio", 4.0),
-        activation=reader.text("hidden_act", "gelu"),
+        activation=reader.activation("hidden_act", "gelu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-5),
         has_bias=reader.flag("qkv_bias", True),
         has_positions=reader.flag("use_absolute_embeddings", False),

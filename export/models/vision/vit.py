@@ -60,7 +60,7 @@ def read_config(reader: ConfigReader) -> Config:
             bias=reader.flag("qkv_bias", True),
         ),
         mlp_width=reader.integer("intermediate_size"),
-        activation=reader.text("hidden_act", "gelu"),
+        activation=reader.activation("hidden_act", "gelu"),
         norm_epsilon=reader.number("layer_norm_eps", 1e-12),
     )
 

@@ -113,7 +113,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
             rotary=read_rotary(reader, width // count, positions),
         ),
         mlp_width=reader.integer("intermediate_size", 11008),
-        activation=reader.text("hidden_act", "silu"),
+        activation=reader.activation("hidden_act", "silu"),
         norm_epsilon=reader.number("rms_norm_eps", 1e-6),
         interval=interval,
         gate=cast(
@@ -135,7 +135,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
         layers=vision.layers("num_hidden_layers", 32),
         heads=Heads(width, heads),
         mlp_width=vision.integer("intermediate_size", 5120),
-        activation=vision.text("hidden_act", "gelu"),
+        activation=vision.activation("hidden_act", "gelu"),
         norm_epsilon=vision.number("layer_norm_eps", 1e-5),
     )
     has_resampler = reader.flag("use_resampler", False)

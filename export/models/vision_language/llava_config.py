@@ -174,6 +174,6 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
         patch=vision.pair("patch_size", kind.patch),
         layers=layers,
         is_first_skipped=strategy == "default",
-        activation=reader.text("projector_hidden_act", "gelu"),
+        activation=reader.activation("projector_hidden_act", "gelu"),
         has_bias=reader.flag("multimodal_projector_bias", True),
     )

@@ -107,7 +107,7 @@ def read_blocks(vision: ConfigReader, width: int, mlp_width: int, activation: st
         layers=vision.layers("depth", 32),
         heads=Heads(width, count),
         mlp_width=mlp_width,
-        activation=vision.text("hidden_act", activation),
+        activation=vision.activation("hidden_act", activation),
         norm_epsilon=EPSILON,
     )
 

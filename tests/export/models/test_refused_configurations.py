@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from export.registry import architecture
+from export.twin import EXPORTED
 from inference.errors import CheckpointError
 
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -239,6 +240,15 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
 }
 """Architecture and configuration of its twin → changes, and what the message says."""
 
+ACTIVATIONS = {
+    **dict.fromkeys(("bert", "electra", "llama", "perceiver", "swin", "vit"), "hidden_act"),
+    **dict.fromkeys(("bart", "marian", "gpt2", "gpt_neo", "opt"), "activation_function"),
+    **dict.fromkeys(("gemma2", "modernbert"), "hidden_activation"),
+    **dict.fromkeys(("distilbert", "transformer"), "activation"),
+    **{"openai-gpt": "afn", "xlnet": "ff_activation"},
+}
+"""Architecture → the field that names the non-linearity of its blocks."""
+
 
 def _changed(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Values with a change; sections keep their other fields."""
@@ -261,3 +271,11 @@ def test_what_the_network_lacks_is_refused_by_name(
     declared = architecture(name)
     with pytest.raises(CheckpointError, match=message):
         declared.read_config(_changed(declared.twin.configs[config], change))
+
+
+@pytest.mark.parametrize(("name", "field"), ACTIVATIONS.items())
+def test_unknown_activation_is_refused_by_the_name_of_its_field(name: str, field: str) -> None:
+    declared = architecture(name)
+    values = {**declared.twin.configs[EXPORTED], field: "mish"}
+    with pytest.raises(CheckpointError, match=rf"^config.json: {field} = 'mish' is not supported"):
+        declared.read_config(values)
