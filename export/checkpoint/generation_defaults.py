@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from export.checkpoint.checkpoint import Checkpoint
 from inference.bundle.manifest import Limits
@@ -58,6 +58,19 @@ DEFAULT_TOP_K = 50
 (`GenerationConfig._get_default_generation_params`)."""
 
 
+class _Given(BaseModel):
+    """Fields of the file that are converted before `Generation` checks them."""
+
+    max_new_tokens: int | None = None
+    max_length: int | None = None
+    min_new_tokens: int | None = None
+    min_length: int | None = None
+    suppress_tokens: list[int] | None = None
+    bad_words_ids: list[list[int]] | None = None
+    sequence_bias: list[tuple[list[int], float]] | None = None
+    """JSON has no tuples for keys, so `transformers` writes lists."""
+
+
 def generation_defaults(
     checkpoint: Checkpoint,
     limits: Limits,
@@ -76,6 +89,23 @@ def generation_defaults(
             a value is impossible.
     """
     values = _values(checkpoint) if values is None else values
+    try:
+        given = _Given.model_validate(values).model_dump(exclude_unset=True)
+        values = {**values, **given}
+        fields = _fields(checkpoint, values, limits, has_source=has_source)
+        return Generation.model_validate(fields), _warnings(values, has_source=has_source)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CheckpointError(
+            f"{checkpoint.folder}: generation default {place} = {first['input']!r}: {first['msg']}"
+        ) from error
+
+
+def _fields(
+    checkpoint: Checkpoint, values: Mapping[str, Any], limits: Limits, *, has_source: bool
+) -> dict[str, Any]:
+    """The fields of `Generation`."""
     names = ("decoder_start_token_id", "bos_token_id") if has_source else ()
     start = _ids(_first(values, *names))
     ends = _ids(values.get("eos_token_id"))
@@ -107,14 +137,7 @@ def generation_defaults(
         fields["do_sample"] = not _samples_beams(values)
     elif values.get("temperature") == 0:
         del fields["temperature"]  # stands for greedy decoding
-    try:
-        return Generation.model_validate(fields), _warnings(values, has_source=has_source)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise CheckpointError(
-            f"{checkpoint.folder}: generation default {place} = {first['input']!r}: {first['msg']}"
-        ) from error
+    return fields
 
 
 def _values(checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -148,8 +171,8 @@ def _min_new_tokens(values: Mapping[str, Any], *, has_source: bool) -> int:
 
 
 def _biases(values: Mapping[str, Any]) -> list[tuple[tuple[int, ...], float]]:
-    """(tokens, bias) pairs; JSON has no tuples for keys, so `transformers` writes lists."""
-    return [(tuple(words), float(bias)) for words, bias in values.get("sequence_bias") or ()]
+    """(tokens, bias) pairs."""
+    return [(tuple(words), bias) for words, bias in values.get("sequence_bias") or ()]
 
 
 def _samples_beams(values: Mapping[str, Any]) -> bool:

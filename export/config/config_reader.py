@@ -107,7 +107,7 @@ class ConfigReader:
     def pair(self, name: str, default: int) -> tuple[int, int]:
         """(height, width); one number stands for both."""
         value = self.values.get(name, default)
-        pair = (value, value) if isinstance(value, int) else tuple(value or ())
+        pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
         if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
             raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
         return pair

@@ -21,6 +21,7 @@ from export.text_encoders.sentence_transformers import limits as sentence_limits
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Limits, Manifest, SourceInfo
 from inference.errors import CheckpointError
+from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import sections_of
 
@@ -106,7 +107,7 @@ def build_manifest(
 
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
-        CheckpointError: an image fills the positions of the model.
+        CheckpointError: an image fills the positions of the model, or a default token is none.
     """
     checkpoint, declared, network = model.checkpoint, model.architecture, model.network
     limits = sentence_limits(checkpoint, model.configuration.limits)
@@ -122,7 +123,8 @@ def build_manifest(
             has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
-        fields["vocabulary_size"] = _vocabulary_size(network)
+        size = fields["vocabulary_size"] = _vocabulary_size(network)
+        _check_tokens(checkpoint, fields["generation"], size)
     manifest = Manifest(
         name=request.name,
         version=version,
@@ -150,6 +152,27 @@ def build_manifest(
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
     return manifest, warnings
+
+
+def _check_tokens(checkpoint: Checkpoint, rules: Generation, size: int) -> None:
+    """Refuse defaults with tokens that a decoder would read, or score, and does not have.
+
+    Raises:
+        CheckpointError: names the field and the token.
+    """
+    tokens = {
+        "decoder_start_token_id": rules.decoder_start_ids,
+        "forced_bos_token_id": [rules.forced_bos_token_id],
+        "forced_eos_token_id": [rules.forced_eos_token_id],
+        "sequence_bias": list(rules.logit_bias),
+    }
+    for name, given in tokens.items():
+        for token in given:
+            if token is not None and not 0 <= token < size:
+                raise CheckpointError(
+                    f"{checkpoint.folder}: generation default {name} = {token} is outside the "
+                    f"vocabulary of {size} tokens"
+                )
 
 
 def _check_image_tokens(images: PromptImages | None, limits: Limits) -> None:

@@ -78,7 +78,7 @@ def read_config(reader: ConfigReader) -> Config:
     reader.divisible("hidden_size", "num_attention_heads")
     padding = None
     if model_type != "bert":
-        padding = reader.values.get("pad_token_id", 1)
+        padding = reader.index("pad_token_id", 1)
     hidden_activation = reader.activation("hidden_act", "gelu")
     return Config(
         vocabulary_size=reader.integer("vocab_size"),

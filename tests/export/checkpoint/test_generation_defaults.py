@@ -144,6 +144,24 @@ def test_impossible_value_is_refused_by_name(tmp_path: Path) -> None:
         _defaults(tmp_path, OPUS | {"num_beams": 400})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", "many"),
+        ("max_length", [20]),
+        ("min_new_tokens", {}),
+        ("min_length", "few"),
+        ("suppress_tokens", 5),
+        ("bad_words_ids", [5]),
+        ("sequence_bias", [5]),
+        ("sequence_bias", [[[5], "much"]]),
+    ],
+)
+def test_value_of_another_kind_is_refused_by_name(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=rf"generation default {name}[\w.]* = "):
+        _defaults(tmp_path, OPUS | {name: value})
+
+
 def test_decoder_only_models_start_from_the_prompt_alone(tmp_path: Path) -> None:
     values = {"bos_token_id": 1, "eos_token_id": 1, "max_length": 50}
     checkpoint = Checkpoint(tmp_path, "x", values)

@@ -29,6 +29,10 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"encoder": {"model_type": "beit"}}, "encoder: model_type 'beit' is not supported"),
         ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
         ({"decoder": {"cross_attention_hidden_size": 20}}, "cross_attention_hidden_size = 20"),
+        ({"encoder": {"image_size": 1.5}}, "encoder: image_size must be one or two sizes, not 1.5"),
+    ],
+    "vision-encoder-decoder roberta": [
+        ({"decoder": {"pad_token_id": [3]}}, "decoder: pad_token_id must be a whole number"),
     ],
     "show-and-tell plain": [
         ({"channels": [6]}, "one number a convolution"),
