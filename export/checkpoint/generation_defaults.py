@@ -194,7 +194,10 @@ def _warnings(values: Mapping[str, Any], *, has_source: bool) -> list[str]:
         unsupported.append(f"min_length={values['min_length']!r}, which counts the prompt,")
     if len(ends) > 1:
         unsupported.append(f"forced_eos_token_id={list(ends)!r} (its first is used)")
-    return [f"the checkpoint sets {one}, which is not supported and ignored" for one in unsupported]
+    lines = [f"sets {one}, which is not supported and ignored" for one in unsupported]
+    if has_source and "eos_token_id" not in values:
+        lines.append("gives no eos_token_id: no answer ends before its longest length")
+    return [f"the checkpoint {line}" for line in lines]
 
 
 def _ids(value: object) -> tuple[int, ...]:

@@ -144,6 +144,14 @@ def test_impossible_value_is_refused_by_name(tmp_path: Path) -> None:
         _defaults(tmp_path, OPUS | {"num_beams": 400})
 
 
+def test_checkpoint_without_an_end_is_warned_about(tmp_path: Path) -> None:
+    given = {name: value for name, value in OPUS.items() if name != "eos_token_id"}
+    _, warnings = _defaults(tmp_path, given)
+    assert warnings == [
+        "the checkpoint gives no eos_token_id: no answer ends before its longest length"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
