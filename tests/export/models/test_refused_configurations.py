@@ -165,8 +165,8 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "perceiver odd": [
         ({"architectures": ["PerceiverForOpticalFlow"]}, "optical flow and .* are not"),
         ({"architectures": ["PerceiverForMultimodalAutoencoding"]}, "multimodal autoencoding are"),
-        ({"architectures": ["PerceiverModel"]}, "'PerceiverModel'. is not supported"),
-        ({"architectures": None}, "is not supported"),
+        ({"architectures": ["PerceiverModel"]}, "'PerceiverModel'. is not supported .optical flow"),
+        ({"architectures": None}, "is not supported .optical flow"),
         ({"v_channels": 60}, "v_channels = 60 must be d_latents = 30"),
         ({"v_channels": None}, "v_channels = 60 must be d_latents = 30"),
         ({"num_self_attention_heads": 7}, "7 heads do not share out width 30"),
