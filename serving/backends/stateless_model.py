@@ -20,6 +20,7 @@ from inference.stateless.sessions import Sessions, graph_file, text_parameters
 from serving.backends.instance import TritonMetrics, assert_interpreter
 from serving.liveness.model_heartbeat import Heartbeat
 from serving.liveness.session_stats import REPORTED, SessionStats
+from triptych.garbage import without_collection
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -40,6 +41,7 @@ class StatelessModel(ABC):
             DeviceError: the card cannot be used.
         """
 
+    @without_collection()
     def initialize(self, args: dict[str, str]) -> None:
         """Load the graph and compare it with the configuration (Triton calls this once).
 

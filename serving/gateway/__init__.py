@@ -1,6 +1,7 @@
 """The HTTP and gRPC front."""
 
 from serving.settings.gateway_settings import GatewaySettings
+from triptych.garbage import without_collection
 
 __all__ = ["GatewaySettings", "run_gateway"]
 
@@ -12,10 +13,9 @@ def run_gateway(settings: GatewaySettings) -> int:
         The exit code.
     """
     # Imported here: the supervisor of workers loads none of what they need to serve.
-    if settings.workers > 1:
-        from serving.gateway.server.supervisor import run_workers
-
-        return run_workers(settings)
-    from serving.gateway.server.run_server import run_gateway
-
-    return run_gateway(settings)
+    with without_collection():
+        if settings.workers > 1:
+            from serving.gateway.server.supervisor import run_workers as run
+        else:
+            from serving.gateway.server.run_server import run_gateway as run
+    return run(settings)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.processes.launcher import end_with_parent
+from triptych.garbage import without_collection
 
 _PRELOADED = ("inference.processing.image", "serving.documents.passages")
 
@@ -32,8 +33,9 @@ def main(descriptor: int, parent: int, memory_bytes: int, processor_s: int) -> N
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
     end_with_parent(parent, signal.SIGKILL)
-    for name in _PRELOADED:
-        import_module(name)
+    with without_collection():
+        for name in _PRELOADED:
+            import_module(name)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     most = _address_space() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import typer
 
 from triptych.errors import TriptychError
+from triptych.garbage import without_collection
 
 SERVE = "Serve models"
 EXPORT = "Export checkpoints"
@@ -39,7 +40,8 @@ class LazyCommand(NamedTuple):
         """
         module, _, attribute = self.definition.partition(":")
         try:
-            found = getattr(importlib.import_module(module), attribute)
+            with without_collection():
+                found = getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as missing:
             needs = f"pip install 'triptych[{self.extra}]'" if self.extra else _CLONE
             raise TriptychError(

@@ -31,11 +31,13 @@ from serving.backends.instance import TritonMetrics, assert_interpreter
 from serving.liveness.heartbeat import COUNTERS, GAUGES
 from serving.liveness.model_heartbeat import Heartbeat
 from serving.settings.capacity import CapacitySettings
+from triptych.garbage import without_collection
 
 
 class TritonPythonModel:
     """One instance: an engine in a process of its own."""
 
+    @without_collection()
     def initialize(self, args: dict[str, str]) -> None:
         """Open the bundle, start the engine, decode once (Triton calls this once).
 
