@@ -46,14 +46,15 @@ demo: export ## export, start Triton and the gateway, send a request to each end
 serve: export ## export, start Triton and the gateway, run until Ctrl-C
 	@$(BIN)/triptych serve --repository $(REPOSITORY)
 
-# What starts a Triton or another process often waits: three files at a time, and only those are
-# read that have such tests. Compiled files are kept even where the environment says otherwise:
-# each process would compile them again.
+# Some tests wait: one worker more than cores. What starts a Triton or another process often waits:
+# three files at a time, and only those are read that have such tests. Compiled files are kept even
+# where the environment says otherwise: each process would compile them again.
+WORKERS = $(shell expr $$(nproc) + 1)
 INTEGRATION = $(sort $(shell grep -rl --include='test_*.py' 'mark\.integration' tests))
 TEST = env -u PYTHONDONTWRITEBYTECODE SKIPPED_TESTS=$(SKIPPED) OMP_NUM_THREADS=1 $(BIN)/pytest
 test: .venv/installed ## the suite that every change must pass, a real Triton included
 	@rm -f $(SKIPPED)
-	@$(TEST) -q -n auto --dist worksteal -m "not integration and not full"
+	@$(TEST) -q -n $(WORKERS) --dist worksteal -m "not integration and not full"
 	@$(TEST) -q -n 3 --dist loadfile -m "integration and not full" $(INTEGRATION)
 	@$(BIN)/python -m tests.skipped $(SKIPPED)
 
