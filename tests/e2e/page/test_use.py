@@ -26,18 +26,19 @@ PHONE = (360, 740)
 KEY = "open-sesame"
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_phone_never_scrolls_sideways(open_page: OpenPage, task: str) -> None:
-    screen = open_page(task, size=PHONE)
-    screen.run()
-    for options in screen.panel.locator("details").all():
-        options.evaluate("details => { details.open = true; }")
-    assert screen.width() == PHONE[0]
+def test_a_phone_never_scrolls_sideways(open_page: OpenPage) -> None:
+    screen = open_page(TASKS[0], size=PHONE)
     small = """() => [...document.querySelectorAll("button, select, summary, input")]
         .filter((e) => e.getClientRects().length && e.getBoundingClientRect().height < 24
                 && !["range", "checkbox"].includes(e.type))
         .map((e) => e.outerHTML)"""
-    assert screen.page.evaluate(small) == []  # targets of at least 24 pixels (WCAG 2.2, 2.5.8)
+    for task in TASKS:
+        screen.page.locator(f"[role=tab][data-task='{task}']").click()
+        screen.run()
+        for options in screen.panel.locator("details").all():
+            options.evaluate("details => { details.open = true; }")
+        assert screen.width() == PHONE[0], task
+        assert screen.page.evaluate(small) == [], task  # at least 24 pixels (WCAG 2.2, 2.5.8)
 
 
 def test_dark_and_light_follow_the_system_and_the_button(open_page: OpenPage) -> None:
