@@ -17,6 +17,7 @@ from export.parity.paged_run import PagedRun
 from export.parity.parity_inputs import Array, Feeds, Run
 from export.precision import Precision
 from inference.bundle.manifest import Bundle, Role
+from inference.saturation import exact_products
 
 RESIDENT_BYTES = 512 << 20
 """Files of graphs that verification keeps loaded at once."""
@@ -117,7 +118,7 @@ class LazySessions:
 
 def _without_arena() -> onnxruntime.SessionOptions:
     """Options by which memory of a call is freed when it ends; numbers do not depend on it."""
-    options = onnxruntime.SessionOptions()
+    options = exact_products(onnxruntime.SessionOptions())
     options.enable_cpu_mem_arena = False
     return options
 

@@ -24,6 +24,7 @@ from inference.engine.runners.cuda.installation import (
     require_provider,
 )
 from inference.errors import DeviceError
+from inference.saturation import exact_products
 from inference.stateless.config_check import check_config, element_type
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
@@ -49,7 +50,7 @@ def session_options(config: dict[str, Any]) -> Any:
         InvalidArgument: a value that the native backend refuses.
     """
     parameters = text_parameters(config)
-    options = ort.SessionOptions()
+    options = exact_products(ort.SessionOptions())
     options.intra_op_num_threads = max(0, _integer(parameters, "intra_op_thread_count"))
     options.inter_op_num_threads = max(0, _integer(parameters, "inter_op_thread_count"))
     options.enable_cpu_mem_arena = _boolean(parameters, "enable_mem_arena")

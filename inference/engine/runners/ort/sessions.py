@@ -29,6 +29,7 @@ from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
+from inference.saturation import exact_products
 
 
 class OrtSessions:
@@ -157,7 +158,7 @@ class OrtSessions:
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
     """Options with few threads, none of which spins while the engine is idle."""
-    options = onnxruntime.SessionOptions()
+    options = exact_products(onnxruntime.SessionOptions())
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.force_spinning_stop", "1")
