@@ -164,7 +164,7 @@ def placement(card: Card, bundle: Bundle) -> Outcome:
     for key in bundle.manifest.graphs:
         options = session_options(1)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        session = device.open(str(bundle_path(bundle, key)), options, is_captured=key == "step")
+        session = device.open(bundle_path(bundle, key), options, is_captured=key == "step")
         for part in session.get_provider_graph_assignment_info():
             operators = Counter(node.op_type for node in part.get_nodes())
             if part.ep_name == device.provider:

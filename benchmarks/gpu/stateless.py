@@ -46,7 +46,7 @@ def parity(card: Card, bundle: Bundle, reference: Bundle) -> Outcome:
 def speed(card: Card, bundle: Bundle, key: str, batch: int, times: int = 20) -> Outcome:
     """Rows a second of one graph, copies of inputs and outputs included."""
     device, feeds = card.device(), random_inputs(bundle, key, batch, SPEED_LENGTH, is_full=True)
-    session = device.open(str(bundle_path(bundle, key)), session_options(1))
+    session = device.open(bundle_path(bundle, key), session_options(1))
     names = [tensor.name for tensor in bundle.manifest.graphs[key].outputs]
 
     def run() -> None:
@@ -110,7 +110,7 @@ def _speed(engine: str, key: str, name: str, precision: str, batch: int, taken: 
 
 def outputs(device: OrtDevice, bundle: Bundle, key: str, feeds: Arrays) -> Arrays:
     """What a graph computes on a device."""
-    session = device.open(str(bundle_path(bundle, key)), session_options(0))
+    session = device.open(bundle_path(bundle, key), session_options(0))
     names = [tensor.name for tensor in bundle.manifest.graphs[key].outputs]
     found = device.run(session, names, feeds)
     return {name: device.fetch(each) for name, each in zip(names, found, strict=True)}

@@ -17,7 +17,7 @@ from export.parity.paged_run import PagedRun
 from export.parity.parity_inputs import Array, Feeds, Run
 from export.precision import Precision
 from inference.bundle.manifest import Bundle, Role
-from inference.saturation import exact_products
+from inference.saturation import open_cpu_session
 
 RESIDENT_BYTES = 512 << 20
 """Files of graphs that verification keeps loaded at once."""
@@ -98,7 +98,7 @@ class LazySessions:
         session = self._open.pop(key, None)
         if session is None:
             self._make_room(file_bytes(self._files[key]))
-            session = onnxruntime.InferenceSession(str(self._files[key]), _without_arena())
+            session = open_cpu_session(self._files[key], _without_arena())
         self._open[key] = session
         return onnx_run(self._open)(key, feeds)
 
@@ -118,7 +118,7 @@ class LazySessions:
 
 def _without_arena() -> onnxruntime.SessionOptions:
     """Options by which memory of a call is freed when it ends; numbers do not depend on it."""
-    options = exact_products(onnxruntime.SessionOptions())
+    options = onnxruntime.SessionOptions()
     options.enable_cpu_mem_arena = False
     return options
 

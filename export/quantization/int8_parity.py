@@ -35,6 +35,9 @@ class Int8Parity:
             None where nothing is chosen.
         random_cosine: `least_cosine` of random inputs, where the user gave samples.
         calibration: The user's samples: names, how many, and how many were held out.
+        products: Products of bytes that were computed again in float64 (`product_check.py`); 0
+            where the runtime has them inside.
+        product_error: The largest error of a product's value, relative to the largest of its row.
         rows_alone: Rows whose results equal, bit for bit, those of the row alone.
         hypotheses_alone: Hypotheses whose tokens equal those of the request alone.
         original_bytes: Of the float32 files.
@@ -52,6 +55,8 @@ class Int8Parity:
     same_best: float | None = None
     random_cosine: float | None = None
     calibration: dict[str, Any] | None = None
+    products: int = 0
+    product_error: float = 0.0
     rows_alone: int = 0
     hypotheses_alone: int = 0
     original_bytes: int = 0

@@ -32,6 +32,7 @@ from export.quantization.int8_parity import (
     row_cosines,
     share,
 )
+from export.quantization.product_check import RecordedCalls, check_products
 from export.quantization.quantize import LARGEST, Quantised, quantize
 from export.quantization.quantize_cache import quantize_cache
 from export.quantization.quantize_static import quantize_static, random_samples
@@ -86,7 +87,8 @@ def lower_precision(
     run: Run = sessions
     if precision.is_batch_invariant:
         run = BatchInvarianceCheck(sessions, bundle, parity)
-    given = list(observe(graphs, bundle, run, framing))
+    recorded = RecordedCalls(run)
+    given = list(observe(graphs, bundle, recorded, framing))
     if samples is None:
         compare(parity, wanted, given, _remedy(bundle.manifest, precision))
     else:
@@ -95,6 +97,8 @@ def lower_precision(
         compare(parity, held_out, list(samples.observed(sessions, bundle)))
     measure(report, graphs, bundle, sessions)
     sessions.close()
+    if not is_openvino:
+        _refuse_inexact_products(parity, files, recorded)
     if precision.is_batch_invariant and "step" in files:
         _refuse_dependent_tokens(parity, bundle)
     report.int8 = asdict(parity)
@@ -200,6 +204,20 @@ class BatchInvarianceCheck:
                     )
             self._parity.rows_alone += 1
         return together
+
+
+def _refuse_inexact_products(
+    parity: Int8Parity, files: Mapping[str, Path], recorded: RecordedCalls
+) -> None:
+    """Compares each product with the integers that the format defines.
+
+    Raises:
+        ParityError: the processor or the runtime computes another product.
+    """
+    found = check_products(files, recorded.calls)
+    parity.products, parity.product_error = found.products, found.worst
+    if not found.is_exact:
+        raise ParityError(f"{found.refusal()}; nothing was published")
 
 
 def _refuse_dependent_tokens(parity: Int8Parity, bundle: Bundle) -> None:

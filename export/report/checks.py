@@ -73,6 +73,8 @@ class Verification:
             self._check("every node has a CUDA kernel", files.kernels)
         self._check("tokenizer loads and stays inside the vocabulary", files.tokenizer)
         self._check("outputs are finite, and a row alone equals its row in a batch", files.rows)
+        if files.multiplies_bytes:
+            self._check("products of bytes are exact on this processor", files.products)
         if files.is_generator:
             self._check("tokens of a request alone equal those in a batch", files.tokens_alone)
         self._check("the checkpoint is the one that was exported", self._same_checkpoint)

@@ -17,6 +17,7 @@ from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Observation, Probe, Run, observe_stateless
 from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.precision import Precision
+from export.quantization.product_check import RecordedCalls, check_products
 from export.report.checksums import changed_files, interface_problem
 from export.report.findings import Findings
 from export.report.latency import generator_latencies, stateless_latencies
@@ -30,6 +31,7 @@ from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.processing.text import load_tokenizer
+from inference.saturation import open_cpu_session
 
 HALF_TOLERANCE = 0.02
 """Between a row alone and in a batch, of float16, relative to the largest magnitude."""
@@ -93,7 +95,7 @@ class FileChecks:
         for key, graph in self.manifest.graphs.items():
             path = bundle_path(self.bundle, key)
             self.findings.graph_bytes[key] = file_bytes(path)
-            sessions[key] = onnxruntime.InferenceSession(str(path))
+            sessions[key] = open_cpu_session(path, onnxruntime.SessionOptions())
             if problem := interface_problem(sessions[key], graph):
                 raise Failure(f"{graph.file}: {problem}")
         self._sessions = sessions
@@ -159,6 +161,22 @@ class FileChecks:
             else f"within {rows.worst:.1e} of the largest value"
         )
         return f"{rows.compared} rows, {how}"
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether its products of bytes are operators of the graph."""
+        is_int8 = self.manifest.precision in (Precision.INT8, Precision.INT8_FAST)
+        return is_int8 and self.manifest.runtime == "onnxruntime"
+
+    def products(self) -> str:
+        """Products of bytes are exact on this processor."""
+        recorded = RecordedCalls(self.run())
+        self.observe(recorded)
+        files = {key: bundle_path(self.bundle, key) for key in recorded.calls}
+        found = check_products(files, recorded.calls)
+        if not found.is_exact:
+            raise Failure(found.refusal())
+        return f"{found.products} products, within {found.worst:.1e} of the largest value"
 
     @property
     def _rows_tolerance(self) -> float:

@@ -24,7 +24,7 @@ from inference.engine.runners.cuda.installation import (
     require_provider,
 )
 from inference.errors import DeviceError
-from inference.saturation import exact_products
+from inference.saturation import EXTERNAL_DATA, open_cpu_session
 from inference.stateless.config_check import check_config, element_type
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
@@ -50,7 +50,7 @@ def session_options(config: dict[str, Any]) -> Any:
         InvalidArgument: a value that the native backend refuses.
     """
     parameters = text_parameters(config)
-    options = exact_products(ort.SessionOptions())
+    options = ort.SessionOptions()
     options.intra_op_num_threads = max(0, _integer(parameters, "intra_op_thread_count"))
     options.inter_op_num_threads = max(0, _integer(parameters, "inter_op_thread_count"))
     options.enable_cpu_mem_arena = _boolean(parameters, "enable_mem_arena")
@@ -102,7 +102,6 @@ def _boolean(parameters: dict[str, str], name: str) -> bool:
 MAX_SESSIONS = 4
 """Each has its own weights, unless they are in external data: the page cache holds those once."""
 _CPU = "CPUExecutionProvider"
-_EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -182,13 +181,13 @@ class GraphSessions:
         model = onnx.load(self._file, load_external_data=False)
         cut_graph(model.graph, outputs)
         options = session_options(self._config)
-        options.add_session_config_entry(_EXTERNAL_DATA, str(self._file.parent))
+        options.add_session_config_entry(EXTERNAL_DATA, str(self._file.parent))
         return self._open(model.SerializeToString(), options)
 
     def _open(self, model: Path | bytes, options: Any) -> Any:
         """A session on the card, if there is one, and not on the CPU instead."""
         if self._card is None:
-            return ort.InferenceSession(model, options, providers=[_CPU])
+            return open_cpu_session(model, options)
         require_provider()
         on_card = (PROVIDER, {"device_id": str(self._card), "use_tf32": "0"})
         session = ort.InferenceSession(model, options, providers=[on_card, _CPU])

@@ -28,6 +28,7 @@ from inference.bundle.manifest import Bundle, Graph, Role, Tensor
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
+from inference.saturation import open_cpu_session
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
 from tests.export.twins import lowerable
 
@@ -53,7 +54,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Layers:
         to_onnx(Lowering(_linear(), Graph(file=path.name, inputs=(x,), outputs=(y,))), path)
         if precision != "fp32":
             quantize(path, Precision(precision))
-        session = onnxruntime.InferenceSession(str(path))
+        session = open_cpu_session(path, onnxruntime.SessionOptions())
         return lambda rows: session.run(None, {"x": rows})[0]
 
     return build
@@ -127,7 +128,7 @@ def test_layers_that_share_their_weights_are_lowered_and_stored_once(tmp_path: P
     assert done.kept_bytes < 64 * 64
     kinds = Counter(n.op_type for n in onnx.load(str(path)).graph.node)
     assert (kinds["MatMul"], kinds["Transpose"]) == (0, 0)
-    rounded = onnxruntime.InferenceSession(str(path)).run(None, {"x": rows})[0]
+    rounded = open_cpu_session(path, onnxruntime.SessionOptions()).run(None, {"x": rows})[0]
     assert 0 < np.abs(exact - rounded).max() < 0.03 * np.abs(exact).max()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,7 +64,7 @@ class AddressDevice(AddressMemory):
 
     def open(
         self,
-        model: str | bytes,
+        model: Path | bytes,
         options: onnxruntime.SessionOptions,
         *,
         is_captured: bool = False,
@@ -218,7 +219,7 @@ class CudaDevice(AddressDevice):
 
     def open(
         self,
-        model: str | bytes,
+        model: Path | bytes,
         options: onnxruntime.SessionOptions,
         *,
         is_captured: bool = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from inference.engine.runners.cuda.device import AddressDevice
 from inference.engine.runners.cuda.graph_ids import UNCAPTURED
 from inference.engine.state.device import Device, DeviceTensor, HostMemory
+from inference.saturation import open_cpu_session
 
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
 
@@ -37,7 +39,7 @@ class CpuDevice(HostMemory):
 
     def open(
         self,
-        model: str | bytes,
+        model: Path | bytes,
         options: onnxruntime.SessionOptions,
         *,
         is_captured: bool = False,
@@ -50,9 +52,7 @@ class CpuDevice(HostMemory):
         Raises:
             SetupError: the provider cannot be used here.
         """
-        return onnxruntime.InferenceSession(
-            model, options, providers=[self.provider], disabled_optimizers=_SLOW_FUSIONS
-        )
+        return open_cpu_session(model, options, disabled_optimizers=_SLOW_FUSIONS)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
         """Binds a tensor as a graph's input; the caller keeps it alive."""

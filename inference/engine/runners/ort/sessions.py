@@ -29,7 +29,6 @@ from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
-from inference.saturation import exact_products
 
 
 class OrtSessions:
@@ -158,7 +157,7 @@ class OrtSessions:
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
     """Options with few threads, none of which spins while the engine is idle."""
-    options = exact_products(onnxruntime.SessionOptions())
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -178,7 +177,7 @@ def open_session(
         BundleError: the graph does not load on this provider.
     """
     try:
-        session = device.open(str(path), options, is_captured=is_captured)
+        session = device.open(path, options, is_captured=is_captured)
     except SetupError:
         raise
     except Exception as error:  # the runtime's exceptions share no base class
