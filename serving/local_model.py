@@ -22,10 +22,11 @@ from inference.engine.memory import check_memory
 from inference.engine.runner_factory import SPARE_BYTES, make_runner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, Event, Failed
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError, Overloaded, ServingError, SetupError
-from inference.sequences import TokenChunk
+from inference.self_check import LoadCheck
+from inference.sequences import Finished, TokenChunk
 from inference.stateless.sessions import Sessions, graph_file
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
@@ -88,6 +89,11 @@ class LocalModel:
             future.set_result(error)
         return future
 
+    def generate(self, request: EngineRequest) -> Finished:
+        """The result of one request of a generator; blocks."""
+        assert self._engine is not None
+        return self._engine.generate(request)
+
     def _infer(self, call: InferCall) -> Outcome:
         with self._one_at_a_time:
             found = self._graphs[call.model](call.outputs, call.inputs)
@@ -128,27 +134,47 @@ class LocalModel:
 
 
 def open_local_model(
-    repository: Path, bundle: Bundle, *, threads: int, capacity: Capacity | None = None
+    repository: Path,
+    bundle: Bundle,
+    *,
+    threads: int,
+    capacity: Capacity | None = None,
+    self_check: bool = True,
 ) -> LocalModel:
     """A bundle for the CPU with its runner or its sessions, as its backend opens them.
 
+    Args:
+        self_check: Whether to check that it computes what it did at export.
+
     Raises:
         SetupError: it is for another device, or its runtime is not installed.
-        BundleError: it cannot be opened.
+        BundleError: it cannot be opened, or computes something else.
         InvalidArgument: a graph cannot be loaded.
     """
     manifest = bundle.manifest
     if manifest.device != "cpu" or manifest.runtime == "tensorrt":
         raise SetupError(f"{manifest.name} is for a GPU: export it with --device cpu")
     capacity = capacity or Capacity()
+
+    def check_of(model: str) -> LoadCheck:
+        folder = repository / model / str(bundle.version)
+        return LoadCheck(folder, f"{model} version {folder.name}", is_enabled=self_check)
+
     if manifest.generator is not None:
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
-        runner = make_runner(bundle, threads=threads, spare_bytes=spare_bytes)
-        check_memory(runner, manifest, capacity)
-        return LocalModel(bundle, runner, {}, capacity)
-    graphs = {
-        part: _open_graph(repository / part, bundle, threads) for part in manifest.parts.values()
-    }
+        with check_of(manifest.generator) as check:
+            runner = make_runner(bundle, threads=threads, spare_bytes=spare_bytes)
+            check_memory(runner, manifest, capacity)
+            found = LocalModel(bundle, runner, {}, capacity)
+            if check.has_outputs:
+                check.compare_tokens(found.generate, found.model.generation)
+        return found
+    graphs: dict[str, Infer] = {}
+    for part in manifest.parts.values():
+        with check_of(part) as check:
+            graphs[part] = _open_graph(repository / part, bundle, threads)
+            if check.has_outputs:
+                check.compare_outputs(graphs[part])
     return LocalModel(bundle, None, graphs)
 
 

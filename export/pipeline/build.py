@@ -20,6 +20,7 @@ from export.graphs.source_model import SourceModel
 from export.parity.verify import Report, verify
 from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, next_version, publish, staging
+from export.pipeline.self_checks import write_self_checks
 from export.precision import Device, Precision, Runtime
 from export.quantization.calibration_set import CalibrationSet
 from export.quantization.samples import read_samples
@@ -205,6 +206,8 @@ def _finish(built: Built, source: Source, repository: Path) -> None:
     bundle, report = built.bundle, built.report
     report.warnings = source.warnings
     report.files = checksums(bundle)
+    with phase("recording the self-check"):
+        write_self_checks(bundle, report, built.stage, report.files)
     text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
     bundle.path(bundle.manifest.report).write_text(text + "\n", encoding="utf-8")
     with phase("publishing"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from export.targets.served_graph import open_graph, panel
+from export.targets.served_graph import open_call, panel
 from export.triton_config import THREADS
 from inference.bundle.manifest import Bundle, Placement
 
@@ -86,7 +86,7 @@ def measured(bundle: Bundle, options: Sequence[Placement]) -> dict[Placement, fl
     """Calls a second of each placement, in turns."""
     key, feeds = list(panel(bundle).values())[-1]
     ready = {
-        each: [open_graph(bundle, key, each) for _ in range(each.instances)] for each in options
+        each: [open_call(bundle, key, each) for _ in range(each.instances)] for each in options
     }
     rates: dict[Placement, list[float]] = {each: [] for each in options}
     for _ in range(ROUNDS):

@@ -18,7 +18,7 @@ import numpy as np
 from rich.table import Table
 
 from export.parity.token_parity import random_request
-from export.targets.served_graph import open_graph, panel
+from export.targets.served_graph import open_call, panel
 from export.triton_config import THREADS
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
@@ -101,7 +101,7 @@ def _calls(bundle: Bundle) -> dict[str, Callable[[], object]]:
     if "step" in bundle.manifest.graphs:
         return _decodings(bundle)
     cells = panel(bundle)
-    graphs = {key: open_graph(bundle, key) for key in dict.fromkeys(k for k, _ in cells.values())}
+    graphs = {key: open_call(bundle, key) for key in dict.fromkeys(k for k, _ in cells.values())}
     return {cell: partial(graphs[key], feeds) for cell, (key, feeds) in cells.items()}
 
 

@@ -14,15 +14,14 @@ from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
 from export.tokenizer.special_token_templates import Framing
 from export.triton_config import stateless_config
 from inference.bundle.manifest import Bundle, Placement, Role
+from inference.stateless.sessions import Sessions
 from inference.tasks.shared.length_buckets import fixed_width
 
 BATCHES = (1, 8)
 LENGTHS = (16, 128)
 
 
-def open_graph(
-    bundle: Bundle, key: str, placement: Placement | None = None
-) -> Callable[[Feeds], object]:
+def open_graph(bundle: Bundle, key: str, placement: Placement | None = None) -> Sessions:
     """One instance of a graph, loaded and ready; used by one thread.
 
     Args:
@@ -40,16 +39,21 @@ def open_graph(
     config: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    outputs = [port.name for port in manifest.graphs[key].outputs]
-    graphs: Any
     if manifest.runtime == "openvino":
         from inference.stateless.compiled_graphs import CompiledGraphs
 
-        graphs = CompiledGraphs(bundle_path(bundle, key), config)
-    else:
-        from inference.stateless.graph_sessions import GraphSessions
+        return CompiledGraphs(bundle_path(bundle, key), config)
+    from inference.stateless.graph_sessions import GraphSessions
 
-        graphs = GraphSessions(bundle_path(bundle, key), config)
+    return GraphSessions(bundle_path(bundle, key), config)
+
+
+def open_call(
+    bundle: Bundle, key: str, placement: Placement | None = None
+) -> Callable[[Feeds], object]:
+    """All outputs of one instance of a graph."""
+    outputs = [port.name for port in bundle.manifest.graphs[key].outputs]
+    graphs = open_graph(bundle, key, placement)
     return lambda feeds: graphs.run(outputs, feeds)
 
 

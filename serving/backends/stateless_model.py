@@ -16,6 +16,7 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from inference.errors import DeviceError
+from inference.self_check import load_check
 from inference.stateless.sessions import Sessions, graph_file, text_parameters
 from serving.backends.instance import TritonMetrics, assert_interpreter
 from serving.liveness.model_heartbeat import Heartbeat
@@ -43,26 +44,29 @@ class StatelessModel(ABC):
 
     @without_collection()
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the graph and compare it with the configuration (Triton calls this once).
+        """Load the graph, compare it with the configuration and check what it computes.
+
+        Triton calls this once, and reports an error as the reason why the load failed.
 
         Raises:
-            InvalidArgument: they do not fit; Triton reports it as the reason why the load failed.
+            InvalidArgument: graph and configuration do not fit.
+            BundleError: the graph does not compute what it did at export.
         """
         assert_interpreter()
         is_on_gpu = args["model_instance_kind"] == "GPU"
         card = int(args["model_instance_device_id"]) if is_on_gpu else None
         config = json.loads(args["model_config"])
         self._is_batched = int(config["max_batch_size"]) > 0
+        parameters = text_parameters(config)
         folder = Path(args["model_repository"]) / args["model_version"]
-        self._sessions = self.open_sessions(graph_file(folder, config), config, card)
-        try:
-            self._sessions.warm_up()
-        except DeviceError:
-            raise
-        except Exception as error:  # the runtimes' errors share no base
-            pb.Logger.log_verbose(f"no warm-up on zeros: {error}")
+        with load_check(folder, args["model_name"], parameters) as check:
+            self._sessions = self.open_sessions(graph_file(folder, config), config, card)
+            if check.has_outputs:
+                check.compare_outputs(self._sessions.run)
+            else:
+                self._warm_up()
         self._stats = SessionStats()
-        self._metrics = TritonMetrics(pb.MetricFamily, REPORTED, args, text_parameters(config))
+        self._metrics = TritonMetrics(pb.MetricFamily, REPORTED, args, parameters)
         self._heartbeat = Heartbeat(self._stats, self._metrics.by_name)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -79,6 +83,14 @@ class StatelessModel(ABC):
         self._heartbeat.close()
         self._metrics.close()
         del self._sessions
+
+    def _warm_up(self) -> None:
+        try:
+            self._sessions.warm_up()
+        except DeviceError:
+            raise
+        except Exception as error:  # the runtimes' errors share no base
+            pb.Logger.log_verbose(f"no warm-up on zeros: {error}")
 
     def _respond(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
         """One run for all; if it fails, one for each, so that only the culprit gets an error."""

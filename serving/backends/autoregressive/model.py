@@ -24,6 +24,7 @@ from inference.engine.runner_factory import SPARE_BYTES, make_runner
 from inference.engine.search.request import Cancelled, EngineRequest, Failed
 from inference.errors import BundleError
 from inference.generation import Generation
+from inference.self_check import load_check
 from inference.stateless.sessions import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
@@ -39,13 +40,15 @@ class TritonPythonModel:
 
     @without_collection()
     def initialize(self, args: dict[str, str]) -> None:
-        """Open the bundle, start the engine, decode once (Triton calls this once).
+        """Open the bundle, start the engine, check what it decodes (Triton calls this once).
 
         Raises:
-            BundleError: the bundle cannot be served; Triton reports it as the reason.
+            BundleError: the bundle cannot be served, or does not compute what it did at export;
+                Triton reports it as the reason.
         """
         assert_interpreter()
-        bundle = open_bundle(Path(args["model_repository"]) / args["model_version"])
+        folder = Path(args["model_repository"]) / args["model_version"]
+        bundle = open_bundle(folder)
         if bundle.manifest.generation is None:
             raise BundleError(f"{bundle.manifest.name} has no generation defaults: export again")
         self._defaults = bundle.manifest.generation
@@ -58,13 +61,18 @@ class TritonPythonModel:
             )
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
-        runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
-        check_memory(runner, bundle.manifest, capacity)
-        self._engine = Engine(runner, bundle_validator(bundle), capacity)
+        with load_check(folder, args["model_name"], parameters) as check:
+            runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
+            check_memory(runner, bundle.manifest, capacity)
+            self._engine = Engine(runner, bundle_validator(bundle), capacity)
+            widths = {1, self._defaults.num_beams}
+            if check.has_outputs:
+                check.compare_tokens(self._engine.generate, self._defaults)
+                widths -= {1}
+            for beams in sorted(widths):
+                self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
         self._sender = ResponseSender()
         self._queue = PendingQueue(self._engine, self._sender)
-        for beams in sorted({1, self._defaults.num_beams}):
-            self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
         self._metrics = TritonMetrics(pb.MetricFamily, (*COUNTERS, *GAUGES), args, parameters)
         self._heartbeat = Heartbeat(self._engine, self._metrics.by_name)
 

@@ -1,0 +1,134 @@
+"""Writes what each model of a bundle must compute when it is loaded (`inference/self_check.py`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
+from export.parity.token_parity import random_request
+from export.parity.verify import Report
+from export.pipeline.publish import Staging
+from export.precision import Precision
+from export.targets.served_graph import open_graph
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle, Manifest, Role
+from inference.engine import codec
+from inference.engine.bundle_validator import bundle_validator
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+from inference.generation import Overrides
+from inference.self_check import (
+    TOP,
+    SelfCheck,
+    compared_ports,
+    draw_picture,
+    generated_outputs,
+    sample_values,
+    without_ties,
+)
+
+LENGTH = 5
+"""Tokens of a text, or about so many of a prompt, which has one image where it takes them."""
+NEW_TOKENS = 4
+INT8_TOLERANCE = 0.03
+"""What another processor's float32 may move int8 scores by, relative to the largest: a value beside
+a boundary is rounded to another byte. Of 60 tiny random networks LeViT moved most, by 0.015, 57 by
+less than 1e-6; products that saturate move them by 0.2 and more."""
+OTHER_TOLERANCE = 0.05
+"""The same of bfloat16, which processors without it compute in float32, of float16 on a card, and
+of weights of 4 bits."""
+
+
+def write_self_checks(
+    bundle: Bundle, report: Report, stage: Staging, checksums: Mapping[str, str]
+) -> None:
+    """Adds the file to each model of a staged bundle.
+
+    Args:
+        report: Of these files.
+        checksums: `<model>/<file>` → SHA-256.
+    """
+    manifest = bundle.manifest
+    keys = {model: key for key, model in manifest.parts.items()}
+    for model in bundle.models:
+        own = {
+            name.partition("/")[2]: checksum
+            for name, checksum in checksums.items()
+            if name.startswith(f"{model}/")
+        }
+        check = SelfCheck(own, _tolerance(manifest, report))
+        if not _is_computed_here(manifest):
+            pass
+        elif manifest.generator is not None:
+            check = _with_tokens(check, bundle)
+        elif model in keys:
+            check = _with_outputs(check, bundle, keys[model])
+        check.write(stage.part(model))
+
+
+def _is_computed_here(manifest: Manifest) -> bool:
+    """Whether the CPU computes what the bundle's device will; TensorRT loads without our code."""
+    is_bf16 = manifest.device == "cuda" and manifest.precision == Precision.BF16
+    return manifest.runtime != "tensorrt" and not is_bf16
+
+
+def _tolerance(manifest: Manifest, report: Report) -> float:
+    """Two float32 graphs, each as near to float64 as it must be, may differ by twice that."""
+    if manifest.precision == Precision.FP32:
+        return 2 * max(report.allowed.values())
+    is_int8 = manifest.precision in (Precision.INT8, Precision.INT8_FAST)
+    return INT8_TOLERANCE if is_int8 and manifest.runtime == "onnxruntime" else OTHER_TOLERANCE
+
+
+def _with_outputs(check: SelfCheck, bundle: Bundle, key: str) -> SelfCheck:
+    """The outputs of a stateless graph for one row."""
+    manifest = bundle.manifest
+    graph = manifest.graphs[key]
+    vocabulary = manifest.source_vocabulary_size or 1
+    probe = Probe(vocabulary, vocabulary, framing=Framing.of(bundle), images=manifest.text_images)
+    inputs = stateless_feeds(graph, manifest, probe, 1, LENGTH)
+    pixels = graph.input(Role.PIXELS)
+    if pixels is not None:
+        shape = inputs[pixels.name].shape
+        inputs[pixels.name] = draw_picture(shape).astype(pixels.dtype)
+    names = compared_ports(graph)
+    found = open_graph(bundle, key).run(names, inputs)
+    outputs = {name: sample_values(found[name]) for name in names}
+    return replace(check, inputs=inputs, outputs=outputs)
+
+
+def _with_tokens(check: SelfCheck, bundle: Bundle) -> SelfCheck:
+    """The greedy tokens behind a short prompt, with the best log-probabilities at each."""
+    manifest = bundle.manifest
+    rules = manifest.generation
+    assert rules is not None
+    drawn = random_request(manifest, rules, LENGTH, np.random.default_rng(LENGTH))
+    options = Overrides(
+        num_beams=1,
+        num_return_sequences=1,
+        do_sample=False,
+        max_new_tokens=min(NEW_TOKENS, drawn.rules.max_new_tokens),
+        top_log_probs=TOP,
+    )
+    vocabulary = manifest.vocabulary_size or 1
+    inputs: Feeds = {}
+    if drawn.source_ids is not None:
+        inputs[codec.SOURCE_IDS] = drawn.source_ids
+    if drawn.pixels is not None:
+        inputs[codec.PIXELS] = draw_picture(drawn.pixels.shape).astype(drawn.pixels.dtype)
+    if drawn.image_sizes is not None:
+        inputs[codec.IMAGE_SIZES] = drawn.image_sizes
+    if drawn.prompt_ids:
+        inputs[codec.PROMPT_IDS] = np.array(drawn.prompt_ids, np.int64)
+    given = options.model_dump(exclude_none=True)
+    check = replace(check, inputs=inputs, options=given, scale=math.log(vocabulary))
+    runner = make_runner(bundle)
+    request = bundle_validator(bundle).validate(check.request(rules))
+    (answer,) = decode(runner, [request])
+    runner.close()
+    outputs = without_ties(generated_outputs(answer), check.tolerance, check.scale)
+    return replace(check, outputs=outputs)

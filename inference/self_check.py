@@ -1,0 +1,293 @@
+"""A model proves itself when it is loaded (D124).
+
+Each version folder of a Triton model has a file with inputs, what the export computed for them, and
+the checksums of the folder's files. Whoever loads the model computes them again before it is ready:
+another processor, driver or runtime that computes something else, and a file that was truncated,
+are found there and not by users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Graph, Role
+from inference.engine import codec
+from inference.engine.search.request import EngineRequest
+from inference.errors import BundleError
+from inference.generation import Generation, Overrides
+from inference.processor import processor_name
+from inference.sequences import Finished
+
+FILE = "self_check.npz"
+PARAMETER, OFF = "self_check", "off"
+"""In a model's configuration: switches the check off."""
+TOP = 5
+"""Most likely tokens whose log-probabilities are compared."""
+_MOST_VALUES = 4096
+"""Of one output: values at equal distances."""
+_INPUT, _OUTPUT, _FACTS = "input:", "output:", "facts"
+_TOP_LOG_PROBS, _TOKENS = "log-probabilities", "tokens"
+
+Arrays = Mapping[str, NDArray[Any]]
+Infer = Callable[[Collection[str], Arrays], Arrays]
+"""Names of outputs, inputs by name → these outputs."""
+Generate = Callable[[EngineRequest], Finished]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What one Triton model must compute.
+
+    Attributes:
+        checksums: File of the version folder → SHA-256.
+        tolerance: Allowed difference of an output, relative to its largest magnitude.
+        scale: The least magnitude that differences are relative to.
+        inputs: Of the graph, or of a generator's request; {} where the export cannot compute the
+            outputs.
+        outputs: By name; of a generator the tokens, and the log-probabilities of the best ones.
+        options: Of a generator's request.
+    """
+
+    checksums: Mapping[str, str]
+    tolerance: float = 0.0
+    scale: float = 0.0
+    inputs: Arrays = field(default_factory=dict)
+    outputs: Arrays = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write the file into a version folder."""
+        facts = {
+            "checksums": dict(self.checksums),
+            "tolerance": self.tolerance,
+            "scale": self.scale,
+            "options": dict(self.options),
+        }
+        named = {_INPUT + name: value for name, value in self.inputs.items()}
+        named |= {_OUTPUT + name: value for name, value in self.outputs.items()}
+        np.savez_compressed(folder / FILE, **{_FACTS: np.array(json.dumps(facts))}, **named)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The file of a version folder; None where an older export wrote none.
+
+        Raises:
+            BundleError: it cannot be read.
+        """
+        path = folder / FILE
+        if not path.exists():
+            return None
+        try:
+            with np.load(path) as stored:
+                arrays = dict(stored)
+            facts = json.loads(str(arrays.pop(_FACTS)))
+            return cls(
+                facts["checksums"],
+                facts["tolerance"],
+                facts["scale"],
+                _named(arrays, _INPUT),
+                _named(arrays, _OUTPUT),
+                facts["options"],
+            )
+        except Exception as error:  # zipfile, numpy and json raise classes of their own
+            raise BundleError(f"{path} is damaged ({error}): export again") from error
+
+    def request(self, defaults: Generation) -> EngineRequest:
+        """A generator's request."""
+        options = Overrides.model_validate(self.options)
+        return codec.decode_request(codec.encode_request(self.inputs, options), defaults)
+
+    def changed_files(self, folder: Path) -> list[str]:
+        """Names of files that are missing or not those that were exported."""
+        return [name for name, wanted in self.checksums.items() if sha256(folder / name) != wanted]
+
+    def compare(self, found: Arrays) -> str | None:
+        """How outputs differ from the export's; None where they are close enough."""
+        for name, want in self.outputs.items():
+            if want.dtype.kind in "iu":
+                if not np.array_equal(want, found[name]):
+                    return f"{name} {found[name].tolist()} are not {want.tolist()}"
+                continue
+            difference = _difference(want, found[name], self.scale)
+            if not difference <= self.tolerance:  # NaN must fail
+                return (
+                    f"{name} differs by {difference:.1e} of its largest value, "
+                    f"{self.tolerance:.1e} is allowed"
+                )
+        return None
+
+
+class LoadCheck:
+    """The check of one model while it is loaded, as a context around what loads it.
+
+    Files are read in a thread of its own. If loading fails, a changed file is named as the cause.
+
+    Args:
+        folder: The model's version folder.
+        name: Of the model and its version, for messages.
+        is_enabled: Whether to check at all.
+
+    Raises:
+        BundleError: the check's file cannot be read.
+    """
+
+    def __init__(self, folder: Path, name: str, *, is_enabled: bool = True) -> None:
+        self._folder, self._name = folder, name
+        self._check = SelfCheck.read(folder) if is_enabled else None
+        if is_enabled and self._check is None:
+            log.warning("%s has no self-check: export it again to have one", name)
+
+    def __enter__(self) -> Self:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checksums")
+        if self._check is not None:
+            self._changed = self._thread.submit(self._check.changed_files, self._folder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for the checksums.
+
+        Raises:
+            BundleError: a file is not the one that was exported.
+        """
+        self._thread.shutdown()
+        if self._check is None:
+            return
+        if changed := self._changed.result():
+            raise BundleError(
+                f"{self._name}: {', '.join(changed)} changed since the export: export it again"
+            ) from error
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether there is something to compute."""
+        return self._check is not None and bool(self._check.outputs)
+
+    def compare_outputs(self, infer: Infer) -> None:
+        """Compute a stateless graph's outputs.
+
+        Raises:
+            BundleError: they are not the export's.
+        """
+        assert self._check is not None
+        found = infer(list(self._check.outputs), self._check.inputs)
+        self._judge({name: sample_values(found[name]) for name in self._check.outputs})
+
+    def compare_tokens(self, generate: Generate, defaults: Generation) -> None:
+        """Decode a generator's request.
+
+        Raises:
+            BundleError: tokens or log-probabilities are not the export's.
+        """
+        assert self._check is not None
+        found = generated_outputs(generate(self._check.request(defaults)))
+        wanted = self._check.outputs
+        self._judge({name: value[: len(wanted[name])] for name, value in found.items()})
+
+    def _judge(self, found: Arrays) -> None:
+        assert self._check is not None
+        problem = self._check.compare(found)
+        if problem is not None:
+            raise BundleError(
+                f"{self._name} fails its self-check: {problem} (on {processor_name()}, "
+                f"onnxruntime {onnxruntime.__version__}): this processor, driver or runtime does "
+                "not compute what was verified; export it on such a machine"
+            )
+
+
+def load_check(folder: Path, model: str, parameters: Mapping[str, str]) -> LoadCheck:
+    """The check of a Triton model.
+
+    Args:
+        folder: Its version folder.
+        parameters: Of its configuration.
+    """
+    name = f"{model} version {folder.name}"
+    return LoadCheck(folder, name, is_enabled=parameters.get(PARAMETER) != OFF)
+
+
+def generated_outputs(finished: Finished) -> dict[str, NDArray[Any]]:
+    """What is compared of a generator's answer: tokens (n,), log-probabilities (n, TOP), sorted."""
+    best = finished.best
+    top = np.full((len(best.top), TOP), -np.inf, np.float32)  # fewer where tokens are banned
+    for row, each in zip(top, best.top, strict=True):
+        row[: len(each)] = [value for _, value in each]
+    return {
+        _TOP_LOG_PROBS: top,
+        _TOKENS: np.array(best.token_ids, np.int64),
+    }
+
+
+def without_ties(outputs: Arrays, tolerance: float, scale: float) -> dict[str, NDArray[Any]]:
+    """Tokens up to the first near tie, where another processor may choose the other one.
+
+    The log-probabilities of that position are compared, too: all tokens in front of it are equal.
+    """
+    values = outputs[_TOP_LOG_PROBS]
+    margin = 2 * tolerance * float(np.abs(values[np.isfinite(values)]).max(initial=scale))
+    clear = int(np.argmin([*(values[:, 0] - values[:, 1] > margin), False]))
+    return {_TOP_LOG_PROBS: values[: clear + 1], _TOKENS: outputs[_TOKENS][:clear]}
+
+
+def compared_ports(graph: Graph) -> list[str]:
+    """Outputs of a stateless graph that are compared: numbers, not choices among near ties."""
+    if graph.output(Role.CHOSEN) is not None:
+        scores = graph.output(Role.CHOSEN_SCORES)
+        return [] if scores is None else [scores.name]
+    return [port.name for port in graph.outputs if port.role is not Role.TOP_TOKENS]
+
+
+def sample_values(output: NDArray[Any]) -> NDArray[np.float32]:
+    """At most `_MOST_VALUES` values of an output, in order."""
+    flat = np.asarray(output, np.float32).reshape(-1)
+    return flat[:: -(-flat.size // _MOST_VALUES) or 1]
+
+
+def draw_picture(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """(…, height, width, 3) of stripes and steps, which takes little space in a file."""
+    height, width, channels = shape[-3:]
+    rows, columns = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
+    picture = (rows // 4 * 23 + columns // 4 * 41 + np.arange(channels) * 85) % 256
+    return np.broadcast_to(picture.astype(np.uint8), shape).copy()
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file; "" where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _named(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
+
+
+def _difference(want: NDArray[Any], found: NDArray[Any], scale: float) -> float:
+    """Largest difference relative to the largest magnitude; infinite for other shapes or holes."""
+    holes = ~np.isfinite(want)
+    if want.shape != found.shape or not np.array_equal(holes, ~np.isfinite(found)):
+        return float("inf")
+    want, found = want[~holes].astype(np.float64), found[~holes].astype(np.float64)
+    if not want.size:
+        return 0.0
+    return float(np.abs(want - found).max()) / max(float(np.abs(want).max()), scale, 1e-30)
