@@ -25,7 +25,7 @@ from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError, Overloaded, ServingError, SetupError
-from inference.self_check import LoadCheck
+from inference.load_check import LoadCheck
 from inference.sequences import Finished, TokenChunk
 from inference.stateless.sessions import Sessions, graph_file
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -139,12 +139,8 @@ def open_local_model(
     *,
     threads: int,
     capacity: Capacity | None = None,
-    self_check: bool = True,
 ) -> LocalModel:
-    """A bundle for the CPU with its runner or its sessions, as its backend opens them.
-
-    Args:
-        self_check: Whether to check that it computes what it did at export.
+    """A bundle for the CPU with its runner or its sessions, as its backend opens and checks them.
 
     Raises:
         SetupError: it is for another device, or its runtime is not installed.
@@ -158,7 +154,7 @@ def open_local_model(
 
     def check_of(model: str) -> LoadCheck:
         folder = repository / model / str(bundle.version)
-        return LoadCheck(folder, f"{model} version {folder.name}", is_enabled=self_check)
+        return LoadCheck(folder, f"{model} version {folder.name}")
 
     if manifest.generator is not None:
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)

@@ -252,11 +252,22 @@ class Model(Message):
     """What stands for an image in a prompt of `generate`."""
 
 
+class RefusedModel(Message):
+    """A version of a model that is not served, because it does not load."""
+
+    id: str
+    version: int
+    reason: str
+
+
 class ModelList(Message):
     """Response of `GET /v1/models`."""
 
     object: Literal["list"] = "list"
     data: list[Model]
+    refused: list[RefusedModel] = []
+    """Versions that do not load where they should be served, such as one that fails its self-check;
+    an earlier version may answer."""
 
 
 class ErrorBody(Message):

@@ -889,12 +889,14 @@ class Chunk(_message.Message):
     def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., is_greedy: bool = ...) -> None: ...
 
 class ModelList(_message.Message):
-    __slots__ = ("object", "data")
+    __slots__ = ("object", "data", "refused")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     object: str
     data: _containers.RepeatedCompositeFieldContainer[Model]
-    def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedModel]
+    def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedModel, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts", "language_codes", "inputs", "image_place")
@@ -971,6 +973,16 @@ class ModelLimits(_message.Message):
     max_pair_characters: int
     max_prompt_images: int
     def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ..., max_pair_characters: _Optional[int] = ..., max_prompt_images: _Optional[int] = ...) -> None: ...
+
+class RefusedModel(_message.Message):
+    __slots__ = ("id", "version", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ErrorBody(_message.Message):
     __slots__ = ("type", "message", "field")

@@ -1,4 +1,4 @@
-"""Writes what each model of a bundle must compute when it is loaded (`inference/self_check.py`)."""
+"""Writes what each model of a bundle must compute when it is loaded (`inference/load_check.py`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from export.precision import Precision
 from export.targets.served_graph import open_graph
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest, Role
+from inference.bundle.self_check import SelfCheck
 from inference.engine import codec
 from inference.engine.bundle_validator import bundle_validator
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.generation import Overrides
-from inference.self_check import (
+from inference.load_check import (
     TOP,
-    SelfCheck,
     compared_ports,
     draw_picture,
     generated_outputs,
@@ -127,7 +127,8 @@ def _with_tokens(check: SelfCheck, bundle: Bundle) -> SelfCheck:
     given = options.model_dump(exclude_none=True)
     check = replace(check, inputs=inputs, options=given, scale=math.log(vocabulary))
     runner = make_runner(bundle)
-    request = bundle_validator(bundle).validate(check.request(rules))
+    tensors = codec.encode_request(inputs, options)
+    request = bundle_validator(bundle).validate(codec.decode_request(tensors, rules))
     (answer,) = decode(runner, [request])
     runner.close()
     outputs = without_ties(generated_outputs(answer), check.tolerance, check.scale)

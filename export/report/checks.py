@@ -66,6 +66,7 @@ class Verification:
         """Every check; those that depend on a failed one are reported as not repeated."""
         files = self._files
         self._check("files are those that were verified at export", files.checksums)
+        self.check_loaded()
         self._check("graphs load with the manifest's inputs and outputs", files.graphs_load)
         if self.manifest.runtime == "tensorrt":
             self._check("TensorRT has an operator for every node", files.operators)
@@ -85,6 +86,11 @@ class Verification:
             if files.is_generator:
                 self._check("greedy and beam tokens equal PyTorch's", self._tokens)
         self._check("latency is measured", files.latency)
+        return self.findings
+
+    def check_loaded(self) -> Findings:
+        """The one check that a model passes whenever it is loaded."""
+        self._check("models compute what they did at export", self._files.loads_as_exported)
         return self.findings
 
     def _check(self, title: str, check: Callable[[], str]) -> None:

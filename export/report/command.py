@@ -76,12 +76,19 @@ def verify(
         Path | None,
         typer.Option(help="Folder for report.json and report.html; default: verification/NAME."),
     ] = None,
+    loaded: Annotated[
+        bool,
+        typer.Option(
+            "--loaded", help="Only what each load checks: files, and a few outputs; in seconds."
+        ),
+    ] = False,
 ) -> None:
     """Repeats the gate on a published bundle and writes a report with plots.
 
     \b
     triptych verify my-model
     triptych verify my-model --checkpoint path/to/checkpoint --output report
+    triptych verify my-model --loaded     # on the machine that is to serve it
 
     With its checkpoint the bundle is compared with PyTorch: outputs and tokens, or for int8 the
     loss. Without it: files unchanged since the export, graphs that load with the declared
@@ -92,22 +99,24 @@ def verify(
     not fail.
     """
     try:
-        findings = _verify(name, repository, checkpoint)
+        findings = _verify(name, repository, checkpoint, is_loaded=loaded)
         folder = output or Path("verification") / name
-        _write(findings, folder)
+        if not loaded:
+            _write(findings, folder)
     except (SetupError, OSError) as error:
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
     verdict = "passed" if findings.has_passed else "FAILED"
-    console.print(
-        f"{name} version {findings.version} {verdict}: {folder / 'report.html'}", soft_wrap=True
-    )
+    where = "" if loaded else f": {folder / 'report.html'}"
+    console.print(f"{name} version {findings.version} {verdict}{where}", soft_wrap=True)
     if not findings.has_passed:
         raise typer.Exit(1)
 
 
-def _verify(name: str, repository: Path, source: str | None) -> Findings:
+def _verify(name: str, repository: Path, source: str | None, *, is_loaded: bool) -> Findings:
     bundle = newest_bundle(repository, name)
+    if is_loaded:
+        return Verification(bundle, None, listener=_print_check).check_loaded()
     checkpoint, missing = find_checkpoint(bundle.manifest, source)
     original = None if checkpoint else find_original(repository, bundle.manifest)
     logging.getLogger("torch").setLevel(logging.ERROR)

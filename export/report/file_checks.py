@@ -24,14 +24,21 @@ from export.report.latency import generator_latencies, stateless_latencies
 from export.report.reference import Unrepeatable
 from export.report.rows import Failure, RowsAlone
 from export.targets.cuda.assignment import assign
+from export.targets.served_graph import open_graph
 from export.targets.tensorrt.operators import check_operators
 from export.targets.tensorrt.profiles import check_profiles
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest
+from inference.engine.bundle_validator import bundle_validator
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
+from inference.engine.search.request import EngineRequest
+from inference.errors import BundleError
+from inference.load_check import LoadCheck
 from inference.processing.text import load_tokenizer
+from inference.processor import processor_name
 from inference.saturation import open_cpu_session
+from inference.sequences import Finished
 
 HALF_TOLERANCE = 0.02
 """Between a row alone and in a batch, of float16, relative to the largest magnitude."""
@@ -100,6 +107,33 @@ class FileChecks:
                 raise Failure(f"{graph.file}: {problem}")
         self._sessions = sessions
         return f"{len(sessions)} graphs: {', '.join(sessions)}"
+
+    def loads_as_exported(self) -> str:
+        """Each model computes here what it did at export, as when it is loaded to be served."""
+        bundle, computed = self.bundle, 0
+        keys = {model: key for key, model in self.manifest.parts.items()}
+        for model in bundle.models:
+            folder = bundle.folder.parents[1] / model / bundle.folder.name
+            try:
+                with LoadCheck(folder, f"{model} version {bundle.version}") as check:
+                    computed += check.has_outputs
+                    if check.has_outputs and self.is_generator:
+                        assert self.manifest.generation is not None
+                        check.compare_tokens(self._generate, self.manifest.generation)
+                    elif check.has_outputs:
+                        check.compare_outputs(open_graph(bundle, keys[model]).run)
+            except BundleError as error:
+                raise Failure(error.message) from error
+        if not computed:
+            raise Unrepeatable("this bundle records no inputs and outputs: export it again")
+        return f"{computed} models, on {processor_name()}"
+
+    def _generate(self, request: EngineRequest) -> Finished:
+        runner = make_runner(self.bundle)
+        try:
+            return decode(runner, [bundle_validator(self.bundle).validate(request)])[0]
+        finally:
+            runner.close()
 
     def kernels(self) -> str:
         """Every node has a CUDA kernel."""

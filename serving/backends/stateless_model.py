@@ -16,7 +16,7 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from inference.errors import DeviceError
-from inference.self_check import load_check
+from inference.load_check import load_check
 from inference.stateless.sessions import Sessions, graph_file, text_parameters
 from serving.backends.instance import TritonMetrics, assert_interpreter
 from serving.liveness.model_heartbeat import Heartbeat

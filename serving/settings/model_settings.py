@@ -29,6 +29,10 @@ class ModelSettings(CapacitySettings, CommandSettings):
         description="Device of the bundles that are served: cpu, cuda, or cuda:N for one card. "
         "Default: that of each bundle.",
     )
+    self_check: bool = Field(
+        default=True,
+        description="Refuse models that do not compute here what they did at export.",
+    )
 
 
 class ServeSettings(ModelSettings, FrontSettings):

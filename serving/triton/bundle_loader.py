@@ -18,6 +18,7 @@ from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import needs_plan
 from serving.triton.control import ModelControl, VersionPolicy
 from serving.triton.model_loader import ModelLoader
+from serving.triton.served import Refusal
 from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class BundleLoader:
         self._retry_at_s: dict[str, float] = {}
         self.serving: dict[str, Serving] = {}
         """By bundle name."""
+        self.refused: dict[str, Refusal] = {}
+        """Versions that do not load, by bundle name."""
 
     def begin(self, control: ModelControl, backends: Iterable[str] = ()) -> None:
         """Start over with a new server, which has nothing loaded.
@@ -79,6 +82,7 @@ class BundleLoader:
         self._switches.clear()
         self._retry_at_s.clear()
         self.serving = {}
+        self.refused = {}
 
     def close(self) -> None:
         """End what builds plans."""
@@ -106,11 +110,15 @@ class BundleLoader:
                 self._load_all(bundle)
             except SetupError as error:
                 failures.append(error)
+                if bundle is candidates[0]:
+                    self.refused[name] = Refusal(version=bundle.version, reason=error.message)
                 if len(candidates) > 1:
                     log.error("%s version %d does not load: %s", name, bundle.version, error)
                 continue
             self.serving[name] = Serving(bundle)
             self._retry_at_s.pop(name, None)
+            if bundle is candidates[0]:
+                self.refused.pop(name, None)
             return bundle
         self._retry_at_s[name] = self._clock() + _RETRY_S
         raise failures[0]
@@ -130,12 +138,6 @@ class BundleLoader:
                 raise DeviceError(error.message) from error
             raise
 
-    def refuse(self, failures: Sequence[SetupError]) -> None:
-        """Raise the first failure that is not a missing device, or any where nothing is loaded."""
-        for failure in failures:
-            if not self.serving or not isinstance(failure, DeviceError):
-                raise failure
-
     def switch(self, name: str, bundle: Bundle) -> None:
         """Serve another version of a loaded bundle; the previous one stays loaded for a while.
 
@@ -143,6 +145,14 @@ class BundleLoader:
             SetupError: its device is not there, or it does not load, here or as a gateway will load
                 it (tasks, tokenizer); the previous version is served as before.
         """
+        try:
+            self._switch(name, bundle)
+        except SetupError as error:
+            self.refused[name] = Refusal(version=bundle.version, reason=error.message)
+            raise
+        self.refused.pop(name, None)
+
+    def _switch(self, name: str, bundle: Bundle) -> None:
         self._models.prepare(bundle)
         previous = self.serving[name].bundle
         self._switches[name] += 1
@@ -207,6 +217,7 @@ class BundleLoader:
             SetupError: Triton refused.
         """
         serving = self.serving.pop(name)
+        self.refused.pop(name, None)
         for model in {model for each in serving.bundles for model in each.models}:
             self._models.unload(model)
 

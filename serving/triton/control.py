@@ -19,6 +19,7 @@ from urllib.parse import quote
 from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2
 
+from inference.bundle.self_check import OFF, PARAMETER
 from inference.errors import SetupError
 from serving.liveness.engine_stats import EngineStats, read_engine_stats
 from serving.local_http import Response, request
@@ -192,6 +193,8 @@ def model_config(
     generator_parameters: Mapping[str, str] = MappingProxyType({}),
     file: str | None = None,
     card: int | None = None,
+    *,
+    self_check: bool = True,
 ) -> dict[str, Any]:
     """A model's configuration with a version policy, as the body of Triton's load request.
 
@@ -208,6 +211,7 @@ def model_config(
         file: What the model is loaded from, relative to its version's folder; None: as the
             configuration says.
         card: The GPU of instances on GPUs; None: as the configuration says.
+        self_check: Whether the model checks what it computes.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
@@ -217,6 +221,8 @@ def model_config(
     overrides = generator_parameters if config.backend == _GENERATOR else {}
     for name, value in {**overrides, "incarnation": str(incarnation)}.items():
         config.parameters[name].string_value = value
+    if not self_check:
+        config.parameters[PARAMETER].string_value = OFF
     if file is not None:
         config.default_model_filename = file
     for group in config.instance_group:

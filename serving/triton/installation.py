@@ -56,10 +56,14 @@ class Installation:
     def assemble(self, folder: Path) -> None:
         """Fill an empty folder with this installation's backends and ours.
 
+        Where products of bytes saturate, ours takes the place of the native `onnxruntime`.
+
         Whole folders are linked. The wheel's `python` is copied (3 MB) because the stub must lie
         beside the library, and Triton refuses a linked file ("escapes backend directory").
         """
         for backend in sorted(path for path in self.backends.iterdir() if path.is_dir()):
+            if backend.name == "onnxruntime" and _products_saturate():
+                continue  # it reads int8 weights as they are stored; ours multiplies them exactly
             if backend.name == "python" and self.stub is not None:
                 shutil.copytree(backend, folder / "python", ignore=_bytecode)
                 shutil.copy2(self.stub, folder / "python" / STUB)
@@ -68,6 +72,12 @@ class Installation:
         for ours in sorted(path.parent for path in BACKENDS.glob("*/model.py")):
             if not (folder / ours.name).exists():
                 (folder / ours.name).symlink_to(ours.resolve())
+
+
+def _products_saturate() -> bool:
+    from inference.saturation import products_saturate  # loads ONNX Runtime
+
+    return products_saturate()
 
 
 _bytecode = shutil.ignore_patterns("__pycache__")

@@ -82,6 +82,7 @@ class ModelLoader:
             self._settings.parameters(),
             self._files.get((model, policy.version)),
             self._settings.served_device.card,
+            self_check=self._settings.self_check,
         )
         before = self._stubs.running(model, policy.version)
         self.control.load(model, config)

@@ -1,14 +1,14 @@
-"""The record of which version of each bundle is served: one file, written by the supervisor alone.
+"""The record of what is served: one file, written by the supervisor alone, read by gateways.
 
-It makes a rollback survive a restart, and keeps a version that does not load from being tried at
-every start.
+It makes a rollback survive a restart, keeps a version that does not load from being tried at every
+start, and tells clients of a gateway why a model is not served.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,8 +29,22 @@ class Choice(BaseModel):
     newest: int = Field(ge=1)
 
 
-class _Record(BaseModel):
+class Refusal(BaseModel):
+    """A version that does not load, and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = Field(ge=1)
+    reason: str
+
+
+class Record(BaseModel):
+    """The file's content."""
+
     served: dict[str, Choice] = {}
+    refused: dict[str, Refusal] = {}
+    self_check: bool = True
+    """Whether models check themselves when they are loaded."""
 
 
 class ServedVersions:
@@ -40,11 +54,14 @@ class ServedVersions:
 
     Args:
         path: Of the file; it need not exist.
+        self_check: Whether models check themselves when they are loaded.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._choices = _read(path)
+    def __init__(self, path: Path, *, self_check: bool = True) -> None:
+        self._path, self._self_check = path, self_check
+        record = read_record(path)
+        self._choices, self._refused = dict(record.served), dict(record.refused)
+        self._is_stale = record.self_check != self_check
         self.is_persistent = True
         self.is_ours = True
         """Whether this process writes the file; another supervisor of the repository may."""
@@ -62,6 +79,12 @@ class ServedVersions:
         else:
             self._choices[name] = choice
         self._write()
+
+    def set_refused(self, refused: Mapping[str, Refusal]) -> None:
+        """Record which bundles have a version that does not load."""
+        if self._refused != refused or self._is_stale:
+            self._refused, self._is_stale = dict(refused), False
+            self._write()
 
     def in_order(self, name: str, complete: Sequence[Bundle]) -> list[Bundle]:
         """The versions to try at a start, best first.
@@ -81,7 +104,11 @@ class ServedVersions:
     def _write(self) -> None:
         if not self.is_ours:
             return
-        record = _Record(served=dict(sorted(self._choices.items())))
+        record = Record(
+            served=dict(sorted(self._choices.items())),
+            refused=dict(sorted(self._refused.items())),
+            self_check=self._self_check,
+        )
         temporary = self._path.with_name(f".{self._path.name}.new")
         try:
             temporary.write_text(json.dumps(record.model_dump(), indent=2) + "\n", encoding="utf-8")
@@ -99,13 +126,14 @@ class ServedVersions:
             self.is_persistent = True
 
 
-def _read(path: Path) -> dict[str, Choice]:
+def read_record(path: Path) -> Record:
+    """The record in a file; an empty one where it is missing or cannot be read."""
     try:
-        return dict(_Record.model_validate_json(path.read_bytes()).served)
+        return Record.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return {}
+        return Record()
     except OSError as error:
         log.warning("ignored %s: %s", path, error.strerror)
     except ValidationError as error:
         log.warning("ignored %s: %s", path, error.errors(include_url=False)[0]["msg"])
-    return {}
+    return Record()

@@ -44,7 +44,9 @@ class TritonServer(ServerLifetime):
         super().__init__(settings, progress)
         self._is_serving = False
         self.repository = Repository(settings.repository)
-        self._versions = ServedVersions(settings.state or settings.repository / FILE)
+        self._versions = ServedVersions(
+            settings.state or settings.repository / FILE, self_check=settings.self_check
+        )
         self._lock = VersionLock()
         self._loader = BundleLoader(settings, self._stubs, progress)
         self._last_served: dict[str, int] = {}
@@ -74,18 +76,18 @@ class TritonServer(ServerLifetime):
         by the newest other one that does.
 
         Args:
-            strict: Raise if no version of a bundle loads, unless this machine lacks its device and
-                others load; otherwise that bundle is left out.
+            strict: Raise if no bundle loads; one that does not is left out while others do.
 
         Raises:
             SetupError: no Triton, a port in use, the server ended or was not ready in time, or
-                (`strict`) a bundle does not load, with Triton's reason. Nothing is left running.
+                (`strict`) no bundle loads, with Triton's reason. Nothing is left running.
         """
         began = time.monotonic()
         bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
             backends = self._launch()
             self._loader.begin(self._require_control(), backends)
+            self._versions.set_refused({})
             self._await_live(began + READY_TIMEOUT_S)
             self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
             failures = self._run_all(
@@ -97,8 +99,9 @@ class TritonServer(ServerLifetime):
             )
             for failure in failures:
                 log.error("%s", failure)
-            if strict:
-                self._loader.refuse(failures)
+            self._versions.set_refused(self._loader.refused)
+            if strict and failures and not self._loader.serving:
+                raise failures[0]
             for name in self._loader.serving:
                 self._record(name)
             self._is_serving = True
@@ -141,6 +144,7 @@ class TritonServer(ServerLifetime):
             else:
                 self._run_one(partial(self._loader.switch, name, bundle))
         finally:
+            self._versions.set_refused(self._loader.refused)
             if name in self.served:
                 self._record(name)
         return bundle.version
@@ -163,6 +167,7 @@ class TritonServer(ServerLifetime):
         try:
             self._run_one(partial(self._loader.unload, name))
         finally:
+            self._versions.set_refused(self._loader.refused)
             self._versions.set(name, None)
             self._last_served.pop(name, None)
             self._lock.hold(self._folders())
@@ -185,6 +190,7 @@ class TritonServer(ServerLifetime):
         try:
             self._run_one(work)
         finally:
+            self._versions.set_refused(self._loader.refused)
             for name in self.served if healed else ():
                 self._record(name)
             self._lock.hold(self._folders())

@@ -44,4 +44,8 @@ def models(
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+    for refused in response.refused:
+        typer.echo(
+            f"not served: {refused.id} version {refused.version}: {refused.reason}", err=True
+        )
     return None

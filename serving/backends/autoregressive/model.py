@@ -24,7 +24,7 @@ from inference.engine.runner_factory import SPARE_BYTES, make_runner
 from inference.engine.search.request import Cancelled, EngineRequest, Failed
 from inference.errors import BundleError
 from inference.generation import Generation
-from inference.self_check import load_check
+from inference.load_check import load_check
 from inference.stateless.sessions import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender

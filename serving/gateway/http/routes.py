@@ -10,9 +10,24 @@ from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 
+_JSON = "application/json"
 _EMPTY: dict[str, object] = {
     "description": "Yes.",
     "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
+}
+
+
+_READY: dict[str, object] = {
+    "description": "Yes; `self_check` is there where models are not checked when they are loaded.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {"self_check": {"const": "off"}},
+                "additionalProperties": False,
+            }
+        }
+    },
 }
 
 
@@ -34,14 +49,15 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
 
     async def alive() -> Response:
         """The process responds."""
-        return Response("{}", media_type="application/json")
+        return Response("{}", media_type=_JSON)
 
     async def ready() -> Response:
         """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
         problem = await readiness.problem()
         if problem:
             raise Unavailable(f"not ready: {problem}", retry_after_s=1)
-        return Response("{}", media_type="application/json")
+        is_checked = service.catalog.record.self_check
+        return Response("{}" if is_checked else '{"self_check":"off"}', media_type=_JSON)
 
     async def metrics() -> Response:
         """Metrics for Prometheus."""
@@ -49,17 +65,17 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
 
     async def server_live() -> Response:
         """The process responds."""
-        return Response('{"live":true}', media_type="application/json")
+        return Response('{"live":true}', media_type=_JSON)
 
     async def server_ready() -> Response:
         """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
         await ready()
-        return Response('{"ready":true}', media_type="application/json")
+        return Response('{"ready":true}', media_type=_JSON)
 
     for path, endpoint, body, statuses in (
         ("/health", alive, _EMPTY, ()),
         ("/v2/health/live", server_live, _flag("live"), ()),
-        ("/ready", ready, _EMPTY, (500, 503)),
+        ("/ready", ready, _READY, (500, 503)),
         ("/v2/health/ready", server_ready, _flag("ready"), (500, 503)),
     ):
         router.add_api_route(

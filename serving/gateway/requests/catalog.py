@@ -13,7 +13,8 @@ from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.served_task import AnyTask
 from serving.load_model import load_model
-from triptych.messages import Model, ModelLimits, ModelList, Request, TaskInputs
+from serving.triton.served import Record
+from triptych.messages import Model, ModelLimits, ModelList, RefusedModel, Request, TaskInputs
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class Catalog:
         self._limits = limits or TaskLimits()
         self._models: dict[str, LoadedModel] = {}
         self._published: dict[str, tuple[int, ...]] = {}
+        self.record = Record()
+        """The supervisor's, of versions that do not load."""
         for model in models:
             self.put(model)
 
@@ -113,9 +116,18 @@ class Catalog:
             raise task.refusal(request, [model])
         return model
 
+    @property
+    def problem(self) -> str | None:
+        """The first reason for which a model is not served; None: there is none."""
+        return next((each.reason for each in self.record.refused.values()), None)
+
     def listing(self) -> ModelList:
         """`GET /v1/models`."""
-        return ModelList(data=[self._row(model) for model in self.models])
+        refused = [
+            RefusedModel(id=name, version=each.version, reason=each.reason)
+            for name, each in self.record.refused.items()
+        ]
+        return ModelList(data=[self._row(model) for model in self.models], refused=refused)
 
     def _row(self, model: LoadedModel) -> Model:
         manifest, most = model.manifest, model.task_limits

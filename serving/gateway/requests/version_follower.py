@@ -16,6 +16,7 @@ from inference.errors import BundleError
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.requests.catalog import Catalog
 from serving.load_model import load_model
+from serving.triton.served import FILE, read_record
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class VersionFollower:
     async def update(self) -> None:
         """Read the repository, then the served version of each bundle in it."""
         self._names = set(await asyncio.to_thread(self._repository.names))
+        record = self._repository.root / FILE
+        self._catalog.record = await asyncio.to_thread(read_record, record)
         await self._update_versions(with_unreadable=True)
         for model in self._catalog.models:
             await self._update_published(model)
@@ -71,7 +74,12 @@ class VersionFollower:
                 is_unreadable = self._unreadable.get(name, (0, ""))[0] == version
                 if with_unreadable or not is_unreadable:
                     await self._follow(name, version)
-            elif name not in self._names and name in self._catalog.names:
+            elif name in self._catalog.names:
+                refusal = self._catalog.record.refused.get(name)
+                if refusal is not None:
+                    log.error("%s is not served: %s", name, refusal.reason)
+                elif name in self._names:
+                    continue  # it is being loaded
                 log.info("model removed", extra={"model": name})
                 self._catalog.remove(name)
 

@@ -136,7 +136,9 @@ async def _serve(
             beside.append(asyncio.create_task(store.run()))
         try:
             readiness = Readiness(
-                service, lambda: pool.endpoints, explain=lambda: repository.problem
+                service,
+                lambda: pool.endpoints,
+                explain=lambda: catalog.problem or repository.problem,
             )
             grpc_server, grpc_port = create_grpc_server(
                 service, readiness, descriptors.grpc_connections, share.grpc_port if share else None

@@ -1,134 +1,45 @@
 """A model proves itself when it is loaded (D124).
 
 Each version folder of a Triton model has a file with inputs, what the export computed for them, and
-the checksums of the folder's files. Whoever loads the model computes them again before it is ready:
-another processor, driver or runtime that computes something else, and a file that was truncated,
-are found there and not by users.
+the checksums of the folder's files (`inference/bundle/self_check.py`). Backends, and all else that
+loads a model, compute them again before it is ready: another processor, driver or runtime that
+computes something else, and a truncated file, are found there and not by users.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Graph, Role
-from inference.engine import codec
-from inference.engine.search.request import EngineRequest
+from inference.bundle.self_check import OFF, PARAMETER, Arrays, SelfCheck
 from inference.errors import BundleError
-from inference.generation import Generation, Overrides
 from inference.processor import processor_name
-from inference.sequences import Finished
 
-FILE = "self_check.npz"
-PARAMETER, OFF = "self_check", "off"
-"""In a model's configuration: switches the check off."""
+if TYPE_CHECKING:
+    from inference.engine.search.request import EngineRequest
+    from inference.generation import Generation
+    from inference.sequences import Finished
+
 TOP = 5
 """Most likely tokens whose log-probabilities are compared."""
 _MOST_VALUES = 4096
 """Of one output: values at equal distances."""
-_INPUT, _OUTPUT, _FACTS = "input:", "output:", "facts"
 _TOP_LOG_PROBS, _TOKENS = "log-probabilities", "tokens"
 
-Arrays = Mapping[str, NDArray[Any]]
 Infer = Callable[[Collection[str], Arrays], Arrays]
 """Names of outputs, inputs by name → these outputs."""
-Generate = Callable[[EngineRequest], Finished]
+Generate: TypeAlias = "Callable[[EngineRequest], Finished]"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SelfCheck:
-    """What one Triton model must compute.
-
-    Attributes:
-        checksums: File of the version folder → SHA-256.
-        tolerance: Allowed difference of an output, relative to its largest magnitude.
-        scale: The least magnitude that differences are relative to.
-        inputs: Of the graph, or of a generator's request; {} where the export cannot compute the
-            outputs.
-        outputs: By name; of a generator the tokens, and the log-probabilities of the best ones.
-        options: Of a generator's request.
-    """
-
-    checksums: Mapping[str, str]
-    tolerance: float = 0.0
-    scale: float = 0.0
-    inputs: Arrays = field(default_factory=dict)
-    outputs: Arrays = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> None:
-        """Write the file into a version folder."""
-        facts = {
-            "checksums": dict(self.checksums),
-            "tolerance": self.tolerance,
-            "scale": self.scale,
-            "options": dict(self.options),
-        }
-        named = {_INPUT + name: value for name, value in self.inputs.items()}
-        named |= {_OUTPUT + name: value for name, value in self.outputs.items()}
-        np.savez_compressed(folder / FILE, **{_FACTS: np.array(json.dumps(facts))}, **named)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """The file of a version folder; None where an older export wrote none.
-
-        Raises:
-            BundleError: it cannot be read.
-        """
-        path = folder / FILE
-        if not path.exists():
-            return None
-        try:
-            with np.load(path) as stored:
-                arrays = dict(stored)
-            facts = json.loads(str(arrays.pop(_FACTS)))
-            return cls(
-                facts["checksums"],
-                facts["tolerance"],
-                facts["scale"],
-                _named(arrays, _INPUT),
-                _named(arrays, _OUTPUT),
-                facts["options"],
-            )
-        except Exception as error:  # zipfile, numpy and json raise classes of their own
-            raise BundleError(f"{path} is damaged ({error}): export again") from error
-
-    def request(self, defaults: Generation) -> EngineRequest:
-        """A generator's request."""
-        options = Overrides.model_validate(self.options)
-        return codec.decode_request(codec.encode_request(self.inputs, options), defaults)
-
-    def changed_files(self, folder: Path) -> list[str]:
-        """Names of files that are missing or not those that were exported."""
-        return [name for name, wanted in self.checksums.items() if sha256(folder / name) != wanted]
-
-    def compare(self, found: Arrays) -> str | None:
-        """How outputs differ from the export's; None where they are close enough."""
-        for name, want in self.outputs.items():
-            if want.dtype.kind in "iu":
-                if not np.array_equal(want, found[name]):
-                    return f"{name} {found[name].tolist()} are not {want.tolist()}"
-                continue
-            difference = _difference(want, found[name], self.scale)
-            if not difference <= self.tolerance:  # NaN must fail
-                return (
-                    f"{name} differs by {difference:.1e} of its largest value, "
-                    f"{self.tolerance:.1e} is allowed"
-                )
-        return None
 
 
 class LoadCheck:
@@ -197,8 +108,13 @@ class LoadCheck:
         Raises:
             BundleError: tokens or log-probabilities are not the export's.
         """
+        from inference.engine import codec  # stateless models have no engine
+        from inference.generation import Overrides
+
         assert self._check is not None
-        found = generated_outputs(generate(self._check.request(defaults)))
+        options = Overrides.model_validate(self._check.options)
+        tensors = codec.encode_request(self._check.inputs, options)
+        found = generated_outputs(generate(codec.decode_request(tensors, defaults)))
         wanted = self._check.outputs
         self._judge({name: value[: len(wanted[name])] for name, value in found.items()})
 
@@ -267,27 +183,3 @@ def draw_picture(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     rows, columns = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
     picture = (rows // 4 * 23 + columns // 4 * 41 + np.arange(channels) * 85) % 256
     return np.broadcast_to(picture.astype(np.uint8), shape).copy()
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file; "" where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
-
-
-def _named(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
-
-
-def _difference(want: NDArray[Any], found: NDArray[Any], scale: float) -> float:
-    """Largest difference relative to the largest magnitude; infinite for other shapes or holes."""
-    holes = ~np.isfinite(want)
-    if want.shape != found.shape or not np.array_equal(holes, ~np.isfinite(found)):
-        return float("inf")
-    want, found = want[~holes].astype(np.float64), found[~holes].astype(np.float64)
-    if not want.size:
-        return 0.0
-    return float(np.abs(want - found).max()) / max(float(np.abs(want).max()), scale, 1e-30)
