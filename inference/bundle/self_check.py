@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +67,8 @@ class SelfCheck:
         if not path.exists():
             return None
         try:
-            with np.load(path) as stored:
+            # numpy leaves the file of a damaged archive open
+            with np.load(BytesIO(path.read_bytes())) as stored:
                 arrays = dict(stored)
             facts = json.loads(str(arrays.pop(_FACTS)))
             return cls(
