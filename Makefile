@@ -6,11 +6,12 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 LOCKS := batch dev dev+bench build gateway+otlp+redis object-storage triton-cpu triton-cpu+openvino-runtime triton-gpu
+AVX2 := Haswell,-hle,-rtm,-pcid,-x2apic,-tsc-deadline,-invpcid
 SKIPPED := $(abspath .skipped-tests)
 EXAMPLES := $(wildcard examples/checkpoints/example-*)
 HISTORY := $(wildcard examples/history/checkpoints/history-*)
 
-.PHONY: help setup lock demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
+.PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +68,14 @@ test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundle
 	@PYTHON=$(abspath $(BIN))/python tests/cuda_stub/environment.sh $(CUDA_STUB)
 	@OMP_NUM_THREADS=1 PYTHONPATH=$(CUDA_STUB)/site LD_LIBRARY_PATH=$(CUDA_STUB)/lib \
 	  $(BIN)/pytest -q -m "" tests/cuda_stub
+
+# int8 bundles of this machine on a processor without VNNI, which qemu-user emulates.
+test-avx2: .venv/installed ## int8 answers alike on a processor without VNNI (Debian's qemu-user)
+	@if command -v qemu-x86_64 >/dev/null; then \
+	  OMP_NUM_THREADS=1 $(BIN)/pytest -q -m emulated tests/export/processors && \
+	  OMP_NUM_THREADS=1 qemu-x86_64 -cpu $(AVX2) $(BIN)/python -m pytest -q -p no:cacheprovider \
+	    tests/inference/test_saturation.py tests/inference/test_load_check.py; \
+	else echo "skipped: qemu-x86_64 (Debian's package qemu-user) is missing" >&2; fi
 
 # The parser and builder of TensorRT-RTX need no GPU. They lie in a folder of their own, never in .venv.
 .tensorrt/installed: tests/tensorrt/requirements.txt

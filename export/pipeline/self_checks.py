@@ -1,4 +1,4 @@
-"""Writes what each model of a bundle must compute when it is loaded (`inference/load_check.py`)."""
+"""Writes what each model of a bundle must compute when it is loaded (D124)."""
 
 from __future__ import annotations
 

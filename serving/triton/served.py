@@ -1,7 +1,7 @@
 """The record of what is served: one file, written by the supervisor alone, read by gateways.
 
 It makes a rollback survive a restart, keeps a version that does not load from being tried at every
-start, and tells clients of a gateway why a model is not served.
+start, and tells clients of a gateway why a model is not served (D124).
 """
 
 from __future__ import annotations

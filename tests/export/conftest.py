@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if EXPORTS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-            is_lowering = item.path.parent.name == "quantization"
+            is_lowering = item.path.parent.name in ("quantization", "processors")
             if _name(item) in (LOWERED_ALIKE if is_lowering else SIBLINGS):
                 item.add_marker(pytest.mark.full)
 
