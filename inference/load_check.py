@@ -102,7 +102,7 @@ class LoadCheck:
         found = infer(list(self._check.outputs), self._check.inputs)
         self._judge({name: sample_values(found[name]) for name in self._check.outputs})
 
-    def compare_tokens(self, generate: Generate, defaults: Generation) -> None:
+    def compare_tokens(self, answer: Generate, defaults: Generation) -> None:
         """Decode a generator's request.
 
         Raises:
@@ -114,7 +114,7 @@ class LoadCheck:
         assert self._check is not None
         options = Overrides.model_validate(self._check.options)
         tensors = codec.encode_request(self._check.inputs, options)
-        found = generated_outputs(generate(codec.decode_request(tensors, defaults)))
+        found = generated_outputs(answer(codec.decode_request(tensors, defaults)))
         wanted = self._check.outputs
         self._judge({name: value[: len(wanted[name])] for name, value in found.items()})
 

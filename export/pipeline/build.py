@@ -207,7 +207,7 @@ def _finish(built: Built, source: Source, repository: Path) -> None:
     report.warnings = source.warnings
     report.files = checksums(bundle)
     with phase("recording the self-check"):
-        write_self_checks(bundle, report, built.stage, report.files)
+        write_self_checks(bundle, report, built.stage.part)
     text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
     bundle.path(bundle.manifest.report).write_text(text + "\n", encoding="utf-8")
     with phase("publishing"):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from export.parity.judge import TOLERANCE
 from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
 from export.parity.token_parity import random_request
 from export.parity.verify import Report
-from export.pipeline.publish import Staging
 from export.precision import Precision
 from export.targets.served_graph import open_graph
 from export.tokenizer.special_token_templates import Framing
@@ -43,21 +44,19 @@ OTHER_TOLERANCE = 0.05
 of weights of 4 bits."""
 
 
-def write_self_checks(
-    bundle: Bundle, report: Report, stage: Staging, checksums: Mapping[str, str]
-) -> None:
-    """Adds the file to each model of a staged bundle.
+def write_self_checks(bundle: Bundle, report: Report, folder_of: Callable[[str], Path]) -> None:
+    """Adds the file to each model of a bundle.
 
     Args:
-        report: Of these files.
-        checksums: `<model>/<file>` → SHA-256.
+        report: Of these files, with their checksums.
+        folder_of: The folder of one model's version.
     """
     manifest = bundle.manifest
     keys = {model: key for key, model in manifest.parts.items()}
     for model in bundle.models:
         own = {
             name.partition("/")[2]: checksum
-            for name, checksum in checksums.items()
+            for name, checksum in report.files.items()
             if name.startswith(f"{model}/")
         }
         check = SelfCheck(own, _tolerance(manifest, report))
@@ -67,7 +66,7 @@ def write_self_checks(
             check = _with_tokens(check, bundle)
         elif model in keys:
             check = _with_outputs(check, bundle, keys[model])
-        check.write(stage.part(model))
+        check.write(folder_of(model))
 
 
 def _is_computed_here(manifest: Manifest) -> bool:
@@ -79,7 +78,7 @@ def _is_computed_here(manifest: Manifest) -> bool:
 def _tolerance(manifest: Manifest, report: Report) -> float:
     """Two float32 graphs, each as near to float64 as it must be, may differ by twice that."""
     if manifest.precision == Precision.FP32:
-        return 2 * max(report.allowed.values())
+        return 2 * max(report.allowed.values(), default=TOLERANCE)
     is_int8 = manifest.precision in (Precision.INT8, Precision.INT8_FAST)
     return INT8_TOLERANCE if is_int8 and manifest.runtime == "onnxruntime" else OTHER_TOLERANCE
 

@@ -110,9 +110,8 @@ def differences(wanted: Outcomes, found: Outcomes, tolerance: float, tie: float)
             difference = float(np.abs(want - got).max(initial=0.0)) / largest
             if not difference <= tolerance:
                 lines.append(f"{name} differs by {difference:.1e}")
-        elif name.startswith(SCORES):
-            if not np.abs(want - got).max() <= tie:
-                lines.append(f"{name}: {got.tolist()} are not {want.tolist()}")
+        elif name.startswith(SCORES) and not np.abs(want - got).max() <= tie:
+            lines.append(f"{name}: {got.tolist()} are not {want.tolist()}")
     return lines
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from export.parity.verify import Report
+from export.pipeline.self_checks import write_self_checks
 from export.report.checksums import checksums
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, SourceInfo
@@ -56,6 +57,8 @@ def published(twins: Twins, bundles: Bundles, tmp_path: Path) -> Published:
 
 
 def write_report(bundle: Bundle) -> None:
-    """`report.json` with the checksums of the files as they are now."""
+    """`report.json` with the checksums of the files as they are now, and the self-checks."""
     report = replace(Report(), files=checksums(bundle), warnings=["x < y is not supported"])
     bundle.path(bundle.manifest.report).write_text(json.dumps(report.as_json()))
+    folders = bundle.folder.parents[1]
+    write_self_checks(bundle, report, lambda model: folders / model / bundle.folder.name)

@@ -67,14 +67,21 @@ def test_empty_variable_of_triton_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_arguments_read_back_are_the_same_settings() -> None:
     settings = ServeSettings(
-        repository=Path("a b"), device="cuda:2", watch=True, state_memory="2KiB", max_rows=3
+        repository=Path("a b"),
+        device="cuda:2",
+        watch=True,
+        state_memory="2KiB",
+        max_rows=3,
+        self_check=False,
     )
     names = set(ModelSettings.model_fields)
     arguments = settings.arguments(names)
-    assert "--watch" in arguments
+    assert {"--watch", "--no-self-check"} < set(arguments)
     assert not any(word.startswith("--prefix-memory") for word in arguments), "it is unset"
-    texts = dict(word[2:].split("=", 1) for word in arguments if word != "--watch")
-    read = ModelSettings(watch=True, **{name.replace("-", "_"): t for name, t in texts.items()})
+    texts = dict(word[2:].split("=", 1) for word in arguments if "=" in word)
+    read = ModelSettings(
+        watch=True, self_check=False, **{name.replace("-", "_"): t for name, t in texts.items()}
+    )
     assert read.model_dump(include=names) == settings.model_dump(include=names)
 
 
