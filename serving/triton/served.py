@@ -36,6 +36,8 @@ class Refusal(BaseModel):
 
     version: int = Field(ge=1)
     reason: str
+    instead: int | None = None
+    """The version that answers in its place."""
 
 
 class Record(BaseModel):

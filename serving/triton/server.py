@@ -99,7 +99,7 @@ class TritonServer(ServerLifetime):
             )
             for failure in failures:
                 log.error("%s", failure)
-            self._versions.set_refused(self._loader.refused)
+            self._record_refused()
             if strict and failures and not self._loader.serving:
                 raise failures[0]
             for name in self._loader.serving:
@@ -144,7 +144,7 @@ class TritonServer(ServerLifetime):
             else:
                 self._run_one(partial(self._loader.switch, name, bundle))
         finally:
-            self._versions.set_refused(self._loader.refused)
+            self._record_refused()
             if name in self.served:
                 self._record(name)
         return bundle.version
@@ -167,7 +167,7 @@ class TritonServer(ServerLifetime):
         try:
             self._run_one(partial(self._loader.unload, name))
         finally:
-            self._versions.set_refused(self._loader.refused)
+            self._record_refused()
             self._versions.set(name, None)
             self._last_served.pop(name, None)
             self._lock.hold(self._folders())
@@ -190,7 +190,7 @@ class TritonServer(ServerLifetime):
         try:
             self._run_one(work)
         finally:
-            self._versions.set_refused(self._loader.refused)
+            self._record_refused()
             for name in self.served if healed else ():
                 self._record(name)
             self._lock.hold(self._folders())
@@ -247,6 +247,15 @@ class TritonServer(ServerLifetime):
         published = [bundle.version for bundle in self.repository.complete(name)]
         self._versions.set(name, Choice(version=version, newest=max([version, *published])))
         self._lock.hold(self._folders())
+
+    def _record_refused(self) -> None:
+        served = self.served
+        self._versions.set_refused(
+            {
+                name: each.model_copy(update={"instead": served.get(name)})
+                for name, each in self._loader.refused.items()
+            }
+        )
 
     def _folders(self) -> set[Path]:
         return {

@@ -135,6 +135,12 @@ class Site:
     def is_ready(self) -> bool:
         return self._succeeds("ready")
 
+    def refused(self) -> list[dict[str, Any]]:
+        """Versions that do not load, when the gateway has read of them."""
+        wait_until(lambda: bool(self._http.get(f"{self.url}/v1/models").json()["refused"]))
+        found: list[dict[str, Any]] = self._http.get(f"{self.url}/v1/models").json()["refused"]
+        return found
+
     def is_live(self) -> bool:
         return self._succeeds("health")
 
@@ -404,6 +410,9 @@ def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> No
     assert f"; version {before} is served" in line
     assert site.serves(before)
     assert site.is_ready()
+    [listed] = site.refused()
+    assert (listed["id"], listed["version"]) == (NAME, broken)
+    assert "step.onnx changed since the export" in listed["reason"]
     graph.unlink()
     incomplete = site.run("reload", NAME)
     assert incomplete.returncode == 1

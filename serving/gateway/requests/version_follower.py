@@ -76,7 +76,7 @@ class VersionFollower:
                     await self._follow(name, version)
             elif name in self._catalog.names:
                 refusal = self._catalog.record.refused.get(name)
-                if refusal is not None:
+                if refusal is not None and refusal.instead is None:
                     log.error("%s is not served: %s", name, refusal.reason)
                 elif name in self._names:
                     continue  # it is being loaded

@@ -8,7 +8,7 @@ import pytest
 
 from inference.bundle.manifest import Bundle
 from inference.bundle.repository import Repository
-from serving.triton.served import Choice, ServedVersions
+from serving.triton.served import Choice, Refusal, ServedVersions, read_record
 from tests.inference.tiny_bundles import publish
 
 
@@ -68,3 +68,24 @@ def test_damaged_record_is_ignored_with_one_line(
     (tmp_path / "served.json").write_text(content)
     assert order(ServedVersions(tmp_path / "served.json"), complete) == [3, 2, 1]
     assert len(caplog.messages) == 1
+
+
+def test_refusals_are_written_beside_the_choices(tmp_path: Path) -> None:
+    path = tmp_path / "served.json"
+    record = ServedVersions(path)
+    record.set("a", Choice(version=1, newest=2))
+    refusal = Refusal(version=2, reason="b version 2 fails its self-check")
+    record.set_refused({"b": refusal})
+    found = read_record(path)
+    assert (found.served["a"].version, found.refused) == (1, {"b": refusal})
+    assert found.self_check
+    record.set_refused({})
+    assert read_record(path).refused == {}
+
+
+def test_record_of_a_run_with_the_check_does_not_outlive_it(tmp_path: Path) -> None:
+    path = tmp_path / "served.json"
+    ServedVersions(path).set("a", Choice(version=1, newest=1))
+    ServedVersions(path, self_check=False).set_refused({})
+    assert not read_record(path).self_check
+    assert read_record(path).served

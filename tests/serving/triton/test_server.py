@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import cast
 
 import httpx
+import numpy as np
 import onnx
 import pytest
 
+from inference.bundle.self_check import SelfCheck, sha256
 from inference.errors import SetupError
 from serving.processes import process_table
 from serving.triton.installation import STUB, find_installation
+from serving.triton.served import read_record
 from serving.triton.server import TritonServer
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
@@ -205,14 +208,52 @@ def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> 
 
 
 @pytest.mark.integration
-def test_bundle_that_does_not_load_stops_the_start_with_its_reason(repository: Path) -> None:
-    publish_times(repository, "twice", 2)
+def test_start_fails_with_the_reason_where_no_bundle_loads(repository: Path) -> None:
     broken = publish_times(repository, "broken", 2)
     (broken / "model.onnx").write_bytes(b"not a graph")
     server = TritonServer(settings(repository))
     with pytest.raises(SetupError, match=r"Triton cannot load 'broken'.*model.onnx"):
         server.start()
     assert not server.is_alive
+
+
+def _write_check(folder: Path, factor: float) -> None:
+    """What `publish_times` of another factor would compute, with the checksum of the file there."""
+    x = np.array([[3]], np.float32)
+    checksums = {"model.onnx": sha256(folder / "model.onnx")}
+    outputs = {"y": np.array([3 * factor], np.float32)}
+    SelfCheck(checksums, 1e-5, inputs={"x": x}, outputs=outputs).write(folder)
+
+
+@pytest.mark.integration
+def test_models_that_fail_their_check_are_not_served_and_say_why(repository: Path) -> None:
+    _write_check(publish_times(repository, "twice", 2), 2)
+    _write_check(publish_times(repository, "other", 2), 2.5)
+    changed = publish_times(repository, "changed", 2)
+    _write_check(changed, 2)
+    graph = (changed / "model.onnx").read_bytes()
+    (changed / "model.onnx").write_bytes(graph.replace(b"twice", b"") + b" ")
+    with brief_server(settings(repository)) as server:
+        assert server.served == {"twice": 1}
+        record = read_record(repository / "served.json")
+        assert record.self_check
+        assert set(record.refused) == {"other", "changed"}
+        other, damaged = (record.refused[name].reason for name in ("other", "changed"))
+        assert "other version 1 fails its self-check: y differs by 2.0e-01" in other
+        assert "changed version 1: model.onnx changed since the export" in damaged
+        _write_check(publish_times(repository, "other", 2, version=2), 2)
+        server.load("other")
+        assert server.served["other"] == 2
+        assert set(read_record(repository / "served.json").refused) == {"changed"}
+
+
+@pytest.mark.integration
+def test_check_can_be_switched_off(repository: Path) -> None:
+    _write_check(publish_times(repository, "other", 2), 2.5)
+    with brief_server(settings(repository, self_check=False)) as server:
+        assert server.served == {"other": 1}
+        record = read_record(repository / "served.json")
+        assert (record.self_check, record.refused) == (False, {})
 
 
 @pytest.mark.integration

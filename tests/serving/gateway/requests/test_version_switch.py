@@ -13,6 +13,7 @@ from inference.errors import Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.requests.catalog import Catalog, load_catalog
 from serving.gateway.requests.version_follower import VersionFollower
+from serving.triton.served import Refusal, ServedVersions
 from tests.inference.tiny_models import WordTokenizer, served, two_towers
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
 from tests.serving.gateway.http.test_streams import events, pieces
@@ -210,3 +211,27 @@ async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_rea
     tokenizer.write_bytes(whole)
     await follower.update()
     assert catalog.version("speaker") == 2
+
+
+async def test_model_that_is_refused_is_listed_with_its_reason_and_answers_no_more(
+    tmp_path: Path,
+) -> None:
+    publish_version(tmp_path)
+    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    record = ServedVersions(tmp_path / "served.json")
+    refusal = Refusal(version=1, reason="speaker version 1 fails its self-check")
+    record.set_refused({"speaker": refusal.model_copy(update={"instead": 1})})
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [1])], "Triton restarts with the one that answers"
+    record.set_refused({"speaker": refusal})
+    await follower.update()
+    assert versions(catalog) == []
+    assert catalog.problem == refusal.reason
+    [row] = catalog.listing().refused
+    assert (row.id, row.version, row.reason) == ("speaker", 1, refusal.reason)
+    record.set_refused({})
+    triton.served["speaker"] = 1
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [1])]
+    assert catalog.listing().refused == []

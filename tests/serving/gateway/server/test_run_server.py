@@ -23,6 +23,7 @@ from serving.gateway.requests import version_follower
 from serving.gateway.server.run_server import _serve, run_gateway
 from serving.ports import listening
 from serving.settings.gateway_settings import GatewaySettings
+from serving.triton.served import ServedVersions
 from tests.inference.processing.test_text import byte_level
 from tests.inference.tiny_models import manifest
 from tests.serving.gateway.conftest import FakeInference
@@ -379,3 +380,13 @@ def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
     missing = settings.model_copy(update={"repository": Path("nowhere")})
     with pytest.raises(SetupError):
         asyncio.run(_serve(missing, lambda address: FakeInference()))
+
+
+async def test_readiness_says_where_models_are_not_checked(settings: GatewaySettings) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        assert (await http.get("/ready")).json() == {}
+        ServedVersions(settings.repository / "served.json", self_check=False).set_refused({})
+        async with asyncio.timeout(10):
+            while (await http.get("/ready")).json() != {"self_check": "off"}:
+                await asyncio.sleep(0.02)
