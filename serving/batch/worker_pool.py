@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inference.available_memory import available_bytes
 from inference.bundle.manifest import Bundle
 from inference.engine.scheduler import Capacity
+from inference.process_limits import available_bytes
 from serving.batch.settings import BatchSettings
 from triptych.errors import InvalidArgument
 
