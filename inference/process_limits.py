@@ -43,9 +43,9 @@ def thread_count(wanted: int) -> int:
     machine.
 
     Args:
-        wanted: The most; 0: one for each physical core.
+        wanted: The most; none, if it is not positive: one for each physical core.
     """
-    return min(wanted, usable_cores()) or physical_cores()
+    return min(wanted, usable_cores()) if wanted > 0 else physical_cores()
 
 
 def available_bytes() -> int:
