@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,19 @@ def test_all_memory_where_the_system_does_not_say(
     monkeypatch.setattr(process_limits, "_PROCESS", tmp_path / "missing")
     monkeypatch.setattr(process_limits, "_MEMORY", tmp_path / "missing")
     assert process_limits.available_bytes() == psutil.virtual_memory().total
+
+
+def test_nothing_else_counts_cores() -> None:
+    """It would count those that a container may not use."""
+    root = Path(process_limits.__file__).parents[1]
+    counts = re.compile(r"\b(cpu_count|sched_getaffinity)\(")
+    found = [
+        file.relative_to(root)
+        for folder in ("clients", "export", "inference", "serving")
+        for file in (root / folder).rglob("*.py")
+        if counts.search(file.read_text(encoding="utf-8"))
+    ]
+    assert found == [Path("inference/process_limits.py")]
 
 
 def test_a_process_on_one_core_has_one_thread() -> None:
