@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
+import typer
 
 from inference import process_limits
 
@@ -175,6 +178,20 @@ def test_all_memory_where_the_system_does_not_say(
     monkeypatch.setattr(process_limits, "_PROCESS", tmp_path / "missing")
     monkeypatch.setattr(process_limits, "_MEMORY", tmp_path / "missing")
     assert process_limits.available_bytes() == psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize("run", ["export.pipeline.cli:export", "export.report.command:verify"])
+def test_an_export_takes_no_more_threads_than_cores(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    monkeypatch.setattr(process_limits, "usable_cores", lambda: 3)
+    module, name = run.split(":")
+    with pytest.raises(typer.Exit):
+        getattr(import_module(module), name)(str(tmp_path / "missing"))
+    assert set_to == [3]
 
 
 def test_nothing_else_counts_cores() -> None:
