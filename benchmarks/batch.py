@@ -28,6 +28,7 @@ from benchmarks.harness.report import markdown, write_json
 from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
 from inference.engine.scheduler import Capacity
+from inference.process_limits import usable_cores
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import TaskLimits
 from serving.batch.job import Job
@@ -40,7 +41,7 @@ from triptych.operation import operation
 RESULTS = Path(__file__).parent / "results" / "batch.json"
 REQUEST_ROWS = 32
 _POLL_S = 0.005
-CORES = len(os.sched_getaffinity(0))
+CORES = usable_cores()
 
 
 @dataclass(frozen=True)

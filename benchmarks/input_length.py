@@ -21,6 +21,7 @@ import onnxruntime as ort
 import torch
 
 from benchmarks.figures import style
+from benchmarks.harness.machine import processor
 from export.graphs.to_onnx import to_onnx
 from export.registry import architecture
 from inference.bundle.manifest import Role
@@ -66,6 +67,7 @@ def main(given: Sequence[str] | None = None) -> None:
         built = {name: build(values, Path(folder) / name) for name, values in MODELS.items()}
     calls = {name: call for name, (call, _) in built.items()}
     found = {
+        "processor": processor(),
         "parameters": {name: count for name, (_, count) in built.items()},
         "cpu_ms": {str(length): timed(calls, length, options.rounds) for length in LENGTHS},
     }

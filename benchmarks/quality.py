@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.machine import processor
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
 from benchmarks.lowered import lowered
 from benchmarks.panel import Panel, local_responses, served_responses
@@ -208,7 +209,8 @@ def main() -> int:
     console.print(as_table(measures, columns, arguments.count))
     if arguments.output:
         rows = {m.name: {c: columns[c][i] for c in COLUMNS} for i, m in enumerate(measures)}
-        arguments.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        found = {"processor": processor(), "rows": rows}
+        arguments.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if arguments.record:
         record(arguments.repository, measures, columns, arguments.count)
     return 0
@@ -232,7 +234,7 @@ def record(
         bundle = newest_bundle(repository, name)
         path = bundle.path(bundle.manifest.report)
         report = json.loads(path.read_text(encoding="utf-8"))
-        report["quality"] = {"items": count, "scores": scores}
+        report["quality"] = {"items": count, "processor": processor(), "scores": scores}
         half = path.with_name(f".{path.name}.new")
         half.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         half.replace(path)

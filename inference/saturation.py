@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime
 
+from inference.process_limits import thread_count
+
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
@@ -43,11 +45,14 @@ def open_cpu_session(
 
     Args:
         model: A file, or a graph whose weights lie in the folder that `EXTERNAL_DATA` names.
+        options: Their numbers of threads become those of `thread_count`.
         settings: Of `InferenceSession`.
 
     Raises:
         Exception: the graph does not load; the runtime's exceptions share no base class.
     """
+    options.intra_op_num_threads = thread_count(options.intra_op_num_threads)
+    options.inter_op_num_threads = thread_count(options.inter_op_num_threads)
     if products_saturate():
         from onnx import load, load_from_string
 

@@ -7,6 +7,7 @@ each property is tested on.
 import gc
 import os
 import re
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,17 @@ settings.register_profile(
 )
 settings.register_profile("full", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure() -> None:
+    """Have programs that tests start receive the signals that this process ignores.
+
+    A script ignores SIGINT in what it runs in the background, nohup SIGHUP. Programs inherit what
+    is ignored, and not what has a handler.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
-"""What `make test` did not run: the last line that it prints.
+"""What `make test` did not run: the last lines that it prints.
 
 `tests/conftest.py` adds the skipped tests of each run of pytest to the file that `$SKIPPED_TESTS`
-names; `python -m tests.skipped FILE` sums them up and removes the file.
+names; `python -m tests.skipped FILE` sums them up, states the kinds of processors that were not
+covered, and removes the file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+from inference.processor import KINDS, processor_kind
 
 VARIABLE = "SKIPPED_TESTS"
 _PREFIX = "Skipped: "
@@ -39,6 +42,20 @@ def describe_skips(file: Path) -> str:
     )
 
 
+def describe_processor() -> str:
+    """One line: the kind of processor that tests ran on, and those that no test ran on.
+
+    `make test-avx2` emulates AVX2, on x86 alone.
+    """
+    kind = processor_kind()
+    others = [other for other in KINDS if other != kind]
+    if kind in KINDS and "AVX2" in others:
+        others.remove("AVX2")
+        others[-1] += "; AVX2 by make test-avx2"
+    return f"ran on {kind}; not covered: {', '.join(others)}"
+
+
 if __name__ == "__main__":
     print(describe_skips(Path(sys.argv[1])))
+    print(describe_processor())
     Path(sys.argv[1]).unlink(missing_ok=True)

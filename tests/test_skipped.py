@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.skipped import VARIABLE, describe_skips
+from tests.skipped import VARIABLE, describe_processor, describe_skips
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[1]
@@ -31,6 +31,27 @@ def test_reasons_of_several_runs_are_counted(
     line = describe_skips(file)
     assert line.startswith("8 tests were SKIPPED: 6 × no Chromium is installed; 2 × no docker. ")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (
+            "AVX-512 VNNI",
+            "ran on AVX-512 VNNI; not covered: AMX, AVX-VNNI, AVX-512; AVX2 by make test-avx2",
+        ),
+        ("AVX2", "ran on AVX2; not covered: AMX, AVX-512 VNNI, AVX-VNNI, AVX-512"),
+        (
+            "ARM64",
+            "ran on ARM64; not covered: AMX, AVX-512 VNNI, AVX-VNNI, AVX-512, AVX2",
+        ),
+    ],
+)
+def test_kinds_of_processors_that_were_not_covered(
+    kind: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.skipped.processor_kind", lambda: kind)
+    assert describe_processor() == line
 
 
 def test_nothing_skipped(tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 
 from benchmarks.figures import NAMES, style
 from benchmarks.figures.figure import Facts, figure, picture
+from benchmarks.harness.machine import processor
 from examples.demo.server import serving
 from triptych import Client
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 FACTS = ROOT / "benchmarks" / "results" / "figures.json"
+PROCESSORS = "processors"
+"""Name in the file of the numbers: the processor that each figure was measured on."""
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -58,7 +61,8 @@ def record(path: Path, name: str, facts: Facts) -> None:
     """Replaces the numbers of one figure in the file, in the order of the page."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = dict(facts)
-    ordered = {each: known[each] for each in NAMES if each in known}
+    known[PROCESSORS] = known.get(PROCESSORS, {}) | {name: processor()}
+    ordered = {each: known[each] for each in (*NAMES, PROCESSORS) if each in known}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -12,18 +12,27 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from inference.process_limits import usable_cores
+from inference.processor import processor_kind, processor_name
+
 FEATURES = ("amx_int8", "amx_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2")
 LIBRARIES = ("onnxruntime", "ctranslate2", "transformers", "torch", "numpy")
 
 
 def described() -> dict[str, Any]:
-    """Cores, instructions that matter, bandwidth, versions."""
+    """Processor, cores, instructions that matter, bandwidth, versions."""
     return {
-        "cores": len(os.sched_getaffinity(0)),
+        "processor": processor(),
+        "cores": usable_cores(),
         "instructions": [flag for flag in FEATURES if flag in _flags()],
         "read_gb_per_s": round(read_bandwidth() / 1e9, 1),
         "versions": {name: _version(name) for name in LIBRARIES},
     }
+
+
+def processor() -> str:
+    """Its model and its kind: every file of results states them."""
+    return f"{processor_name()}, {processor_kind()}"
 
 
 def _version(library: str) -> str | None:
@@ -43,7 +52,7 @@ def load() -> float:
 
 def read_bandwidth() -> float:
     """Bytes a second that all cores together sum up, best of five; far beyond the caches."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     parts = np.split(np.ones(cores * 2**25, np.float32), cores)
     seconds = []
     with ThreadPoolExecutor(cores) as pool:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from safetensors import safe_open
 
+from benchmarks.harness.machine import processor
 from benchmarks.history.columns import columns, graph_bytes
 from examples.history.system import Ask, Group, Measure, System
+from inference.process_limits import usable_cores
 
 RESULTS = Path(__file__).parents[1] / "results" / "history"
 
 Figures = dict[str, Any]
-"""`items`, `cpus` and `systems`: checkpoint → `parameters`, `megabytes` by form,
-`items_per_second`, `scores` and `curve`, the last three by column."""
+"""`items`, `cpus`, `processor` (earlier files lack it) and `systems`: checkpoint → `parameters`,
+`megabytes` by form, `items_per_second`, `scores` and `curve`, the last three by column."""
 
 
 def measured(group: Group, repository: Path, count: int, console: Console) -> Figures:
@@ -39,7 +40,12 @@ def measured(group: Group, repository: Path, count: int, console: Console) -> Fi
             figures["items_per_second"][column] = _rounded(ask.items_per_second)
             if column in ("ONNX", "int8"):
                 figures["megabytes"][column] = _rounded(graph_bytes(ask.bundle) / 1e6)
-    return {"items": count, "cpus": os.cpu_count(), "systems": systems}
+    return {
+        "items": count,
+        "cpus": usable_cores(),
+        "processor": processor(),
+        "systems": systems,
+    }
 
 
 def _score(group: Group, ask: Ask, count: int, column: str, figures: Figures) -> None:

@@ -33,6 +33,7 @@ Quality is measured on held-out data, the same for every system and column. *PyT
 this process; *ONNX*: the exported graphs there; *int8*: the same graphs with int8 weights and
 activations; *served*: through Triton and the gateway. Items/s count one client that sends one
 request at a time, of up to 32 items, on the machine of the run: compare them within a group.
+A group states the processor of its run; those of the first runs were not recorded.
 Megabytes of a checkpoint are those of its weights on disk, mostly float16; ONNX graphs are float32.
 """
 
@@ -73,6 +74,8 @@ def _section(group: Group, figures: Figures) -> Iterator[str]:
         return
     for title, table in tables(group, figures).items():
         note = f", {figures['items']} items a measure" if title == "Quality" else ""
+        if title == "Quality" and "processor" in figures:
+            note += f", on {figures['processor']}"
         yield from (f"{title}{note}:", "", table.as_markdown(), "")
     if is_plotted(group):
         file = _plot_file(group)

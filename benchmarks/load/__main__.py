@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.harness.machine import processor
 from benchmarks.load.routes import EVERY, served
 from benchmarks.load.settings import LoadSettings
 from triptych import Client, TriptychError
@@ -37,6 +38,7 @@ def main() -> None:
         *("--run-time", settings.duration, "--stop-timeout", "10"),
         *sys.argv[1:],
     ]
+    print(f"on {processor()}", file=sys.stderr, flush=True)
     os.execv(sys.executable, command)
 
 

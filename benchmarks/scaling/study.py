@@ -159,6 +159,7 @@ def study(folder: Path) -> None:
     """
     measured = json.loads((folder / "scaling-measured.json").read_text(encoding="utf-8"))
     found = {
+        "processor": measured["machine"].get("processor"),  # of what was measured
         "machines": [kind.machines(RATE) for kind in KINDS],
         "here": {name: here(each, STEPS[name]) for name, each in measured["workloads"].items()},
         "utilisation": [loaded(part) for part in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)],

@@ -36,6 +36,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.generation import Generation
+from inference.process_limits import usable_cores
 from inference.processing.text import load_tokenizer
 
 NEW_TOKENS = 32
@@ -137,7 +138,7 @@ def row(in_flight: int, alone: Sequence[Loop], served: Sequence[Loop]) -> dict[s
         "over_http": _medians(served),
         "kept": median(kept),
         "rounds_kept": [round(each, 3) for each in kept],
-        "client_cpu_share": cores / (os.cpu_count() or 1),
+        "client_cpu_share": cores / usable_cores(),
     }
 
 

@@ -24,6 +24,7 @@ from export.checkpoint.memory import require_memory
 from export.config.weight_names import Rename
 from export.layers.attention.attention import Attention
 from inference.errors import CheckpointError
+from inference.process_limits import thread_count
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -35,6 +36,11 @@ _RANDOM = {
     *("xavier_uniform_", "xavier_normal_"),
 }
 """Functions that draw initial values."""
+
+
+def limit_threads() -> None:
+    """Have torch compute with no more threads than cores: it does not count a container's quota."""
+    torch.set_num_threads(thread_count(torch.get_num_threads()))
 
 
 def load_network(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from inference.available_memory import available_bytes
 from inference.errors import SetupError
+from inference.process_limits import available_bytes
 
 _GIB = 1 << 30
 _BASE_BYTES = round(0.7 * _GIB)

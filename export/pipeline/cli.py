@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.load_network import limit_threads
 from export.checkpoint.memory import limit_bytes
 from export.graphs.source_model import SourceModel
 from export.pipeline.build import build, console
@@ -103,6 +104,7 @@ def export(
     ] = None,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
+    limit_threads()
     try:
         check_device(device, precision, runtime)
         checkpoint = open_checkpoint(source)

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.load_network import limit_threads
 from export.precision import Precision
 from export.report.charts import charts, widest
 from export.report.checks import Verification
@@ -98,6 +99,7 @@ def verify(
     Exit code: 0 if no check failed, else 1. Checks that could not be repeated are listed and do
     not fail.
     """
+    limit_threads()
     try:
         findings = _verify(name, repository, checkpoint, is_loaded=loaded)
         folder = output or Path("verification") / name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +10,10 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import psutil
-
 from export.targets.served_graph import open_call, panel
 from export.triton_config import THREADS
 from inference.bundle.manifest import Bundle, Placement
+from inference.process_limits import physical_cores
 
 TURN_S = 0.5
 ROUNDS = 3
@@ -73,13 +71,6 @@ def best(calls_per_second: Mapping[Placement, float]) -> Placed:
         if calls_per_second[each] > GAIN * calls_per_second[chosen]:
             chosen = each
     return Placed(chosen, calls_per_second)
-
-
-def physical_cores() -> int:
-    """Cores that this process may use, hyper-threads counted once."""
-    usable = len(os.sched_getaffinity(0))
-    logical, physical = psutil.cpu_count() or usable, psutil.cpu_count(logical=False) or usable
-    return max(1, usable * physical // logical)
 
 
 def measured(bundle: Bundle, options: Sequence[Placement]) -> dict[Placement, float]:

@@ -20,7 +20,7 @@ def make_runner(
 
     Args:
         device: `cpu`, `cuda` or `cuda:N`, N being the number of the card.
-        threads: Intra-op threads; 0 leaves the choice to ONNX Runtime.
+        threads: Intra-op threads, by `thread_count`.
         spare_bytes: Bound on released buffers kept for reuse.
 
     Raises:

@@ -17,13 +17,12 @@ import openvino
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from inference.openvino_core import openvino_core
+from inference.openvino_core import openvino_core, run_request
+from inference.process_limits import thread_count
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
 MAX_MODELS = 4
 """Compiled models, one for each set of outputs; each has its own weights."""
-LEAST_THREADS = 2
-"""With one thread OpenVINO 2026.4 loses errors of a run and returns the previous run's results."""
 _PLACE = re.compile(r"Exception from \S+:| at \S+:\d+:?")
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -63,11 +62,12 @@ class CompiledGraphs:
         names = frozenset(outputs)
         request = self._request(names)
         try:
-            found = request.infer(dict(feed), share_inputs=True)
+            run_request(request, feed)
         except RuntimeError:
             # A request that failed at a shape refuses further shapes: the next run makes another.
             del self._requests[names]
             raise
+        found = request.results  # copies
         return {name: np.asarray(found[name]) for name in names}
 
     def warm_up(self) -> None:
@@ -77,14 +77,15 @@ class CompiledGraphs:
             RuntimeError: the graph cannot take such inputs; its first request warms it up instead.
         """
         [request] = self._requests.values()
-        request.infer(
+        run_request(
+            request,
             {
                 port.any_name: np.zeros(
                     [size.get_length() if size.is_static else 1 for size in port.partial_shape],
                     port.element_type.to_dtype(),
                 )
                 for port in self._whole.inputs
-            }
+            },
         )
 
     def error_text(self, error: Exception) -> str:
@@ -110,9 +111,8 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
     precision = parameters.get("inference_precision", "f32")
     if precision not in ("f32", "bf16"):
         raise InvalidArgument(f"inference_precision must be f32 or bf16, not {precision!r}")
-    threads = int(parameters.get("intra_op_thread_count", "0"))
     return {
-        "INFERENCE_NUM_THREADS": max(LEAST_THREADS, threads) if threads else 0,
+        "INFERENCE_NUM_THREADS": thread_count(int(parameters.get("intra_op_thread_count", "0"))),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": precision,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inference.available_memory import available_bytes
 from inference.bundle.manifest import Bundle
 from inference.engine.scheduler import Capacity
+from inference.process_limits import available_bytes, usable_cores
 from serving.batch.settings import BatchSettings
 from triptych.errors import InvalidArgument
 
@@ -29,7 +28,7 @@ class Pool:
 
 def this_machine() -> tuple[int, int]:
     """Cores of this machine that this process may use, and bytes of memory for workers."""
-    return len(os.sched_getaffinity(0)), int(_SHARE * available_bytes())
+    return usable_cores(), int(_SHARE * available_bytes())
 
 
 def worker_bytes(bundle: Bundle, capacity: Capacity) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -17,6 +16,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from inference.process_limits import usable_cores
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from inference.tasks.shared.loaded_model import TaskLimits
 from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOutput
@@ -239,7 +239,7 @@ class GatewaySettings(FrontSettings):
     @property
     def own_processes(self) -> int:
         """Of this worker, for work that cannot be cancelled."""
-        wanted = self.work_processes or (os.cpu_count() or 1) + 1
+        wanted = self.work_processes or usable_cores() + 1
         return max(2, -(-wanted // self.workers))
 
     @property

@@ -21,6 +21,7 @@ from tritonclient.grpc import model_config_pb2
 
 from inference.bundle.self_check import OFF, PARAMETER
 from inference.errors import SetupError
+from inference.process_limits import thread_count
 from serving.liveness.engine_stats import EngineStats, read_engine_stats
 from serving.local_http import Response, request
 from serving.model_config import read_config
@@ -31,6 +32,7 @@ _UNSENDABLE_BYTES = 16384
 _QUICK_S = 1.0
 _TRACEBACK = "\n\nAt:\n"  # what the python backend puts behind the error of a model.py
 _GENERATOR = "autoregressive"
+_THREADS = "intra_op_thread_count"
 _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
 
 
@@ -223,6 +225,10 @@ def model_config(
         config.parameters[name].string_value = value
     if not self_check:
         config.parameters[PARAMETER].string_value = OFF
+    threads = config.parameters.get(_THREADS)
+    if threads is not None and threads.string_value.isdigit():
+        # Native backends take what they are given, and for 0 all cores of the machine.
+        threads.string_value = str(thread_count(int(threads.string_value)))
     if file is not None:
         config.default_model_filename = file
     for group in config.instance_group:

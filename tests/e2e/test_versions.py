@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import httpx
 import pytest
 from tritonclient.grpc import InferenceServerClient
 
+from inference.bundle.reader import versions
 from serving.ports import free_ports
 from serving.processes import process_table
 from serving.triton.stubs import running_stubs
@@ -108,6 +110,10 @@ class Site:
         command = [*PROGRAM, *arguments, "--repository", str(self.repository)]
         return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
+    def versions(self) -> list[int]:
+        """Those of the generator in the repository, the newest first."""
+        return versions(self.repository / NAME)
+
     def remove(self, version: int) -> None:
         """Remove a version of the generator."""
         self._chmod(0o755)
@@ -175,16 +181,46 @@ def wait_until(claim: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@contextmanager
+def running(folder: Path) -> Iterator[Site]:
     """A site that begins with an empty repository."""
-    made = Site(tmp_path_factory.mktemp("site"))
+    made = Site(folder)
     made.start_triton()
     made.start_gateway()
     try:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The site of all tests, in whatever state the last one left it."""
+    with running(tmp_path_factory.mktemp("site")) as made:
+        yield made
+
+
+@pytest.fixture
+def empty(shared: Site, tmp_path: Path) -> Iterator[Site]:
+    """A site with an empty repository: the shared one, unless another test has published."""
+    if not any(shared.repository.iterdir()):
+        yield shared
+        return
+    with running(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def site(shared: Site) -> Site:
+    """The shared site, which serves its newest version."""
+    if not shared.versions():
+        shared.publish()
+    wait_until(shared.is_live)
+    wait_until(shared.is_ready)
+    if shared.version() != shared.versions()[0]:
+        assert shared.run("reload", NAME).returncode == 0
+        wait_until(lambda: shared.serves(shared.versions()[0]))
+    return shared
 
 
 Ask = Callable[[httpx.AsyncClient, str, int], Awaitable[tuple[int, str]]]
@@ -295,72 +331,80 @@ class Load:
         assert all(f"v{before}" not in text.split() for text in late)
 
 
-def test_services_cannot_write_the_repository(site: Site) -> None:
+def test_services_cannot_write_the_repository(shared: Site) -> None:
     write = subprocess.run(
-        ["touch", str(site.repository / "file")],
+        ["touch", str(shared.repository / "file")],
         preexec_fn=obey_access_rights, capture_output=True, check=False,
     )  # fmt: skip
     assert write.returncode != 0
 
 
-def test_first_export_into_an_empty_repository_is_served_by_itself(site: Site) -> None:
-    wait_until(site.is_live)
-    assert not site.is_ready()
-    assert site.publish() == 1
-    wait_until(lambda: site.serves(1))
-    wait_until(site.is_ready)
-    unchanged = site.run("reload")
+def test_first_export_into_an_empty_repository_is_served_by_itself(empty: Site) -> None:
+    wait_until(empty.is_live)
+    assert not empty.is_ready()
+    assert empty.publish() == 1
+    wait_until(lambda: empty.serves(1))
+    wait_until(empty.is_ready)
+    unchanged = empty.run("reload")
     assert (unchanged.returncode, unchanged.stderr) == (0, "")
     assert "nothing changed" in unchanged.stdout
 
 
 async def test_reload_under_load_loses_nothing(site: Site) -> None:
-    assert site.publish() == 2
+    before, after = site.version(), site.publish()
     async with Load(site.url) as load:
         reloaded = await asyncio.to_thread(site.run, "reload", NAME)
         assert reloaded.returncode == 0, reloaded.stderr
-        assert "version 2 is served, version 1 was" in reloaded.stdout
-    load.check_switch(1, 2)
+        assert f"version {after} is served, version {before} was" in reloaded.stdout
+    load.check_switch(before, after)
     models = httpx.get(f"{site.url}/v1/models", trust_env=False).json()["data"]
-    assert [(model["version"], model["versions"]) for model in models] == [(2, [2, 1])]
+    [model] = [model for model in models if model["id"] == NAME]
+    assert (model["version"], model["versions"][:2]) == (after, [after, before])
 
 
 async def test_rollback_under_load_loses_nothing_and_survives_crashes(site: Site) -> None:
+    if len(site.versions()) == 1:
+        site.publish()
+        assert site.run("reload", NAME).returncode == 0
+    after, before, *others = site.versions()
+    for other in others:
+        site.remove(other)
+    wait_until(lambda: site.serves(after))
     async with Load(site.url) as load:
         rolled_back = await asyncio.to_thread(site.run, "rollback", NAME)
         assert rolled_back.returncode == 0, rolled_back.stderr
-    load.check_switch(2, 1)
+    load.check_switch(after, before)
     os.kill(site.stub(), signal.SIGKILL)
-    wait_until(lambda: site.serves(1) and site.is_ready())
+    wait_until(lambda: site.serves(before) and site.is_ready())
     os.kill(site.server(), signal.SIGKILL)
-    wait_until(lambda: site.serves(1) and site.is_ready())
+    wait_until(lambda: site.serves(before) and site.is_ready())
     site.triton.kill()
     site.triton.wait()
     site.start_triton("--retire-after=0")
-    wait_until(lambda: site.serves(1) and site.is_ready())
+    wait_until(lambda: site.serves(before) and site.is_ready())
     too_far = site.run("rollback", NAME)
     assert (too_far.returncode, too_far.stdout) == (1, "")
-    assert "no version older than 1" in too_far.stderr
+    assert f"no version older than {before}" in too_far.stderr
     assert site.run("reload").returncode == 0
-    wait_until(lambda: site.serves(2))
+    wait_until(lambda: site.serves(after))
 
 
 async def test_versions_published_under_load_change_nothing_until_a_crash_is_over(
     site: Site,
 ) -> None:
     """Two exports later the served version is neither the newest nor the one before it."""
-    assert (site.publish(), site.publish()) == (3, 4)
+    served, _, newest = site.version(), site.publish(), site.publish()
     async with Load(site.url) as load:
         await asyncio.sleep(0.2)
         os.kill(site.stub(), signal.SIGKILL)
-        await asyncio.to_thread(wait_until, lambda: site.serves(2) and site.is_ready())
+        await asyncio.to_thread(wait_until, lambda: site.serves(served) and site.is_ready())
         os.kill(site.server(), signal.SIGKILL)
-        await asyncio.to_thread(wait_until, lambda: site.serves(2) and site.is_ready())
+        await asyncio.to_thread(wait_until, lambda: site.serves(served) and site.is_ready())
     assert {status for _, _, status, _ in load.records} <= {200, 503}
     answers = {text for _, _, status, text in load.records if status == 200}
-    assert {word for text in answers for word in text.split()} == {"v2"}
+    assert {word for text in answers for word in text.split()} == {f"v{served}"}
     assert site.run("reload", NAME).returncode == 0
-    wait_until(lambda: site.serves(4) and site.is_ready())
+    wait_until(lambda: site.serves(newest) and site.is_ready())
 
 
 @pytest.mark.full  # about ten seconds

@@ -186,9 +186,17 @@ def grown(before: dict[tuple[str, str], float], after: dict[tuple[str, str], flo
             assert after[name] >= value, name
 
 
+def successes(metrics: dict[tuple[str, str], float]) -> float:
+    """Of the requests that `Load` sends, and others like them."""
+    routes = ("/v1/translate", "/triptych.v1.Triptych/Classify")
+    name = "triptych_request_success_total"
+    return sum(metrics.get((name, f"[('route', '{route}')]"), 0.0) for route in routes)
+
+
 async def test_killed_worker_costs_its_own_requests_only(workers: Workers) -> None:
     await workers.until("triptych_workers", 2)
     metrics = await workers.metrics()
+    successes_before = successes(metrics)
     async with Load(workers) as load:
         await load.answers(100)
         assert not load.failures
@@ -214,12 +222,7 @@ async def test_killed_worker_costs_its_own_requests_only(workers: Workers) -> No
         assert killed not in workers.pids()
         assert len(workers.pids()) == 2
     await workers.until("triptych_tokens_in_flight", 0)
-    metrics = await workers.metrics()
-    name = "triptych_request_success_total"
-    counted = sum(
-        metrics[name, f"[('route', '{route}')]"]
-        for route in ("/v1/translate", "/triptych.v1.Triptych/Classify")
-    )
+    counted = successes(await workers.metrics()) - successes_before
     assert 0 <= counted - load.answered <= len(load.failures)
     serving = re.findall(r"status=200 .*worker=(\d)", workers.stack.log.read_text())
     assert {"1", "2"} <= set(serving)

@@ -13,6 +13,7 @@ from export.parity.parity_inputs import Feeds
 from export.targets.cuda.float32_nodes import RANGES
 from inference.bundle.manifest import Dtype, Graph, Role
 from inference.errors import SetupError
+from inference.saturation import open_cpu_session
 
 _LOW: dict[int, Dtype] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 _DTYPES = {
@@ -95,7 +96,7 @@ def check_positions(path: Path, graph: Graph, key: str) -> None:
     for port in graph.inputs:
         if port.role is Role.LENGTHS:
             feeds[port.name][:] = length
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = open_cpu_session(path, onnxruntime.SessionOptions())
     try:
         session.run(None, feeds)
     except Exception as error:  # ONNX Runtime's errors share no base

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from inference.process_limits import usable_cores
 from inference.processing.cancellation import ABANDONED
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class TaskThreads:
     """Threads in two groups, for large and for other work. Lives on one event loop."""
 
     def __init__(self) -> None:
-        count = os.cpu_count() or 1
+        count = usable_cores()
         self._small = ThreadPoolExecutor(count, thread_name_prefix="tasks")
         self._large = ThreadPoolExecutor(count, thread_name_prefix="large-tasks")
 

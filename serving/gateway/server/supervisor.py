@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import faulthandler
 import logging
-import os
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from inference.errors import SetupError
+from inference.process_limits import usable_cores
 from serving.gateway.server.launch_workers import ABORT, DRAIN, RunFolder, Start, segment_of
 from serving.gateway.server.shared_memory import Field
 from serving.gateway.server.worker_process import WorkerProcess
@@ -53,7 +53,7 @@ def run_workers(settings: GatewaySettings) -> int:
         The exit code: 1 if the workers cannot start, or one had to be killed.
     """
     configure_logs(as_json=settings.json_output)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if settings.workers > cores:
         log.warning("%d workers share %d cores", settings.workers, cores)
     try:

@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 from benchmarks.figures import NAMES, learned, masks, memory, pictures, relative, rotary, words
-from benchmarks.figures.__main__ import FACTS, main, record
+from benchmarks.figures.__main__ import FACTS, PROCESSORS, main, record
 from benchmarks.figures.figure import figure, picture
+from benchmarks.harness.machine import processor
 from export.layers.attention.rotary import Rotary
 
 LOCAL = [name for name in NAMES if not figure(name).is_served and not figure(name).is_timed]
@@ -44,7 +45,9 @@ def test_the_command_writes_a_picture_and_its_numbers(tmp_path: Path) -> None:
     main(["masks", "--folder", str(tmp_path), "--facts", str(tmp_path / "facts.json")])
     with Image.open(picture(tmp_path, "masks")) as image:
         assert min(image.size) > 300
-    assert json.loads((tmp_path / "facts.json").read_text()).keys() == {"masks"}
+    found = json.loads((tmp_path / "facts.json").read_text())
+    assert found.keys() == {"masks", PROCESSORS}
+    assert found[PROCESSORS] == {"masks": processor()}
 
 
 def test_unknown_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +62,7 @@ def test_numbers_of_other_figures_are_kept_in_the_order_of_the_page(tmp_path: Pa
     path = tmp_path / "facts.json"
     for name in ("rotary", "masks", "rotary"):
         record(path, name, {"of": name})
-    assert list(json.loads(path.read_text())) == ["masks", "rotary"]
+    assert list(json.loads(path.read_text())) == ["masks", "rotary", PROCESSORS]
 
 
 @pytest.mark.parametrize("name", LOCAL)

@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from benchmarks.harness.machine import processor
 from benchmarks.history import measurement
 from benchmarks.history.columns import COLUMNS, TimedAsk, exported
 from benchmarks.history.command import compare
@@ -80,6 +81,7 @@ def test_every_column_of_every_system_is_measured(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measurement, "columns", columns)
     monkeypatch.setattr(measurement, "graph_bytes", lambda bundle: 2_000_000)
     figures = measurement.measured(GROUP, Path(), 10, measurement.Console())
+    assert figures["processor"] == processor()
     first, second = (figures["systems"][one.checkpoint] for one in GROUP.systems)
     assert first["scores"]["length"] == dict.fromkeys(COLUMNS, 10 * 4 * len("example-vit"))
     assert first["curve"]["8"]["served"] == 8 * 4 * len("example-vit")

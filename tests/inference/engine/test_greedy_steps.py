@@ -26,6 +26,7 @@ from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError
 from inference.generation import Generation
+from inference.process_limits import thread_count
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import GREEDY_STEPS, FakeGroup, FakeRunner, hashed_logits
 from tests.inference.engine.test_engine_core import finish
@@ -313,7 +314,7 @@ def test_small_graphs_take_one_thread(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert threads() == 1
     monkeypatch.setattr(greedy_graph, "_MAX_BYTES", 100)
-    assert threads() == 2
+    assert threads() == thread_count(2)
 
 
 def submitted(decoder: EngineCore, count: int) -> list[list[Event]]:

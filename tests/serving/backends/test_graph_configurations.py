@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
+from inference import process_limits
+from inference.saturation import open_cpu_session
 from inference.stateless.graph_sessions import GraphSessions
 from inference.stateless.sessions import InvalidArgument, graph_file
 from serving.model_config import as_loaded, read_config
@@ -32,6 +35,20 @@ def opened(folder: Path, name: str, model: onnx.ModelProto, configuration: str) 
     publish(folder, name, model, configuration)
     loaded = as_loaded(read_config(folder / name, 1)) | {"name": name}
     return GraphSessions(graph_file(folder / name / "1", loaded), loaded)
+
+
+def test_threads_are_no_more_than_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(sums(), tmp_path / "model.onnx")
+
+    def threads(count: int) -> int:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = count
+        session = open_cpu_session(tmp_path / "model.onnx", options)
+        return int(session.get_session_options().intra_op_num_threads)
+
+    monkeypatch.setattr(process_limits, "usable_cores", lambda: 3)
+    assert [threads(count) for count in (2, 3, 16)] == [2, 3, 3]
+    assert 1 <= threads(0) <= 3, "ONNX Runtime would take all cores of the machine"
 
 
 X, DOUBLE, SQUARE = SUMS

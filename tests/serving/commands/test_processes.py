@@ -39,11 +39,16 @@ except TriptychError as error:
 """
 
 
+IGNORING = ("sh", "-c", 'trap "" HUP INT TERM; exec "$@"', "sh")
+"""Starts a program as nohup and scripts do, and as one that ignores SIGTERM, too."""
+
+
 @pytest.fixture
-def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with two children, which are up."""
+def parent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """A process with two children, which are up; its parameter is what starts it."""
+    start: tuple[str, ...] = getattr(request, "param", ())
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(child=CHILD), str(tmp_path)],
+        [*start, sys.executable, "-c", PARENT.format(child=CHILD), str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -73,6 +78,7 @@ def assert_all_stopped(folder: Path) -> None:
         assert (folder / f"{name}.stopped").exists(), "was killed before it could stop"
 
 
+@pytest.mark.parametrize("parent", [(), IGNORING], ids=["", "ignored"], indirect=True)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_stops_every_child_in_peace(
     parent: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from inference import process_limits
 from inference.errors import BundleError, SetupError
 from serving.ports import free_ports
 from serving.triton.control import VersionPolicy, model_config
@@ -148,6 +149,17 @@ def test_version_has_its_own_configuration(repository: Path) -> None:
     (folder / "config.pbtxt").write_text(CONFIG.replace("max_batch_size: 4", "max_batch_size: 7"))
     assert model_config(repository / "a", VersionPolicy(1))["max_batch_size"] == 7
     assert model_config(repository / "a", VersionPolicy(2))["max_batch_size"] == 4
+
+
+def test_threads_are_no_more_than_cores(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Triton's native backends, which do not count them."""
+    folder = publish_times(repository, "a", 1)
+    for cores, threads in ((4, "2"), (1, "1")):
+        monkeypatch.setattr(process_limits, "usable_cores", lambda cores=cores: cores)
+        text = CONFIG.replace('string_value: "1"', 'string_value: "2"')
+        (folder / "config.pbtxt").write_text(text)
+        found = model_config(repository / "a", VersionPolicy(1))["parameters"]
+        assert found["intra_op_thread_count"] == {"string_value": threads}
 
 
 def test_later_switch_has_the_longer_policy() -> None:

@@ -26,10 +26,9 @@ from inference.engine.runners.prompt import Prompt
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError
-from inference.openvino_core import openvino_core
+from inference.openvino_core import openvino_core, run_request
+from inference.process_limits import thread_count
 
-LEAST_THREADS = 2
-"""With one thread OpenVINO 2026.4 loses errors of a run and returns the previous run's results."""
 SOURCE_MULTIPLE = 16
 """Texts are encoded in such lengths: OpenVINO 2026.4 adds up the attention of other lengths in
 another order, and a source's bits would depend on the longest one beside it."""
@@ -113,8 +112,10 @@ class CompiledDecoder:
         """Outputs of `admit` or `align` by name, valid until the next call."""
         if key not in self._requests:
             self._requests[key] = self._compile(self._read(key)).create_infer_request()
-        found = self._requests[key].infer(dict(feeds), share_inputs=True, share_outputs=True)
-        return {port.name: found[port.name] for port in self.manifest.graphs[key].outputs}
+        request = self._requests[key]
+        run_request(request, feeds)
+        names = [port.name for port in self.manifest.graphs[key].outputs]
+        return {name: request.get_tensor(name).data for name in names}
 
     def align(self, prompt: Prompt, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Attention of (T,) tokens to the source, (T, S), by the graph `align`."""
@@ -212,7 +213,7 @@ def _integer_inputs(model: openvino.Model) -> Iterator[int]:
 def _options(threads: int) -> dict[str, Any]:
     """OpenVINO's properties, whatever the graph."""
     return {
-        "INFERENCE_NUM_THREADS": max(LEAST_THREADS, threads) if threads else 0,
+        "INFERENCE_NUM_THREADS": thread_count(threads),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
     }

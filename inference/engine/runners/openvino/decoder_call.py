@@ -27,6 +27,7 @@ from inference.engine.runners.openvino.paged_graph import (
 )
 from inference.engine.runners.openvino.prompt_images import Arrays, ImageInputs, ImageRows
 from inference.engine.state.group_state import GroupState
+from inference.openvino_core import run_request
 
 LONGEST_MULTIPLE = 256
 """The bound on lengths that OpenVINO 2026.4 is given: it generates the code of attention again when
@@ -155,7 +156,7 @@ class DecoderCall:
                 self._request.set_tensor(name, tensor)
             self._version = self._memory.version
         try:
-            self._request.infer(share_outputs=True)
+            run_request(self._request)
         except RuntimeError:
             self.has_failed = True
             raise
