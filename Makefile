@@ -14,7 +14,7 @@ HISTORY := $(wildcard examples/history/checkpoints/history-*)
 .PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
 
 help: ## the list of verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Installed once; again when the lock file changes. torch has no hash there: the wheel for CPUs is
 # another file than PyPI's (requirements/README.md).

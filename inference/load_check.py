@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.self_check import OFF, PARAMETER, Arrays, SelfCheck
 from inference.errors import BundleError
-from inference.processor import processor_name
+from inference.processor import processor_kind, processor_name
 
 if TYPE_CHECKING:
     from inference.engine.search.request import EngineRequest
@@ -122,10 +122,11 @@ class LoadCheck:
         assert self._check is not None
         problem = self._check.compare(found)
         if problem is not None:
+            where = f"{processor_name()} with {processor_kind()}"
             raise BundleError(
-                f"{self._name} fails its self-check: {problem} (on {processor_name()}, "
-                f"onnxruntime {onnxruntime.__version__}): this processor, driver or runtime does "
-                "not compute what was verified; export it on such a machine"
+                f"{self._name} fails its self-check: {problem} (on {where}, onnxruntime "
+                f"{onnxruntime.__version__}): this processor, driver or runtime does not compute "
+                "what was verified; export it on such a machine"
             )
 
 

@@ -36,7 +36,7 @@ from inference.engine.search.request import EngineRequest
 from inference.errors import BundleError
 from inference.load_check import LoadCheck
 from inference.processing.text import load_tokenizer
-from inference.processor import processor_name
+from inference.processor import processor_kind, processor_name
 from inference.saturation import open_cpu_session
 from inference.sequences import Finished
 
@@ -126,7 +126,7 @@ class FileChecks:
                 raise Failure(error.message) from error
         if not computed:
             raise Unrepeatable("this bundle records no inputs and outputs: export it again")
-        return f"{computed} models, on {processor_name()}"
+        return f"{computed} models, on {processor_name()} with {processor_kind()}"
 
     def _generate(self, request: EngineRequest) -> Finished:
         runner = make_runner(self.bundle)

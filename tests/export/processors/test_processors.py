@@ -48,9 +48,11 @@ EMULATOR = ("qemu-x86_64", "-cpu", "Haswell")
 SATURATED = 0.01
 """Least error of products of signed weights where they saturate."""
 FAMILIES = [name for name in lowerable() if name not in LOWERED_ALIKE]
+WITHOUT_PRODUCTS = {"rnn-encoder"}
+"""Operators over whole sequences stay float32."""
 
 
-@pytest.mark.parametrize("name", lowerable())
+@pytest.mark.parametrize("name", FAMILIES)
 def test_answers_are_those_of_another_processor(name: str, int8: Lowered) -> None:
     found = compute_outcomes(int8(name, EXPORTED), most_values=KEPT_VALUES)
     recorded = read_outcomes(RECORDED) if RECORDED.exists() else {}
@@ -94,7 +96,7 @@ def test_processor_without_vnni_gives_the_same_answers(
 ) -> None:
     here, there = emulated(name)
     assert float(there[EXACT]) <= ROUNDING
-    assert float(there[AS_STORED]) >= SATURATED
+    assert (float(there[AS_STORED]) >= SATURATED) == (name not in WITHOUT_PRODUCTS)
     _assert_alike(here, there)
 
 
