@@ -92,14 +92,17 @@ class LoadCheck:
         """Whether there is something to compute."""
         return self._check is not None and bool(self._check.outputs)
 
-    def compare_outputs(self, infer: Infer) -> None:
+    def compare_outputs(self, infer: Infer, names: Collection[str]) -> None:
         """Compute a stateless graph's outputs.
+
+        Args:
+            names: All of them, which a session is open for.
 
         Raises:
             BundleError: they are not the export's.
         """
         assert self._check is not None
-        found = infer(list(self._check.outputs), self._check.inputs)
+        found = infer(names, self._check.inputs)
         self._judge({name: sample_values(found[name]) for name in self._check.outputs})
 
     def compare_tokens(self, answer: Generate, defaults: Generation) -> None:

@@ -166,11 +166,12 @@ def open_local_model(
                 check.compare_tokens(found.generate, found.model.generation)
         return found
     graphs: dict[str, Infer] = {}
-    for part in manifest.parts.values():
+    for key, part in manifest.parts.items():
+        names = [port.name for port in manifest.graphs[key].outputs]
         with check_of(part) as check:
             graphs[part] = _open_graph(repository / part, bundle, threads)
             if check.has_outputs:
-                check.compare_outputs(graphs[part])
+                check.compare_outputs(graphs[part], names)
     return LocalModel(bundle, None, graphs)
 
 

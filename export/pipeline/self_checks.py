@@ -14,10 +14,11 @@ from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
 from export.parity.token_parity import random_request
 from export.parity.verify import Report
 from export.precision import Precision
+from export.report.checksums import bundle_files
 from export.targets.served_graph import open_graph
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest, Role
-from inference.bundle.self_check import SelfCheck
+from inference.bundle.self_check import SelfCheck, checksum
 from inference.engine import codec
 from inference.engine.bundle_validator import bundle_validator
 from inference.engine.engine_core import decode
@@ -48,17 +49,14 @@ def write_self_checks(bundle: Bundle, report: Report, folder_of: Callable[[str],
     """Adds the file to each model of a bundle.
 
     Args:
-        report: Of these files, with their checksums.
+        report: Of these files.
         folder_of: The folder of one model's version.
     """
     manifest = bundle.manifest
     keys = {model: key for key, model in manifest.parts.items()}
     for model in bundle.models:
-        own = {
-            name.partition("/")[2]: checksum
-            for name, checksum in report.files.items()
-            if name.startswith(f"{model}/")
-        }
+        folder = folder_of(model)
+        own = {name: checksum(folder / name) for name in _files(bundle, model)}
         check = SelfCheck(own, _tolerance(manifest, report))
         if not _is_computed_here(manifest):
             pass
@@ -66,7 +64,13 @@ def write_self_checks(bundle: Bundle, report: Report, folder_of: Callable[[str],
             check = _with_tokens(check, bundle)
         elif model in keys:
             check = _with_outputs(check, bundle, keys[model])
-        check.write(folder_of(model))
+        check.write(folder)
+
+
+def _files(bundle: Bundle, model: str) -> list[str]:
+    """Names of a model's files that `checksums` covers."""
+    paths = [name.split("/", 1) for name, _ in bundle_files(bundle)]
+    return [file for owner, file in paths if owner == model]
 
 
 def _is_computed_here(manifest: Manifest) -> bool:
@@ -94,9 +98,8 @@ def _with_outputs(check: SelfCheck, bundle: Bundle, key: str) -> SelfCheck:
     if pixels is not None:
         shape = inputs[pixels.name].shape
         inputs[pixels.name] = draw_picture(shape).astype(pixels.dtype)
-    names = compared_ports(graph)
-    found = open_graph(bundle, key).run(names, inputs)
-    outputs = {name: sample_values(found[name]) for name in names}
+    found = open_graph(bundle, key).run([port.name for port in graph.outputs], inputs)
+    outputs = {name: sample_values(found[name]) for name in compared_ports(graph)}
     return replace(check, inputs=inputs, outputs=outputs)
 
 

@@ -13,7 +13,7 @@ from inference.bundle.manifest import Bundle, Graph
 
 def checksums(bundle: Bundle) -> dict[str, str]:
     """`<model>/<file>` → SHA-256 of its graphs, their weights and its tokenizer files."""
-    return {name: _sha256(path) for name, path in _files(bundle)}
+    return {name: _sha256(path) for name, path in bundle_files(bundle)}
 
 
 def changed_files(bundle: Bundle, recorded: Mapping[str, str]) -> list[str]:
@@ -24,7 +24,8 @@ def changed_files(bundle: Bundle, recorded: Mapping[str, str]) -> list[str]:
     )
 
 
-def _files(bundle: Bundle) -> Iterator[tuple[str, Path]]:
+def bundle_files(bundle: Bundle) -> Iterator[tuple[str, Path]]:
+    """`<model>/<file>` and path of its graphs, their weights and its tokenizer files."""
     manifest = bundle.manifest
     for key, graph in manifest.graphs.items():
         path = bundle_path(bundle, key)

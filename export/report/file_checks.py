@@ -121,7 +121,8 @@ class FileChecks:
                         assert self.manifest.generation is not None
                         check.compare_tokens(self._generate, self.manifest.generation)
                     elif check.has_outputs:
-                        check.compare_outputs(open_graph(bundle, keys[model]).run)
+                        names = [p.name for p in self.manifest.graphs[keys[model]].outputs]
+                        check.compare_outputs(open_graph(bundle, keys[model]).run, names)
             except BundleError as error:
                 raise Failure(error.message) from error
         if not computed:

@@ -62,7 +62,8 @@ class StatelessModel(ABC):
         with load_check(folder, args["model_name"], parameters) as check:
             self._sessions = self.open_sessions(graph_file(folder, config), config, card)
             if check.has_outputs:
-                check.compare_outputs(self._sessions.run)
+                names = [entry["name"] for entry in config["output"]]
+                check.compare_outputs(self._sessions.run, names)
             else:
                 self._warm_up()
         self._stats = SessionStats()

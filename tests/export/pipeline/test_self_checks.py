@@ -20,7 +20,7 @@ from export.report.findings import Findings
 from export.report.rows import Failure
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
-from inference.bundle.self_check import FILE, SelfCheck, sha256
+from inference.bundle.self_check import FILE, SelfCheck, checksum
 from tests.export.conftest import Bundles, Lowered
 
 STAGED = ["gpt2", "marian", "vision-encoder-decoder", "bert", "clip", "vit"]
@@ -66,7 +66,7 @@ def _change(checks: FileChecks, key: str, change: Callable[[onnx.ModelProto], No
     recorded = SelfCheck.read(path.parent)
     assert recorded is not None
     assert isinstance(recorded.checksums, dict)
-    recorded.checksums[path.name] = sha256(path)
+    recorded.checksums[path.name] = checksum(path)
     recorded.write(path.parent)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 
-from inference.bundle.self_check import SelfCheck, sha256
+from inference.bundle.self_check import SelfCheck, checksum
 from inference.errors import SetupError
 from serving.processes import process_table
 from serving.triton.installation import STUB, find_installation
@@ -220,7 +220,7 @@ def test_start_fails_with_the_reason_where_no_bundle_loads(repository: Path) -> 
 def _write_check(folder: Path, factor: float) -> None:
     """What `publish_times` of another factor would compute, with the checksum of the file there."""
     x = np.array([[3]], np.float32)
-    checksums = {"model.onnx": sha256(folder / "model.onnx")}
+    checksums = {"model.onnx": checksum(folder / "model.onnx")}
     outputs = {"y": np.array([3 * factor], np.float32)}
     SelfCheck(checksums, 1e-5, inputs={"x": x}, outputs=outputs).write(folder)
 
