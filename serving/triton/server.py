@@ -84,8 +84,7 @@ class TritonServer(ServerLifetime):
         began = time.monotonic()
         bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
-            backends = self._launch()
-            self._loader.begin(self._require_control(), backends)
+            self._loader.begin(*self._launch())
             self._await_live(began + READY_TIMEOUT_S)
             self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
             failures = self._run_all(

@@ -57,7 +57,7 @@ class ServerProcess:
         self._on_line = on_line
         self._process = subprocess.Popen(
             launch_command(command, is_private=True),
-            env=installation.environment(),
+            env=installation.environment(files),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -133,7 +133,8 @@ def _port_arguments(ports: Mapping[str, int]) -> list[str]:
 
 
 def _repository_argument(repository: Path) -> str:
-    return f"--model-repository={repository.resolve()}"
+    """Triton ignores it: the backend does not exist. `await_orphan` reads it."""
+    return f"--backend-config=triptych,repository={repository.resolve()}"
 
 
 def command(
@@ -145,6 +146,7 @@ def command(
     """Program and arguments: explicit model control, no auto-completion, HTTP on a socket alone."""
     return [
         str(installation.program),
+        f"--model-repository={files.models}",
         _repository_argument(settings.repository),
         f"--backend-directory={files.backends}",
         "--model-control-mode=explicit",

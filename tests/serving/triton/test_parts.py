@@ -14,7 +14,7 @@ from inference.errors import BundleError, SetupError
 from serving.ports import free_ports
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
-from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.runtime_files import TEMPORARY, RuntimeFiles
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, times
@@ -60,6 +60,48 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(
     assert living.backends.parent == living.socket.parent in living.paths()
     living.remove()
     assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
+
+
+def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, short_folder: Path) -> None:
+    files = RuntimeFiles(tmp_path, short_folder)
+    plain, strange = tmp_path / "a-b_c.d+e@f%g", [tmp_path / each for each in ("a b", "é", "$a;")]
+    assert files.plain(plain) == plain
+    links = [files.plain(path) for path in strange]
+    assert [link.readlink() for link in links] == strange
+    assert all(link.parent == files.folder for link in links)
+    assert files.plain(strange[1]) == links[1]
+    files.remove()
+    assert not files.folder.exists()
+
+
+def test_temporary_folder_with_another_path_is_not_used(tmp_path: Path, short_folder: Path) -> None:
+    strange = short_folder / "é"
+    strange.mkdir()
+    files = RuntimeFiles(tmp_path, strange)
+    assert files.folder.parent == TEMPORARY
+    files.remove()
+    assert not files.folder.exists()
+
+
+def test_repository_of_triton_contains_the_loaded_versions_alone(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    files = RuntimeFiles(tmp_path, short_folder)
+    model = tmp_path / "other name" / "model"
+    for version in (1, 2, 3):
+        (model / str(version)).mkdir(parents=True)
+
+    def versions() -> set[str]:
+        return {path.name for path in (files.models / "model").iterdir()}
+
+    files.link_versions(model, [2, 1])
+    assert versions() == {"config.pbtxt", "1", "2"}
+    files.link_versions(model, [2])
+    assert versions() == {"config.pbtxt", "2"}
+    assert (files.models / "model" / "2").samefile(model / "2")
+    files.link_versions(model, [])
+    assert list(files.models.iterdir()) == []
+    files.remove()
 
 
 # Stubs
@@ -189,8 +231,10 @@ def test_broken_configuration_is_named(repository: Path) -> None:
 # Installation
 
 
-def test_our_python_is_first_on_the_path_of_the_stubs() -> None:
-    environment = find_installation().environment()
+def test_our_python_is_first_on_the_path_of_the_stubs(tmp_path: Path) -> None:
+    files = RuntimeFiles(tmp_path)
+    environment = find_installation().environment(files)
+    files.remove()
     assert shutil.which("python3", path=environment["PATH"]) == str(
         Path(sys.executable).parent / "python3"
     )

@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import httpx
 import onnx
 import pytest
 
+from inference.bundle.repository import removable
 from inference.errors import SetupError
 from serving.processes import process_table
 from serving.triton.installation import STUB, find_installation
@@ -31,6 +34,7 @@ from tests.serving.triton.tiny import (
     settings,
     wait_until,
 )
+from tests.serving.versioned_bundles import publish_version
 
 
 @pytest.fixture
@@ -56,21 +60,54 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
     with brief_server(settings(repository, retire_after=0)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert answer(server, "twice") == 2, "a version is served before a reload"
-        first = living_stubs(cast(int, server.pid), repository)["twice"]
+        first = living_stubs(cast(int, server.pid))["twice"]
         assert server.load("twice") == 2
         assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
-        assert first < living_stubs(cast(int, server.pid), repository)["twice"]
+        assert first < living_stubs(cast(int, server.pid))["twice"]
         assert server.load("twice", 1) == 1
         assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
         assert server.heal() == []
 
         def is_retired() -> bool:
             assert server.heal() == []
-            return len(living_stubs(cast(int, server.pid), repository)["twice"]) == 1
+            return len(living_stubs(cast(int, server.pid))["twice"]) == 1
 
         wait_until(is_retired)
         assert answer(server, "twice") == 2
         assert server.heal() == [], "the process of the retired version counts as lost"
+
+
+@pytest.mark.integration
+def test_paths_may_have_blanks_quotes_and_letters_of_any_alphabet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the repository, the temporary folder, the environment and what its `.pth` files name."""
+    strange = tmp_path / "mein 'projekt' é;$x \"ж\n"
+    repository, environment = strange / "repository", strange / "environment"
+    publish_times(repository, "twice", 2)
+    publish_version(repository, "speaker")
+    environment.symlink_to(sys.prefix)
+    monkeypatch.setattr(tempfile, "tempdir", str(strange))
+    monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
+    monkeypatch.syspath_prepend(str(strange))
+    with brief_server(settings(repository, retire_after=0)) as server:
+        assert server.models == ("speaker", "twice")
+        assert answer(server, "twice") == 2
+        pid = cast(int, server.pid)
+        for process in (pid, *process_table.children(pid)):
+            paths = [text for text in process_table.arguments_of(process) if "/" in text]
+            assert not [text for text in paths if str(strange) in text and "triptych," not in text]
+        publish_times(repository, "twice", 20, version=2)
+        assert server.load("twice") == 2
+        with removable(repository / "twice" / "2") as is_removable:
+            assert not is_removable
+        wait_until(lambda: server.heal() == [] and len(living_stubs(pid)["twice"]) == 1)
+        shutil.rmtree(repository / "twice" / "1")
+        [stub] = living_stubs(pid)["twice"]
+        os.kill(stub, signal.SIGKILL)
+        wait_until(lambda: server.is_missing_stubs)
+        assert server.heal() == ["twice"]
+        assert answer(server, "twice") == 20
 
 
 @pytest.mark.integration
@@ -87,7 +124,7 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     repository = server.settings.repository
     publish_times(repository, "twice", 20, version=2)
     assert server.pid is not None
-    [stub] = living_stubs(server.pid, repository)["twice"]
+    [stub] = living_stubs(server.pid)["twice"]
     assert incarnation(server, "twice") == "0"
     os.kill(stub, signal.SIGKILL)
     wait_until(lambda: server.is_missing_stubs)
@@ -104,7 +141,7 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     with brief_server(settings(repository, stuck_after=2)) as server:
         supervisor = Supervisor(server)
         assert server.pid is not None
-        [stub] = living_stubs(server.pid, repository)["twice"]
+        [stub] = living_stubs(server.pid)["twice"]
         os.kill(stub, signal.SIGSTOP)
 
         def is_healed() -> bool:
@@ -114,7 +151,7 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
         wait_until(is_healed)
         assert answer(server, "twice") == 2
         assert server.pid is not None
-        assert living_stubs(server.pid, repository)["twice"] != {stub}
+        assert living_stubs(server.pid)["twice"] != {stub}
 
 
 @pytest.mark.integration
@@ -248,15 +285,15 @@ def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository)) as server:
         pid = cast(int, server.pid)
-        [old] = living_stubs(pid, repository)["twice"]
+        [old] = living_stubs(pid)["twice"]
         publish_times(repository, "twice", 20, version=2)
         server.load("twice")
-        [new] = living_stubs(pid, repository)["twice"] - {old}
+        [new] = living_stubs(pid)["twice"] - {old}
         os.kill(old, signal.SIGKILL)
         wait_until(lambda: server.is_missing_stubs)
         assert server.heal() == [], "the served version was loaded again"
         assert server.dead_stubs == 1
-        assert living_stubs(pid, repository)["twice"] == {new}
+        assert living_stubs(pid)["twice"] == {new}
         assert answer(server, "twice", 2) == 20
         assert incarnation(server, "twice") == "0"
         wait_until(lambda: server._require_control().ready() == {"twice": {2}})
