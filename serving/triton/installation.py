@@ -18,6 +18,7 @@ from pathlib import Path
 
 from inference.errors import SetupError
 from serving.backends import ENVIRONMENT
+from serving.local_http import without_loopback_proxies
 from serving.triton.runtime_files import RuntimeFiles, is_plain
 
 BACKENDS = Path(__file__).parent.parent / "backends"
@@ -51,6 +52,7 @@ class Installation:
         libraries.append(os.environ.get("LD_LIBRARY_PATH", ""))
         return {
             **{name: value for name, value in os.environ.items() if not _is_private(name)},
+            **without_loopback_proxies(os.environ),  # a collector of spans may be there
             "ORT_DISABLE_TELEMETRY": "1",
             "PATH": os.pathsep.join(paths),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),

@@ -240,6 +240,28 @@ def test_our_python_is_first_on_the_path_of_the_stubs(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "a.example"}, "a.example,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "b", "NO_PROXY": "a"}, "b,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "*"}, "*"),
+    ],
+)
+def test_triton_reaches_a_collector_on_this_machine_without_a_proxy(
+    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    files = RuntimeFiles(tmp_path)
+    environment = find_installation().environment(files)
+    files.remove()
+    assert environment["no_proxy"] == environment["NO_PROXY"] == expected
+
+
 def test_native_backend_goes_before_ours(tmp_path: Path) -> None:
     native = tmp_path / "native"
     for name in ("python", "onnxruntime"):
