@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +14,13 @@ import typer
 from serving.commands.flags import with_flags
 from serving.local_http import request
 from serving.ports import free_ports
-from serving.processes.launcher import launch_command
+from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
 from serving.settings.model_settings import ModelSettings, ServeSettings
 from triptych.errors import InvalidArgument, TriptychError
+
+PROGRAM = module_command("triptych")
 
 
 @with_flags(ServeSettings)
@@ -39,15 +40,14 @@ def serve(settings: ServeSettings) -> int:
     front = free_ports(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port})
     back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     listening = settings.model_copy(update={f"{name}_port": port for name, port in front.items()})
-    program = (sys.executable, "-m", "triptych")
     processes = Processes(
         {
             "triton": [
-                *(*program, "triton", *settings.arguments(ModelSettings.model_fields)),
+                *(*PROGRAM, "triton", *settings.arguments(ModelSettings.model_fields)),
                 *(f"--{name}-port={port}" for name, port in back.items()),
             ],
             "gateway": [
-                *(*program, "gateway", *listening.arguments(FrontSettings.model_fields)),
+                *(*PROGRAM, "gateway", *listening.arguments(FrontSettings.model_fields)),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
                 *("--triton-metrics", f"127.0.0.1:{back['metrics']}"),
             ],
