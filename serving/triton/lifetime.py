@@ -142,8 +142,10 @@ class ServerLifetime:
         installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
         arguments = command(installation, settings, self._ports, files)
-        self._process = ServerProcess(installation, arguments, files, self._read_log)
-        self._control = ModelControl(files.socket, self.metrics_address, READY_TIMEOUT_S)
+        process = self._process = ServerProcess(installation, arguments, files, self._read_log)
+        self._control = ModelControl(
+            files.socket, self.metrics_address, READY_TIMEOUT_S, lambda: process.cause
+        )
         return self._control, files
 
     def _await_live(self, deadline: float) -> None:

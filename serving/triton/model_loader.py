@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
@@ -55,6 +55,11 @@ class ModelLoader:
         assert self._control is not None, "the server is not started"
         return self._control
 
+    @property
+    def _own_files(self) -> RuntimeFiles:
+        assert self._runtime_files is not None, "the server is not started"
+        return self._runtime_files
+
     def prepare(self, bundle: Bundle) -> None:
         """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
         self._settings.served_device.require(bundle)
@@ -86,9 +91,10 @@ class ModelLoader:
             self._files.get((model, policy.version)),
             self._settings.served_device.card,
         )
-        self._link(model, policy.versions)
+        self._own_files.link_versions(self._settings.repository / model, policy.versions)
         before = self._stubs.running(model, policy.version)
-        self.control.load(model, config)
+        with self._own_files.noting_environments():
+            self.control.load(model, config)
         self._stubs.expect(model, policy.version, before)
         if policy.previous is None:
             self._stubs.expect_only(model, policy.version)
@@ -99,7 +105,7 @@ class ModelLoader:
         """Unload all versions; running requests finish."""
         self._stubs.forget(model)
         self.control.unload(model)
-        self._link(model, ())
+        self._own_files.link_versions(self._settings.repository / model, ())
 
     def clear(self, model: str, missing: int, is_ready: bool) -> None:
         """Unload a model that Triton reports as ready though its process died."""
@@ -111,10 +117,6 @@ class ModelLoader:
             self._stubs.dead += missing
             self._incarnations[model] += 1
             self.unload(model)
-
-    def _link(self, model: str, versions: Collection[int]) -> None:
-        assert self._runtime_files is not None, "the server is not started"
-        self._runtime_files.link_versions(self._settings.repository / model, versions)
 
     def may_differ(self, bundle: Bundle, previous: Bundle) -> bool:
         """Whether the models of two versions may have different configurations."""

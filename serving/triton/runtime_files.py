@@ -20,19 +20,20 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from inference.errors import SetupError
 
 SHARED_MEMORY = Path("/dev/shm")
 TEMPORARY = Path("/tmp")
-"""Instead of a temporary folder whose path is not plain."""
+"""Instead of a temporary folder whose path is not plain; Triton writes there in any case."""
 FAMILY = "triptych_"
 FOLDER = "run"
 SOCKET = "http"
 _LONGEST_SOCKET_PATH = 107
 """In bytes: Linux stores 108, the last of which is zero."""
+_ENVIRONMENT = "python_env_"
 _CONFIG = "config.pbtxt"
 """Empty: each load has the configuration with it, and Triton logs an error where no file is."""
 _PLAIN = re.compile(r"[\w./+@%-]+", re.ASCII)
@@ -49,12 +50,14 @@ class RuntimeFiles:
             system's temporary folder.
 
     Raises:
-        SetupError: the path of the temporary folder is too long for a socket.
+        SetupError: `TEMPORARY` cannot be written, or the temporary folder allows no execution or
+            has too long a path for a socket.
     """
 
     def __init__(self, shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
         temporary = temporary or Path(tempfile.gettempdir())
         self._folders = (shared_memory, temporary if is_plain(temporary) else TEMPORARY)
+        _check_folder(self._folders[1])
         self._remove_stale()
         self.prefix = f"{FAMILY}{secrets.token_hex(8)}_"
         folder = self._folders[1] / f"{self.prefix}{FOLDER}"
@@ -110,6 +113,21 @@ class RuntimeFiles:
             with contextlib.suppress(FileExistsError):
                 (folder / str(version)).symlink_to((model / str(version)).resolve())
 
+    @contextlib.contextmanager
+    def noting_environments(self) -> Iterator[None]:
+        """Note the folders that Triton makes in the block, to remove them with the other files.
+
+        Triton's python backend makes one when a backend is loaded, for packed environments of
+        models, of which we have none. Only an empty one is removed, for it may be another Triton's.
+        """
+        before = _environments()
+        try:
+            yield
+        finally:
+            for path in _environments() - before:
+                with contextlib.suppress(FileExistsError):
+                    (self.folder / path.name).symlink_to(path)
+
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""
         return self._matching(self.prefix)
@@ -136,6 +154,34 @@ def is_plain(path: Path) -> bool:
     return _PLAIN.fullmatch(os.fspath(path)) is not None
 
 
+def _check_folder(folder: Path) -> None:
+    """Refuse what Triton would crash over.
+
+    Raises:
+        SetupError: see `RuntimeFiles`.
+    """
+    if not os.access(TEMPORARY, os.W_OK | os.X_OK):
+        raise SetupError(
+            f"{TEMPORARY} cannot be written, and Triton makes a folder there whatever TMPDIR says: "
+            f"mount a writable one, as by --tmpfs {TEMPORARY}:exec"
+        )
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise SetupError(
+            f"{folder} is mounted with noexec, and the models' processes are started from there: "
+            "set TMPDIR to a folder that allows execution, or mount it with exec"
+        )
+
+
+def _environments() -> set[Path]:
+    """This user's folders of Triton's python backend."""
+    found = set()
+    for path in TEMPORARY.glob(f"{_ENVIRONMENT}*"):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            if path.lstat().st_uid == os.getuid():
+                found.add(path)
+    return found
+
+
 def _is_held(lock: Path) -> bool:
     """Whether a process holds the lock; another user's lock counts as held: we cannot remove it."""
     try:
@@ -153,6 +199,9 @@ def _is_held(lock: Path) -> bool:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        for link in path.glob(f"{_ENVIRONMENT}*"):
+            with contextlib.suppress(OSError):
+                link.readlink().rmdir()
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

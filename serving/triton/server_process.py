@@ -28,6 +28,8 @@ _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 # A stub killed while it holds a shared-memory lock crashes Triton 2.51, which then spends two
 # seconds on a stack trace without symbols: killing it at once shortens the outage.
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
+_UNCAUGHT = re.compile(r"\s*what\(\):\s*(.+)")
+"""What C++ prints of the exception by which a program ends."""
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
 READY_TIMEOUT_S = 120.0
@@ -85,11 +87,20 @@ class ServerProcess:
         return "\n".join([exit_reason(self._process.poll()), *self._tail])
 
     @property
+    def cause(self) -> str | None:
+        """Why it, or a model's process, has crashed; else the last line logged as an error."""
+        crashes = [found[1] for line in self._tail if (found := _UNCAUGHT.fullmatch(line))]
+        errors = [
+            line
+            for line in self._tail
+            if line[:1] in ("E", "F") and line[1:5].isdecimal() and _NO_GPU not in line
+        ]
+        return next(iter([*crashes[-1:], *errors[-1:]]), None)
+
+    @property
     def last_error(self) -> str:
-        """The last line logged as an error, else the last line."""
-        lines = [line for line in self._tail if line]
-        errors = [line for line in lines if line[0] in "EF" and line[1:5].isdecimal()]
-        return (errors or lines or ["it printed nothing"])[-1]
+        """The cause of its end, else its last line."""
+        return self.cause or next(filter(None, reversed(self._tail)), "it printed nothing")
 
     def end(self, is_over: Callable[[], bool]) -> None:
         """SIGTERM, then SIGKILL for the whole session once `is_over`."""

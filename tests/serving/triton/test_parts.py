@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +14,11 @@ import pytest
 
 from inference.errors import BundleError, SetupError
 from serving.ports import free_ports
+from serving.triton import runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import TEMPORARY, RuntimeFiles
+from serving.triton.server_process import ServerProcess
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, times
@@ -81,6 +85,64 @@ def test_temporary_folder_with_another_path_is_not_used(tmp_path: Path, short_fo
     assert files.folder.parent == TEMPORARY
     files.remove()
     assert not files.folder.exists()
+
+
+def test_folder_that_triton_cannot_use_is_refused_by_name(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(short_folder)
+    fields = [*real[:8], os.ST_NOEXEC, real[9]]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: os.statvfs_result(fields))
+        with pytest.raises(SetupError, match=rf"{short_folder} is mounted with noexec.* TMPDIR"):
+            RuntimeFiles(tmp_path, short_folder)
+    monkeypatch.setattr(runtime_files, "TEMPORARY", tmp_path / "missing")
+    with pytest.raises(SetupError, match="missing cannot be written"):
+        RuntimeFiles(tmp_path, short_folder)
+    assert not list(tmp_path.iterdir()), "a lock is left behind"
+
+
+def test_folders_that_triton_makes_are_removed_where_they_are_empty(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_files, "TEMPORARY", short_folder)
+    names = ("before", "empty", "used", "after")
+    before, empty, used, after = (short_folder / f"python_env_{name}" for name in names)
+    files = RuntimeFiles(tmp_path, short_folder)
+    before.mkdir()
+    with files.noting_environments():
+        empty.mkdir()
+        (used / "lib").mkdir(parents=True)
+    after.mkdir()
+    os.close(files.lock)  # as a killed supervisor leaves it
+    RuntimeFiles(tmp_path, short_folder).remove()
+    assert set(short_folder.iterdir()) == {before, used, after}
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            ["terminate called after throwing an instance of 'std::runtime_error'",
+             "  what():  Failed to create folder", "Signal (6) received."],
+            "Failed to create folder",
+        ),
+        (['E0101 1 a.cc:1] "first"', 'I0101 1 b.cc:2] "later"'], 'E0101 1 a.cc:1] "first"'),
+        (['E0101 1 server.cc:241] "CudaDriverHelper has not been initialized."', "last"], "last"),
+        ([], "it printed nothing"),
+    ],
+)  # fmt: skip
+def test_reason_of_an_end_is_the_exception_then_an_error_then_the_last_line(
+    lines: list[str], cause: str, tmp_path: Path
+) -> None:
+    files = RuntimeFiles(tmp_path)
+    command = [shutil.which("printf") or "printf", "%s\n", *lines]
+    process = ServerProcess(Installation(Path(command[0]), tmp_path, ()), command, files, len)
+    while process.is_alive:
+        time.sleep(0.01)
+    process._reader.join()
+    assert process.last_error.strip() == cause
+    files.remove()
 
 
 def test_repository_of_triton_contains_the_loaded_versions_alone(

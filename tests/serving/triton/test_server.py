@@ -225,8 +225,12 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     files = runtime_files(session)
     assert len(process_table.session_members(session)) == 2, "the server and one stub"
     assert len(files()) == 3, "the lock, the stub's region, the backend directory"
+    own = server.http_socket.parent
+    made = [link.readlink() for link in own.glob("python_env_*")]
+    assert made
     server.stop()
     server.stop()
+    assert not any(folder.exists() for folder in made)
     assert process_table.session_members(session) == []
     assert files() == []
 
