@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -54,20 +55,29 @@ def serve(settings: ServeSettings) -> int:
         }
     )
     host = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host
+    address = f"{host}:{front['http']}"
     return processes.run(
-        lambda: _is_ready(host, front["http"]),
-        lambda: typer.echo(f"ready at http://{host}:{front['http']}"),
+        lambda: _problem(address), lambda: typer.echo(f"ready at http://{address}")
     )
 
 
-def _is_ready(host: str, port: int) -> bool:
+def _problem(address: str) -> str | None:
+    """Why the gateway is not ready."""
     try:  # not our own client: it takes longer to import than all the rest of this command
-        return request(f"{host}:{port}", "GET", "/ready", timeout_s=1).is_success
-    except OSError:
-        return False
+        response = request(address, "GET", "/ready", timeout_s=1)
+    except OSError as error:
+        return f"the gateway does not respond on {address}: {error}"
+    if response.is_success:
+        return None
+    try:
+        return str(json.loads(response.body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"the gateway answered {response.status}"
 
 
 POLL_S = 0.1
+LATE_S = 30.0
+"""A start that takes longer says what it waits for, and again each time that has passed."""
 STOP_TIMEOUT_S = 60.0
 IMMEDIATE_STOP_TIMEOUT_S = 5.0
 """After a second SIGTERM."""
@@ -90,10 +100,13 @@ class Processes:
         self._is_immediate = False
         self._wake = threading.Event()
 
-    def run(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> int:
-        """Start all, call `on_ready` once `is_ready`, stop all on SIGINT or SIGTERM.
+    def run(self, problem: Callable[[], str | None], on_ready: Callable[[], None]) -> int:
+        """Start all, call `on_ready` once there is no problem, stop all on SIGINT or SIGTERM.
 
         A second signal is passed on; children that do not end soon after it are killed.
+
+        Args:
+            problem: Why they are not ready; None if they are.
 
         Returns:
             0 after SIGTERM.
@@ -110,7 +123,7 @@ class Processes:
                 self._children[name] = subprocess.Popen(
                     launch_command(command), start_new_session=True
                 )
-            self._watch(is_ready, on_ready)
+            self._watch(problem, on_ready)
         finally:
             # Later children depend on earlier ones.
             for name, child in reversed(self._children.items()):
@@ -129,17 +142,23 @@ class Processes:
         self._signal = number
         self._wake.set()
 
-    def _watch(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> None:
-        announced = False
+    def _watch(self, problem: Callable[[], str | None], on_ready: Callable[[], None]) -> None:
+        announced, began_s = False, time.monotonic()
+        late_s = began_s + LATE_S
         while not self._wake.wait(POLL_S):
             for name, child in self._children.items():
                 if child.poll() is not None:
                     raise TriptychError(
                         f"{name} ended ({exit_reason(child.returncode)}); stopped all"
                     )
-            if not announced and is_ready():
+            if announced:
+                continue
+            if (found := problem()) is None:
                 announced = True
                 on_ready()
+            elif (now_s := time.monotonic()) > late_s:
+                late_s = now_s + LATE_S
+                typer.echo(f"not ready after {now_s - began_s:.0f} s: {found}", err=True)
 
     def _end(self, child: subprocess.Popen[bytes]) -> bool:
         """End a child and what it started; whether it exited in time."""
