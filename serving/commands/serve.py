@@ -14,7 +14,7 @@ import typer
 
 from serving.commands.flags import with_flags
 from serving.local_http import request
-from serving.ports import free_ports
+from serving.ports import free_ports, host_port, reachable
 from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
@@ -54,8 +54,7 @@ def serve(settings: ServeSettings) -> int:
             ],
         }
     )
-    host = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host
-    address = f"{host}:{front['http']}"
+    address = host_port(reachable(settings.host), front["http"])
     return processes.run(
         lambda: _problem(address), lambda: typer.echo(f"ready at http://{address}")
     )

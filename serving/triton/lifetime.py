@@ -9,7 +9,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 
 from inference.errors import SetupError
-from serving.ports import free_ports
+from serving.ports import free_ports, host_port, reachable
 from serving.processes.process_table import is_running_child
 from serving.processes.supervision import await_end, kill
 from serving.settings.triton_settings import TritonSettings
@@ -191,5 +191,4 @@ class ServerLifetime:
         return self._control
 
     def _address(self, purpose: str) -> str:
-        host = "127.0.0.1" if self.settings.host == "0.0.0.0" else self.settings.host
-        return f"{host}:{self._ports[purpose]}"
+        return host_port(reachable(self.settings.host), self._ports[purpose])

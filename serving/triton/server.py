@@ -14,6 +14,7 @@ from inference.bundle.manifest import Bundle
 from inference.bundle.repository import Repository, VersionLock
 from inference.errors import BundleError, SetupError
 from serving.liveness.stall_detector import StallDetector
+from serving.ports import host_port
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.bundle_loader import BundleLoader
 from serving.triton.lifetime import Progress, ServerLifetime
@@ -86,7 +87,8 @@ class TritonServer(ServerLifetime):
         try:
             self._loader.begin(*self._launch())
             self._await_live(began + READY_TIMEOUT_S)
-            self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
+            address = host_port(self.settings.host, self._ports["gRPC"])
+            self._progress(f"Triton listens on {address} (gRPC)")
             failures = self._run_all(
                 [
                     partial(self._loader.load, name, found)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import HttpUrl
 
+from serving.ports import address_of
 from serving.processes.launcher import launch_command
 from serving.processes.process_table import running_with
 from serving.processes.supervision import await_end, end_session, exit_reason, kill
@@ -155,6 +156,8 @@ def command(
     files: RuntimeFiles,
 ) -> list[str]:
     """Program and arguments: explicit model control, no auto-completion, HTTP on a socket alone."""
+    address = address_of(settings.host)  # the server of the metrics looks no name up
+    is_ipv6 = ":" in address
     return [
         str(installation.program),
         f"--model-repository={files.models}",
@@ -164,8 +167,8 @@ def command(
         "--disable-auto-complete-config",
         f"--http-address=unix:{files.socket}",
         "--http-port=0",
-        f"--grpc-address={settings.host}",
-        f"--metrics-address={settings.host}",
+        f"--grpc-address={f'[{address}]' if is_ipv6 else address}",
+        f"--metrics-address={'ipv6:' * is_ipv6}{address}",
         *_port_arguments(ports),
         restrictions(),
         f"--exit-timeout-secs={max(1, int(settings.graceful_termination_timeout))}",

@@ -11,17 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from inference.errors import BundleError, SetupError
-from serving.ports import free_ports
+from serving.ports import free_ports, host_port, listening, reachable, reserved
+from serving.settings.command_settings import FrontSettings
 from serving.triton import runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import TEMPORARY, RuntimeFiles
-from serving.triton.server_process import ServerProcess
+from serving.triton.server_process import ServerProcess, command
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, publish_times, times
+from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
+
+needs_ipv6 = pytest.mark.skipif(
+    not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6"
+)
 
 # Ports
 
@@ -40,6 +46,74 @@ def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
     chosen = free_ports("127.0.0.1", {"HTTP": 0, "gRPC": wanted, "metrics": 0})
     assert chosen["gRPC"] == wanted
     assert len(set(chosen.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("a..b", r"cannot listen on 'a\.\.b' for gRPC: no name of a host: give an address"),
+        ("203.0.113.7", "203.0.113.7:0 for gRPC: Cannot assign .*: give an address of this"),
+        ("2001:db8::7", r"\[2001:db8::7\]:0 for gRPC: .*: give an address of"),
+    ],
+)
+def test_address_of_another_machine_is_refused_with_fitting_advice(host: str, message: str) -> None:
+    with pytest.raises(SetupError, match=message) as refused:
+        free_ports(host, {"gRPC": 0})
+    assert "stop what listens" not in refused.value.message
+    for listen in (listening, reserved):
+        with pytest.raises(SetupError, match=message):
+            listen(host, 0, "gRPC")
+
+
+@needs_ipv6
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    with listening("::", 0, "HTTP") as listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=5).close()
+        with pytest.raises(SetupError, match=rf"\[::\]:{port} for gRPC: Address already in use"):
+            free_ports("::", {"gRPC": port})
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SetupError):
+        listening("::", taken.getsockname()[1], "HTTP")
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "own"),
+    [
+        ("127.0.0.1", "127.0.0.1:80", "127.0.0.1"),
+        ("0.0.0.0", "0.0.0.0:80", "127.0.0.1"),
+        ("::1", "[::1]:80", "::1"),
+        ("::", "[::]:80", "::1"),
+        ("0::0", "[0::0]:80", "::1"),
+        ("a.example", "a.example:80", "a.example"),
+    ],
+)
+def test_addresses_are_written_as_in_urls(host: str, url: str, own: str) -> None:
+    assert host_port(host, 80) == url
+    assert reachable(host) == own
+
+
+def test_brackets_of_a_url_are_no_part_of_an_address(tmp_path: Path) -> None:
+    assert settings(tmp_path, host="[::1]").host == FrontSettings(host="[::1]").host == "::1"
+    with pytest.raises(ValidationError):
+        FrontSettings(host="")
+
+
+@pytest.mark.parametrize(
+    ("host", "grpc", "metrics"),
+    [
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+        ("::1", "[::1]", "ipv6:::1"),
+        ("0.0.0.0", "0.0.0.0", "0.0.0.0"),
+    ],
+)
+def test_triton_gets_addresses_as_its_servers_read_them(
+    host: str, grpc: str, metrics: str, tmp_path: Path
+) -> None:
+    files = RuntimeFiles(tmp_path)
+    found = command(find_installation(), settings(tmp_path, host=host), {}, files)
+    files.remove()
+    assert {f"--grpc-address={grpc}", f"--metrics-address={metrics}"} < set(found)
 
 
 # RuntimeFiles

@@ -17,6 +17,7 @@ from typing import cast
 import httpx
 import onnx
 import pytest
+from tritonclient.grpc import InferenceServerClient
 
 from inference.bundle.repository import removable
 from inference.errors import SetupError
@@ -263,6 +264,16 @@ def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> N
     with pytest.raises(SetupError, match=f":{port} "):
         second.start()
     assert second.pid is None
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6")
+def test_server_on_ipv6_is_reached(repository: Path) -> None:
+    with brief_server(settings(repository, host="[::1]")) as server:
+        assert server.grpc_address.startswith("[::1]:")
+        assert server.status() is not None
+        with InferenceServerClient(server.grpc_address) as client:
+            assert client.is_server_live(client_timeout=10)
 
 
 @pytest.mark.integration
