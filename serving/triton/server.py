@@ -150,6 +150,10 @@ class TritonServer(ServerLifetime):
         """Leave the record of served versions to the repository's first supervisor."""
         self._versions.is_ours = False
 
+    def keep_record(self) -> None:
+        """Record what this server serves: the repository's first supervisor has ended."""
+        self._versions.take_over()
+
     def is_published_since(self, name: str) -> bool:
         """Whether a version has been published since the served one was chosen."""
         choice, complete = self._versions.get(name), self.repository.complete(name)
