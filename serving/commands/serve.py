@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 
 import typer
 
 from serving.commands.flags import with_flags
-from serving.local_http import request
+from serving.draining import await_drained, readiness
 from serving.ports import free_ports, host_port, reachable
 from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
@@ -38,7 +38,9 @@ def serve(settings: ServeSettings) -> int:
     """
     if not settings.repository.is_dir():
         raise InvalidArgument(f"no such folder: {settings.repository} (triptych export fills it)")
-    front = free_ports(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port})
+    wanted = {"http": settings.http_port, "grpc": settings.grpc_port}
+    await_drained(settings.host, wanted, partial(typer.echo, err=True))
+    front = free_ports(settings.host, wanted)
     back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     listening = settings.model_copy(update={f"{name}_port": port for name, port in front.items()})
     processes = Processes(
@@ -63,15 +65,9 @@ def serve(settings: ServeSettings) -> int:
 def _problem(address: str) -> str | None:
     """Why the gateway is not ready."""
     try:  # not our own client: it takes longer to import than all the rest of this command
-        response = request(address, "GET", "/ready", timeout_s=1)
+        return readiness(address)
     except OSError as error:
         return f"the gateway does not respond on {address}: {error}"
-    if response.is_success:
-        return None
-    try:
-        return str(json.loads(response.body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return f"the gateway answered {response.status}"
 
 
 POLL_S = 0.1

@@ -18,6 +18,7 @@ from inference.errors import Overloaded, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
+from serving.draining import SHUTTING_DOWN
 from serving.gateway.requests.service import Service
 from serving.gateway.triton_client.endpoint import Endpoint, Version
 from serving.liveness.engine_stats import EngineStats
@@ -65,7 +66,7 @@ class Readiness:
     async def problem(self) -> str | None:
         """Why the gateway is not ready; None when it is."""
         if self._service.execution.is_draining:
-            return "the gateway is shutting down"
+            return SHUTTING_DOWN
         if not self._service.catalog.models:
             return f"no model is served: {self._explain() or 'run `triptych export`'}"
         is_old = self._clock() - self._checked_s >= self._keep_s
