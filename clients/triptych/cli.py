@@ -19,6 +19,7 @@ from triptych.commands.lazy_commands import LAZY_COMMANDS, single
 from triptych.commands.models import models
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
+from triptych.system_errors import explain
 
 INTERRUPTED = 130
 USE = "Use a gateway"
@@ -126,5 +127,5 @@ def _explained(error: Exception) -> tuple[str, int]:
         request_id = getattr(error, "request_id", None)
         return text + (f" (request {request_id})" if request_id else ""), 1
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
+        return explain(error), 1
     return f"internal error: {type(error).__name__}: {text}", 1
