@@ -7,6 +7,7 @@ tasks are built from their declarations.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -22,6 +23,7 @@ from triptych.generated.summaries import SUMMARIES
 from triptych.system_errors import explain
 
 INTERRUPTED = 130
+_STDERR = 2
 USE = "Use a gateway"
 """The first panel of `--help`; the others are those of `LAZY_COMMANDS`."""
 
@@ -98,7 +100,18 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point of the console script."""
+    open_standard_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def open_standard_streams() -> None:
+    """Have the descriptors 0 to 2 be open: /dev/null where they are not.
+
+    The next file or socket would get such a number, and what is printed would be written to it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def run(arguments: Sequence[str]) -> int:

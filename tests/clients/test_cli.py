@@ -3,8 +3,10 @@
 import errno
 import io
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -362,6 +364,26 @@ def test_port_in_use_is_an_error_before_anything_starts(triptych, tmp_path: Path
         port = taken.getsockname()[1]
         result = triptych("serve", "--repository", tmp_path, "--http-port", port)
     assert_one_line(result, f"cannot listen on 127.0.0.1:{port} for http:", "in use")
+
+
+def test_closed_standard_streams_are_opened() -> None:
+    """A socket of the gateway had number 1."""
+    child = "import os; [os.fstat(number) for number in (0, 1, 2)]"
+    program = (
+        "import subprocess, sys; from triptych import cli; "
+        f"cli.run = lambda _: subprocess.call([sys.executable, '-c', {child!r}]); cli.main()"
+    )
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program]
+        assert subprocess.run(command, timeout=60, check=False).returncode == 0, closed
+
+
+def test_open_standard_streams_stay_as_they_are() -> None:
+    before = [os.fstat(number).st_ino for number in range(3)]
+    descriptors = set(Path("/proc/self/fd").iterdir())
+    cli.open_standard_streams()
+    assert [os.fstat(number).st_ino for number in range(3)] == before
+    assert set(Path("/proc/self/fd").iterdir()) == descriptors
 
 
 def test_error_of_the_system_names_file_or_folder_and_step(tmp_path: Path) -> None:
