@@ -6,7 +6,9 @@ Standard library only: for probes and programs that start often, or before all o
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import socket
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,26 @@ class Response:
     def is_success(self) -> bool:
         """Whether it did what was requested."""
         return self.status == http.HTTPStatus.OK
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a host is this machine by its name or address alone; no name is looked up."""
+    if host is None or host.lower() == "localhost":
+        return host is not None
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_loopback_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which a child process reaches this machine's servers without a proxy."""
+    given = environment.get("no_proxy") or environment.get("NO_PROXY", "")
+    names = given if given.strip() == "*" else ",".join(filter(None, [given, *LOOPBACK]))
+    return dict.fromkeys(("no_proxy", "NO_PROXY"), names)
 
 
 def request(

@@ -1,12 +1,43 @@
-"""TCP ports: listening sockets, and free ports for servers that open their own."""
+"""TCP ports: listening sockets, free ports for servers that open their own, and addresses."""
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import os
 import socket
 from contextlib import ExitStack
 
 from inference.errors import SetupError
+
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a server that listens on all addresses is reached from this machine."""
+
+
+def host_port(host: str, port: int | str) -> str:
+    """`HOST:PORT`, as in a URL: with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable(host: str) -> str:
+    """An address of this machine at which a server that listens on `host` is reached."""
+    return next((own for any_, own in _ANY.items() if _is_address(host, any_)), host)
+
+
+def address_of(host: str) -> str:
+    """The address of a host: of a name with both, that of IPv4.
+
+    Raises:
+        OSError: the name has none.
+    """
+    if ":" in host:
+        return host
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError:  # an empty part of a name, or one that is too long
+        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from None
+    places = {family: str(place[0]) for family, *_, place in reversed(found)}
+    return places.get(socket.AF_INET) or places[socket.AF_INET6]
 
 
 def listening(host: str, port: int, protocol: str) -> socket.socket:
@@ -16,7 +47,9 @@ def listening(host: str, port: int, protocol: str) -> socket.socket:
         SetupError: the port is in use, or the address is not this machine's.
     """
     try:
-        listener = socket.create_server((host, port), family=_family(host), backlog=1024)
+        listener = socket.create_server(
+            (host, port), family=_family(host), backlog=1024, dualstack_ipv6=_is_dual(host)
+        )
     except OSError as error:
         raise _unusable(host, port, protocol, error) from None
     # asyncio sets this only on sockets created with IPPROTO_TCP, which these are not; without it
@@ -35,7 +68,7 @@ def reserved(host: str, port: int, protocol: str) -> socket.socket:
     """
     with listening(host, port, protocol) as alone:  # SO_REUSEPORT would share it with another's
         chosen = alone.getsockname()[1]
-    holder = socket.socket(_family(host), socket.SOCK_STREAM)
+    holder = _unbound(host)
     try:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind((host, chosen))
@@ -61,9 +94,9 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     with ExitStack() as bound:
         # Fixed ports first, or a free choice could take one of them.
         for purpose, port in sorted(requested.items(), key=lambda item: item[1] == 0):
-            listener = bound.enter_context(socket.socket(_family(host), socket.SOCK_STREAM))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                listener = bound.enter_context(_unbound(host))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((host, port))
                 listener.listen()
             except OSError as error:
@@ -72,13 +105,40 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     return {purpose: chosen[purpose] for purpose in requested}
 
 
+def _unbound(host: str) -> socket.socket:
+    family = _family(host)
+    made = socket.socket(family, socket.SOCK_STREAM)
+    if family is socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not _is_dual(host)))
+    return made
+
+
 def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.AF_INET6 if ":" in address_of(host) else socket.AF_INET
+
+
+def _is_dual(host: str) -> bool:
+    """Whether a socket takes IPv4 too, as gRPC's do."""
+    return _is_address(host, "::") and socket.has_dualstack_ipv6()
+
+
+def _is_address(host: str, address: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) == ipaddress.ip_address(address)
+    except ValueError:
+        return False
 
 
 def _unusable(host: str, port: int, purpose: str, error: OSError) -> SetupError:
+    if isinstance(error, socket.gaierror):  # its numbers are not the system's
+        return SetupError(
+            f"cannot listen on {host!r} for {purpose}: {error.strerror}: give an address of this "
+            "machine, or a name that has one"
+        )
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return SetupError(
-        f"cannot listen on {host}:{port} for {purpose}: {reason}: "
-        "stop what listens there, or choose another port"
-    )
+    advice = {
+        errno.EADDRINUSE: "stop what listens there, or choose another port",
+        errno.EADDRNOTAVAIL: "give an address of this machine",
+        errno.EAFNOSUPPORT: "give an address of IPv4",
+    }.get(error.errno or 0, "choose another port")
+    return SetupError(f"cannot listen on {host_port(host, port)} for {purpose}: {reason}: {advice}")

@@ -19,6 +19,7 @@ from serving.local_http import request
 
 TIMEOUT_S = 4.0
 # As `runtime_files` and `control_socket` name them, which import too much for a probe.
+TEMPORARY = "/tmp"
 HTTP_SOCKETS = "triptych_*_run/http"
 CONTROL_SOCKETS = f"triptych-{os.getuid()}/*.sock"
 
@@ -60,7 +61,8 @@ def death(server: Path | None = None) -> str | None:
 
 
 def _found(pattern: str) -> list[Path]:
-    return sorted(Path(tempfile.gettempdir()).glob(pattern))
+    folders = {tempfile.gettempdir(), TEMPORARY}
+    return sorted(path for folder in folders for path in Path(folder).glob(pattern))
 
 
 def _problem(path: Path) -> str | None:

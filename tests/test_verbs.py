@@ -124,6 +124,58 @@ def test_verb_can_be_expanded(verb: str) -> None:
     subprocess.run(["make", "-n", verb], cwd=ROOT, check=True, capture_output=True)
 
 
+class TestStrangePath:
+    """Verbs in a checkout, and on a repository, whose paths have blanks, quotes and `$`."""
+
+    @pytest.fixture
+    def checkout(self, tmp_path: Path) -> Path:
+        """Tools append `$SKIPPED_TESTS` and their arguments, one a line, to a file `calls`."""
+        folder = tmp_path / "mein 'projekt' é $HOME; \"b\""
+        tools = folder / ".venv" / "bin"
+        tools.mkdir(parents=True)
+        shutil.copy(ROOT / "Makefile", folder)
+        (folder / "requirements").mkdir()
+        (folder / "requirements" / "dev.txt").touch()
+        (tools.parent / "installed").touch()
+        (folder / "tests").mkdir()
+        record = f"""printf '%s\\n' "$SKIPPED_TESTS" "$@" >> '{tmp_path}/calls'"""
+        for tool in ("python", "pytest", "triptych"):
+            write_script(tools / tool, record)
+        return folder
+
+    def make(self, checkout: Path, *arguments: str, **environment: str) -> list[str]:
+        """What the tools were called with."""
+        subprocess.run(
+            ["make", *arguments],
+            cwd=checkout,
+            env=os.environ | environment,
+            check=True,
+            capture_output=True,
+        )
+        return (checkout.parent / "calls").read_text().splitlines()
+
+    @pytest.mark.parametrize("verb", ["demo", "serve", "export", "quality", "fuzz"])
+    def test_repository_is_one_argument(self, checkout: Path, verb: str) -> None:
+        repository = str(checkout / "a b")
+        called = self.make(checkout, verb, REPOSITORY=repository)
+        assert called[called.index("--repository") + 1] == repository
+
+    def test_clean_removes_versions_of_the_repository_alone(self, checkout: Path) -> None:
+        inside, outside = checkout / "a b" / "model" / "1", checkout / "a" / "model" / "1"
+        for folder in (inside, outside):
+            folder.mkdir(parents=True)
+        (checkout.parent / "calls").touch()
+        self.make(checkout, "clean", REPOSITORY=str(checkout / "a b"))
+        assert not inside.exists()
+        assert outside.exists()
+
+    def test_list_of_skipped_tests_is_in_the_checkout(self, checkout: Path) -> None:
+        (checkout / ".skipped-tests").touch()
+        called = self.make(checkout, "test")
+        assert called.count(str(checkout / ".skipped-tests")) == 3
+        assert not (checkout / ".skipped-tests").exists()
+
+
 def test_readme_names_only_verbs_that_exist() -> None:
     assert set(re.findall(r"`make (\S+?)[` ]", README)) <= set(VERBS)
 

@@ -7,6 +7,7 @@ tasks are built from their declarations.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -19,8 +20,10 @@ from triptych.commands.lazy_commands import LAZY_COMMANDS, single
 from triptych.commands.models import models
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
+from triptych.system_errors import explain
 
 INTERRUPTED = 130
+_STDERR = 2
 USE = "Use a gateway"
 """The first panel of `--help`; the others are those of `LAZY_COMMANDS`."""
 
@@ -97,7 +100,18 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point of the console script."""
+    open_standard_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def open_standard_streams() -> None:
+    """Have the descriptors 0 to 2 be open: /dev/null where they are not.
+
+    The next file or socket would get such a number, and what is printed would be written to it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -126,5 +140,5 @@ def _explained(error: Exception) -> tuple[str, int]:
         request_id = getattr(error, "request_id", None)
         return text + (f" (request {request_id})" if request_id else ""), 1
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
+        return explain(error), 1
     return f"internal error: {type(error).__name__}: {text}", 1

@@ -26,7 +26,7 @@ from examples.demo.inputs import (
     QUESTIONS,
 )
 from examples.demo.output import console, shades, timed
-from examples.demo.server import serving
+from examples.demo.server import local_client, serving
 from examples.texts.paragraphs import SPANISH as PARAGRAPH
 from triptych import Client
 
@@ -35,7 +35,7 @@ def main() -> int:
     """Starts the server, calls every endpoint, stops; returns 0 when every call succeeded."""
     arguments = parse_arguments()
     started = time.perf_counter()
-    with serving(arguments.repository) as url, Client(url, timeout=60) as client:
+    with serving(arguments.repository) as url, local_client(url, timeout=60) as client:
         console.print(f"ready in {time.perf_counter() - started:.1f} s at {url}\n")
         show_models(client)
         show_translation(client)

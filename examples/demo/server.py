@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import httpx
+
 from examples.demo.output import console
 from triptych import Client
 from triptych.errors import TriptychError
@@ -47,7 +49,7 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -
         SystemExit: the server ended, or was not ready in time; with the last lines of its log.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
-    with Client(url, timeout=5) as client:
+    with local_client(url, timeout=5) as client:
         while time.monotonic() < deadline:
             if server.poll() is not None:
                 code = server.returncode
@@ -59,6 +61,11 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -
                 pass
             time.sleep(0.1)
     raise SystemExit(f"{last_lines(log)}\nnot ready after {READY_TIMEOUT_S:.0f} s")
+
+
+def local_client(url: str, timeout: float) -> Client:
+    """A client of a server on this machine, which no proxy of the environment reaches."""
+    return Client(url, timeout=timeout, transport=httpx.HTTPTransport())
 
 
 def last_lines(log: BinaryIO, count: int = 20) -> str:

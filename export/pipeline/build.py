@@ -219,7 +219,11 @@ def phase(title: str) -> Iterator[None]:
     """A spinner while a phase runs, a tick and its duration when it is done."""
     started_s = time.perf_counter()
     with console.status(f"{title} …"):
-        yield
+        try:
+            yield
+        except OSError as error:
+            error.add_note(title)
+            raise
     gc.collect()  # graphs of torch.export refer to weights, and to themselves
     gc.freeze()  # what is left, libraries above all, is not searched again after each phase
     return_memory()

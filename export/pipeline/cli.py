@@ -21,6 +21,7 @@ from export.report.summary import summary
 from export.text_encoders.pooling import PoolingMode
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import BundleError, SetupError
+from triptych.system_errors import explain
 
 
 def export(
@@ -125,7 +126,10 @@ def export(
         )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
-        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
+        reason = explain(error, repository)
+        Console(stderr=True, highlight=False).print(
+            f"error: {reason}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(1) from error
 
 

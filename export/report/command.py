@@ -20,6 +20,7 @@ from export.report.findings import Check, Findings, Status
 from inference.bundle.manifest import Bundle, Manifest
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.errors import BundleError, CheckpointError, SetupError
+from triptych.system_errors import explain
 
 # The report as one HTML file: no script, no external resource, readable in light and dark.
 
@@ -106,7 +107,10 @@ def verify(
         if not loaded:
             _write(findings, folder)
     except (SetupError, OSError) as error:
-        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
+        reason = explain(error, output or Path("verification"))
+        Console(stderr=True, highlight=False).print(
+            f"error: {reason}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(1) from error
     verdict = "passed" if findings.has_passed else "FAILED"
     where = "" if loaded else f": {folder / 'report.html'}"

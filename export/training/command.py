@@ -25,6 +25,7 @@ from export.training.parallel_text import read_parallel_text
 from export.training.resumable_training import HeldOutScore
 from export.training.training_folder import TrainingFolder
 from inference.errors import SetupError
+from triptych.system_errors import explain
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -188,7 +189,10 @@ def _reported(output: Path) -> Iterator[None]:
     try:
         yield
     except (SetupError, OSError) as error:
-        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
+        reason = explain(error, output)
+        Console(stderr=True, highlight=False).print(
+            f"error: {reason}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         Console(stderr=True).print(f"interrupted; run again to resume {output}", soft_wrap=True)

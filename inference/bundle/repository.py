@@ -149,7 +149,9 @@ def removable(folder: Path) -> Iterator[bool]:
 
 
 def _unreadable(folder: Path, error: OSError) -> str:
-    """Why a folder cannot be read: as which user, and what permits it."""
+    """Why a folder cannot be read; of missing rights, as which user and what gives them."""
+    if not isinstance(error, PermissionError):
+        return f"cannot read {folder}: {error.strerror}; it is tried again every few seconds"
     reason = f"user {_name(os.geteuid())} cannot read {folder}: {error.strerror}"
     with contextlib.suppress(OSError):
         found = folder.stat()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.backends import ENVIRONMENT
 from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
 from serving.liveness.model_heartbeat import Metric
 
@@ -17,8 +18,9 @@ from serving.liveness.model_heartbeat import Metric
 def assert_interpreter() -> None:
     """Stop a stub that imports its packages from another Python: its outputs would be empty."""
     assert np.__version__.startswith("1."), f"numpy {np.__version__}: Triton's stub needs numpy 1"
-    home = Path(sys.prefix).resolve()
-    assert Path(np.__file__).resolve().is_relative_to(home), f"numpy is not from {home}"
+    homes = [(Path(sys.prefix) / name).resolve() for name in (".", ENVIRONMENT)]
+    found = Path(np.__file__).resolve()
+    assert any(map(found.is_relative_to, homes)), f"numpy is not from {homes[0]}"
 
 
 class TritonMetrics:

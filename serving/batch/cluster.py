@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,8 @@ def cluster(address: str) -> Iterator[None]:
     import ray
 
     try:
-        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+        with chdir("/"):  # Ray's workers import from the driver's folder before all others
+            ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise TriptychError(f"--address: no Ray at {address}: {reason}: {HINT}") from None

@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 from serving.batch.shards import Shard
 from serving.batch.worker import IN_PROGRESS, Report, WorkerSettings
 from serving.batch.worker_pool import Pool
+from serving.processes.launcher import module_command
 from serving.processes.supervision import exit_reason
 from triptych.errors import TriptychError
 
@@ -33,7 +33,7 @@ _HELD = IN_PROGRESS + 2
 process."""
 _ENDS = 3
 """Of workers in a row that have not opened the model, before no further one is started."""
-_PROGRAM = (sys.executable, "-m", "serving.batch.worker_process")
+_PROGRAM = module_command("serving.batch.worker_process")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

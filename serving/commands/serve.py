@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 
 import typer
 
 from serving.commands.flags import with_flags
-from serving.local_http import request
-from serving.ports import free_ports
-from serving.processes.launcher import launch_command
+from serving.draining import await_drained, readiness
+from serving.ports import free_ports, host_port, reachable
+from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
 from serving.settings.model_settings import ModelSettings, ServeSettings
 from triptych.errors import InvalidArgument, TriptychError
+
+PROGRAM = module_command("triptych")
 
 
 @with_flags(ServeSettings)
@@ -36,38 +38,41 @@ def serve(settings: ServeSettings) -> int:
     """
     if not settings.repository.is_dir():
         raise InvalidArgument(f"no such folder: {settings.repository} (triptych export fills it)")
-    front = free_ports(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port})
+    wanted = {"http": settings.http_port, "grpc": settings.grpc_port}
+    await_drained(settings.host, wanted, partial(typer.echo, err=True))
+    front = free_ports(settings.host, wanted)
     back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     listening = settings.model_copy(update={f"{name}_port": port for name, port in front.items()})
-    program = (sys.executable, "-m", "triptych")
     processes = Processes(
         {
             "triton": [
-                *(*program, "triton", *settings.arguments(ModelSettings.model_fields)),
+                *(*PROGRAM, "triton", *settings.arguments(ModelSettings.model_fields)),
                 *(f"--{name}-port={port}" for name, port in back.items()),
             ],
             "gateway": [
-                *(*program, "gateway", *listening.arguments(FrontSettings.model_fields)),
+                *(*PROGRAM, "gateway", *listening.arguments(FrontSettings.model_fields)),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
                 *("--triton-metrics", f"127.0.0.1:{back['metrics']}"),
             ],
         }
     )
-    host = "127.0.0.1" if settings.host == "0.0.0.0" else settings.host
+    address = host_port(reachable(settings.host), front["http"])
     return processes.run(
-        lambda: _is_ready(host, front["http"]),
-        lambda: typer.echo(f"ready at http://{host}:{front['http']}"),
+        lambda: _problem(address), lambda: typer.echo(f"ready at http://{address}")
     )
 
 
-def _is_ready(host: str, port: int) -> bool:
+def _problem(address: str) -> str | None:
+    """Why the gateway is not ready."""
     try:  # not our own client: it takes longer to import than all the rest of this command
-        return request(f"{host}:{port}", "GET", "/ready", timeout_s=1).is_success
-    except OSError:
-        return False
+        return readiness(address)
+    except OSError as error:
+        return f"the gateway does not respond on {address}: {error}"
 
 
 POLL_S = 0.1
+LATE_S = 30.0
+"""A start that takes longer says what it waits for, and again each time that has passed."""
 STOP_TIMEOUT_S = 60.0
 IMMEDIATE_STOP_TIMEOUT_S = 5.0
 """After a second SIGTERM."""
@@ -90,10 +95,13 @@ class Processes:
         self._is_immediate = False
         self._wake = threading.Event()
 
-    def run(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> int:
-        """Start all, call `on_ready` once `is_ready`, stop all on SIGINT or SIGTERM.
+    def run(self, problem: Callable[[], str | None], on_ready: Callable[[], None]) -> int:
+        """Start all, call `on_ready` once there is no problem, stop all on SIGINT or SIGTERM.
 
         A second signal is passed on; children that do not end soon after it are killed.
+
+        Args:
+            problem: Why they are not ready; None if they are.
 
         Returns:
             0 after SIGTERM.
@@ -110,7 +118,7 @@ class Processes:
                 self._children[name] = subprocess.Popen(
                     launch_command(command), start_new_session=True
                 )
-            self._watch(is_ready, on_ready)
+            self._watch(problem, on_ready)
         finally:
             # Later children depend on earlier ones.
             for name, child in reversed(self._children.items()):
@@ -129,17 +137,23 @@ class Processes:
         self._signal = number
         self._wake.set()
 
-    def _watch(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> None:
-        announced = False
+    def _watch(self, problem: Callable[[], str | None], on_ready: Callable[[], None]) -> None:
+        announced, began_s = False, time.monotonic()
+        late_s = began_s + LATE_S
         while not self._wake.wait(POLL_S):
             for name, child in self._children.items():
                 if child.poll() is not None:
                     raise TriptychError(
                         f"{name} ended ({exit_reason(child.returncode)}); stopped all"
                     )
-            if not announced and is_ready():
+            if announced:
+                continue
+            if (found := problem()) is None:
                 announced = True
                 on_ready()
+            elif (now_s := time.monotonic()) > late_s:
+                late_s = now_s + LATE_S
+                typer.echo(f"not ready after {now_s - began_s:.0f} s: {found}", err=True)
 
     def _end(self, child: subprocess.Popen[bytes]) -> bool:
         """End a child and what it started; whether it exited in time."""

@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,9 +13,10 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any
 
+from serving.processes.launcher import module_command
 from serving.processes.supervision import exit_reason
 
-_PROGRAM = (sys.executable, "-m", "serving.process_pool.child")
+_PROGRAM = module_command("serving.process_pool.child")
 _SETTINGS = "TRIPTYCH_"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Each thread of a library takes address space, which is limited."""

@@ -19,6 +19,15 @@ _FCHMOD = {"x86_64": (0xC000003E, 91), "aarch64": (0xC00000B7, 52)}
 """The kernel's number of the architecture, and of `fchmod` on it."""
 
 
+def module_command(module: str) -> tuple[str, ...]:
+    """The command that runs a module of ours as a program.
+
+    `-m` alone would import modules of the current folder before all others: a user's
+    `types.py` would end the program, and another user's `inference.py` would run in it.
+    """
+    return (sys.executable, "-P", "-m", module)
+
+
 def launch_command(command: Sequence[str], *, is_private: bool = False) -> list[str]:
     """The command that starts a program which gets SIGTERM when the calling thread ends.
 

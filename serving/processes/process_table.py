@@ -22,7 +22,7 @@ class _Stat(NamedTuple):
 
 def children(pid: int) -> dict[int, tuple[str, ...]]:
     """Direct children of a process with their arguments; a zombie has none."""
-    return {child: _arguments(child) for child, stat in _processes() if stat.parent == pid}
+    return {child: arguments_of(child) for child, stat in _processes() if stat.parent == pid}
 
 
 def is_running_child(pid: int, parent: int) -> bool:
@@ -40,7 +40,7 @@ def session_members(leader: int) -> list[int]:
 
 def running_with(argument: str, one_of: Set[str]) -> list[int]:
     """Process ids of all processes that have this argument and one of those."""
-    arguments = {pid: _arguments(pid) for pid, _ in _processes()}
+    arguments = {pid: arguments_of(pid) for pid, _ in _processes()}
     return [pid for pid, own in arguments.items() if argument in own and not one_of.isdisjoint(own)]
 
 
@@ -58,8 +58,8 @@ def _stat(pid: int) -> _Stat | None:
     return None
 
 
-def _arguments(pid: int) -> tuple[str, ...]:
-    """Empty if it has ended."""
+def arguments_of(pid: int) -> tuple[str, ...]:
+    """A process's program and arguments; empty if it has ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return tuple(_read(pid, "cmdline").split("\0")[:-1])
     return ()

@@ -65,6 +65,12 @@ class CommandSettings(BaseSettings):
     def _none_if_empty(cls, value: object) -> object:
         return None if value == "" else value
 
+    @field_validator("host", mode="before", check_fields=False)
+    @classmethod
+    def _without_brackets(cls, value: object) -> object:
+        """`[::1]`, as it is written in a URL, is `::1`."""
+        return value[1:-1] if isinstance(value, str) and value[:1] + value[-1:] == "[]" else value
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -101,7 +107,9 @@ class _Environment(EnvSettingsSource):
 class FrontSettings(CommandSettings):
     """Where the gateway listens, and with how many processes."""
 
-    host: str = Field(default="127.0.0.1", description="Address that the gateway listens on.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address that the gateway listens on."
+    )
     http_port: Port = Field(default=8080, description="0 takes any free port.")
     grpc_port: Port = Field(default=8081, description="0 takes any free port.")
     workers: int = Field(

@@ -20,7 +20,9 @@ class TritonSettings(ModelSettings):
     """The gateway's variables have these names."""
 
     host: str = Field(
-        default="127.0.0.1", description="Address of gRPC and metrics; never a public one."
+        default="127.0.0.1",
+        min_length=1,
+        description="Address of gRPC and metrics; never a public one.",
     )
     grpc_port: Port = Field(default=8001, description="0 takes any free port.")
     metrics_port: Port = Field(default=8002, description="0 takes any free port.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,10 @@ from typing import Any
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
-from serving.processes.launcher import launch_command
+from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import exit_reason
 
+PROGRAM = module_command("serving.tensorrt")
 _TAIL = 5
 
 
@@ -59,7 +59,7 @@ class Plans:
         folder: Path,
         progress: Callable[[str], None],
         card: int = 0,
-        program: Sequence[str] = (sys.executable, "-m", "serving.tensorrt"),
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._program = program
         self._environment = {**os.environ, "CUDA_VISIBLE_DEVICES": _visible(card, os.environ)}

@@ -18,6 +18,7 @@ from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import needs_plan
 from serving.triton.control import ModelControl, VersionPolicy
 from serving.triton.model_loader import ModelLoader
+from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.served import Refusal
 from serving.triton.stubs import StubWatch
 
@@ -72,13 +73,13 @@ class BundleLoader:
         self.refused: dict[str, Refusal] = {}
         """Versions that do not load, by bundle name."""
 
-    def begin(self, control: ModelControl, backends: Iterable[str] = ()) -> None:
+    def begin(self, control: ModelControl, files: RuntimeFiles) -> None:
         """Start over with a new server, which has nothing loaded.
 
         Args:
-            backends: Names of those that it has.
+            files: The server's.
         """
-        self._models.begin(control, backends)
+        self._models.begin(control, files)
         self._switches.clear()
         self._retry_at_s.clear()
         self.serving = {}

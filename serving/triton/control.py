@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -76,9 +76,17 @@ class ModelControl:
         socket: Of Triton's HTTP endpoints.
         metrics_address: `host:port` of its metrics.
         timeout_s: For one call; loading a model is one call.
+        cause: What the server has printed of a failure, if it has.
     """
 
-    def __init__(self, socket: Path, metrics_address: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        metrics_address: str,
+        timeout_s: float,
+        cause: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._cause = cause
         self._socket = socket
         self._timeout_s = timeout_s
         self._metrics_address = metrics_address
@@ -137,8 +145,9 @@ class ModelControl:
         try:
             answer = request(self._socket, "POST", url, self._timeout_s, json.dumps(body).encode())
         except OSError as error:
+            cause = f"; it printed: {printed}" if (printed := self._cause()) else ""
             raise SetupError(
-                f"Triton did not respond to {verb} {model!r}: {type(error).__name__}"
+                f"Triton did not respond to {verb} {model!r}: {type(error).__name__}{cause}"
             ) from error
         if not answer.is_success:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")

@@ -98,12 +98,20 @@ class ControlSocket:
         """Whether no other supervisor serves the repository."""
         self.is_listening = self._listen()
 
+    def take_over(self) -> bool:
+        """Listen in place of the repository's first supervisor, if that has ended meanwhile."""
+        if self.is_first or any(map(_is_served, self._paths)):
+            return False
+        self.is_first = True
+        self.is_listening = self._listen()
+        return True
+
     def close(self) -> None:
         """Stop listening; commands that have not run end without an answer."""
         if self._path is not None:
+            self._path.unlink(missing_ok=True)  # first: the next supervisor's has the same name
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
-            self._path.unlink(missing_ok=True)
         self._listener.close()
 
     def run_pending(self, run: Callable[[Command], list[Outcome]]) -> None:
@@ -119,7 +127,7 @@ class ControlSocket:
         for path in self._paths:
             if _is_served(path):
                 self.is_first = False
-                problem = "another supervisor serves this repository"
+                problem = "another supervisor serves this repository, until that has ended"
                 break
         for path in self._paths if self.is_first else ():
             try:

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference.errors import SetupError
+from serving.backends import ENVIRONMENT
+from serving.local_http import without_loopback_proxies
+from serving.triton.runtime_files import RuntimeFiles, is_plain
 
 BACKENDS = Path(__file__).parent.parent / "backends"
 STUB = "triton_python_backend_stub"
@@ -38,16 +41,18 @@ class Installation:
     stub: Path | None = None
     """The python backend's stub for the running Python, if it lies elsewhere (wheel)."""
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, files: RuntimeFiles) -> dict[str, str]:
         """Environment for the server: our Python first on PATH, and the library path.
 
         Stubs run isolated and take site-packages from the first `python3` on PATH; with another
         Python first they load another numpy, and outputs are empty without any error.
         """
-        paths = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-        libraries = [*map(str, self.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        paths = [str(_interpreter(files)), os.environ.get("PATH", os.defpath)]
+        libraries = [str(files.plain(folder)) for folder in self.libraries]
+        libraries.append(os.environ.get("LD_LIBRARY_PATH", ""))
         return {
             **{name: value for name, value in os.environ.items() if not _is_private(name)},
+            **without_loopback_proxies(os.environ),  # a collector of spans may be there
             "ORT_DISABLE_TELEMETRY": "1",
             "PATH": os.pathsep.join(paths),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
@@ -78,6 +83,30 @@ def _products_saturate() -> bool:
     from inference.saturation import products_saturate  # loads ONNX Runtime
 
     return products_saturate()
+
+
+def _interpreter(files: RuntimeFiles) -> Path:
+    """A folder with a `python3` that imports what this process imports, from plain paths.
+
+    Mostly this environment's own. Python ends where a folder in a `.pth` file of its environment
+    is not ASCII and it has no locale; then it is an environment made for the server.
+    """
+    program = Path(sys.executable)
+    folders = [Path(folder) for folder in sys.path[not sys.flags.safe_path :]]
+    if all(map(is_plain, (program, *folders))):
+        return program.parent
+    root = files.folder / "python"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = root / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    lines = [f"{files.plain(folder)}\n" for folder in folders if folder.is_dir()]
+    (packages / "triptych.pth").write_text("".join(lines), encoding="ascii")
+    home = files.plain(Path(sys.base_prefix)) / "bin"
+    (root / "pyvenv.cfg").write_text(f"home = {home}\n", encoding="ascii")
+    (root / ENVIRONMENT).symlink_to(sys.prefix)
+    (root / "bin").mkdir()
+    (root / "bin" / "python3").symlink_to(program)
+    return root / "bin"
 
 
 _bytecode = shutil.ignore_patterns("__pycache__")

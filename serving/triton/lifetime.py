@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from inference.errors import SetupError
-from serving.ports import free_ports
+from serving.ports import free_ports, host_port, reachable
 from serving.processes.process_table import is_running_child
 from serving.processes.supervision import await_end, kill
 from serving.settings.triton_settings import TritonSettings
@@ -130,8 +130,8 @@ class ServerLifetime:
         """End the grace period of a stop in progress; may be called by a signal handler."""
         self._shutdown.stop_waiting()
 
-    def _launch(self) -> Iterable[str]:
-        """Start the process; returns the names of its backends."""
+    def _launch(self) -> tuple[ModelControl, RuntimeFiles]:
+        """Start the process."""
         installation = find_installation(self.settings.program)
         settings = self.settings
         wanted = {"gRPC": settings.grpc_port, "metrics": settings.metrics_port}
@@ -142,9 +142,11 @@ class ServerLifetime:
         installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
         arguments = command(installation, settings, self._ports, files)
-        self._process = ServerProcess(installation, arguments, files, self._read_log)
-        self._control = ModelControl(files.socket, self.metrics_address, READY_TIMEOUT_S)
-        return (each.name for each in files.backends.iterdir())
+        process = self._process = ServerProcess(installation, arguments, files, self._read_log)
+        self._control = ModelControl(
+            files.socket, self.metrics_address, READY_TIMEOUT_S, lambda: process.cause
+        )
+        return self._control, files
 
     def _await_live(self, deadline: float) -> None:
         while not self._require_control().is_live():
@@ -166,7 +168,7 @@ class ServerLifetime:
     def _running_stubs(self) -> Stubs:
         if self._process is None:
             return {}
-        return running_stubs(self._process.pid, self.settings.repository.resolve())
+        return running_stubs(self._process.pid)
 
     def _is_running_stub(self, pid: int) -> bool:
         return self._process is not None and is_running_child(pid, self._process.pid)
@@ -189,5 +191,4 @@ class ServerLifetime:
         return self._control
 
     def _address(self, purpose: str) -> str:
-        host = "127.0.0.1" if self.settings.host == "0.0.0.0" else self.settings.host
-        return f"{host}:{self._ports[purpose]}"
+        return host_port(reachable(self.settings.host), self._ports[purpose])

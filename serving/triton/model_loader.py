@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError
@@ -13,6 +13,7 @@ from serving.load_model import load_model
 from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
+from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.stubs import StubWatch
 
 log = logging.getLogger(__name__)
@@ -34,16 +35,18 @@ class ModelLoader:
         self._stubs = stubs
         self._progress = progress
         self._control: ModelControl | None = None
+        self._runtime_files: RuntimeFiles | None = None
         folder = plan_folder(settings.repository, settings.plans)
         self.plans = Plans(folder, progress, settings.served_device.card or 0)
         self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
         self._backends: frozenset[str] = frozenset()
         self._incarnations: Counter[str] = Counter()  # kept over restarts: clients compare it
 
-    def begin(self, control: ModelControl, backends: Iterable[str]) -> None:
+    def begin(self, control: ModelControl, files: RuntimeFiles) -> None:
         """Start over with a new server; see `BundleLoader.begin`."""
         self._control = control
-        self._backends = frozenset(backends)
+        self._runtime_files = files
+        self._backends = frozenset(each.name for each in files.backends.iterdir())
         self.plans.open()
 
     @property
@@ -51,6 +54,11 @@ class ModelLoader:
         """The server's."""
         assert self._control is not None, "the server is not started"
         return self._control
+
+    @property
+    def _own_files(self) -> RuntimeFiles:
+        assert self._runtime_files is not None, "the server is not started"
+        return self._runtime_files
 
     def prepare(self, bundle: Bundle) -> None:
         """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
@@ -84,8 +92,10 @@ class ModelLoader:
             self._settings.served_device.card,
             self_check=self._settings.self_check,
         )
+        self._own_files.link_versions(self._settings.repository / model, policy.versions)
         before = self._stubs.running(model, policy.version)
-        self.control.load(model, config)
+        with self._own_files.noting_environments():
+            self.control.load(model, config)
         self._stubs.expect(model, policy.version, before)
         if policy.previous is None:
             self._stubs.expect_only(model, policy.version)
@@ -96,6 +106,7 @@ class ModelLoader:
         """Unload all versions; running requests finish."""
         self._stubs.forget(model)
         self.control.unload(model)
+        self._own_files.link_versions(self._settings.repository / model, ())
 
     def clear(self, model: str, missing: int, is_ready: bool) -> None:
         """Unload a model that Triton reports as ready though its process died."""

@@ -88,6 +88,11 @@ class ServedVersions:
             self._refused, self._is_stale = dict(refused), False
             self._write()
 
+    def take_over(self) -> None:
+        """Write the file from now on, with the choices made so far."""
+        self.is_ours = True
+        self._write()
+
     def in_order(self, name: str, complete: Sequence[Bundle]) -> list[Bundle]:
         """The versions to try at a start, best first.
 

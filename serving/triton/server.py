@@ -14,6 +14,7 @@ from inference.bundle.manifest import Bundle
 from inference.bundle.repository import Repository, VersionLock
 from inference.errors import BundleError, SetupError
 from serving.liveness.stall_detector import StallDetector
+from serving.ports import host_port
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.bundle_loader import BundleLoader
 from serving.triton.lifetime import Progress, ServerLifetime
@@ -85,11 +86,11 @@ class TritonServer(ServerLifetime):
         began = time.monotonic()
         bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
-            backends = self._launch()
-            self._loader.begin(self._require_control(), backends)
+            self._loader.begin(*self._launch())
             self._versions.set_refused({})
             self._await_live(began + READY_TIMEOUT_S)
-            self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
+            address = host_port(self.settings.host, self._ports["gRPC"])
+            self._progress(f"Triton listens on {address} (gRPC)")
             failures = self._run_all(
                 [
                     partial(self._loader.load, name, found)
@@ -152,6 +153,10 @@ class TritonServer(ServerLifetime):
     def keep_no_record(self) -> None:
         """Leave the record of served versions to the repository's first supervisor."""
         self._versions.is_ours = False
+
+    def keep_record(self) -> None:
+        """Record what this server serves: the repository's first supervisor has ended."""
+        self._versions.take_over()
 
     def is_published_since(self, name: str) -> bool:
         """Whether a version has been published since the served one was chosen."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import HttpUrl
 
+from serving.ports import address_of
 from serving.processes.launcher import launch_command
 from serving.processes.process_table import running_with
 from serving.processes.supervision import await_end, end_session, exit_reason, kill
@@ -28,6 +29,8 @@ _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 # A stub killed while it holds a shared-memory lock crashes Triton 2.51, which then spends two
 # seconds on a stack trace without symbols: killing it at once shortens the outage.
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
+_UNCAUGHT = re.compile(r"\s*what\(\):\s*(.+)")
+"""What C++ prints of the exception by which a program ends."""
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
 READY_TIMEOUT_S = 120.0
@@ -57,7 +60,7 @@ class ServerProcess:
         self._on_line = on_line
         self._process = subprocess.Popen(
             launch_command(command, is_private=True),
-            env=installation.environment(),
+            env=installation.environment(files),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -85,11 +88,20 @@ class ServerProcess:
         return "\n".join([exit_reason(self._process.poll()), *self._tail])
 
     @property
+    def cause(self) -> str | None:
+        """Why it, or a model's process, has crashed; else the last line logged as an error."""
+        crashes = [found[1] for line in self._tail if (found := _UNCAUGHT.fullmatch(line))]
+        errors = [
+            line
+            for line in self._tail
+            if line[:1] in ("E", "F") and line[1:5].isdecimal() and _NO_GPU not in line
+        ]
+        return next(iter([*crashes[-1:], *errors[-1:]]), None)
+
+    @property
     def last_error(self) -> str:
-        """The last line logged as an error, else the last line."""
-        lines = [line for line in self._tail if line]
-        errors = [line for line in lines if line[0] in "EF" and line[1:5].isdecimal()]
-        return (errors or lines or ["it printed nothing"])[-1]
+        """The cause of its end, else its last line."""
+        return self.cause or next(filter(None, reversed(self._tail)), "it printed nothing")
 
     def end(self, is_over: Callable[[], bool]) -> None:
         """SIGTERM, then SIGKILL for the whole session once `is_over`."""
@@ -133,7 +145,8 @@ def _port_arguments(ports: Mapping[str, int]) -> list[str]:
 
 
 def _repository_argument(repository: Path) -> str:
-    return f"--model-repository={repository.resolve()}"
+    """Triton ignores it: the backend does not exist. `await_orphan` reads it."""
+    return f"--backend-config=triptych,repository={repository.resolve()}"
 
 
 def command(
@@ -143,16 +156,19 @@ def command(
     files: RuntimeFiles,
 ) -> list[str]:
     """Program and arguments: explicit model control, no auto-completion, HTTP on a socket alone."""
+    address = address_of(settings.host)  # the server of the metrics looks no name up
+    is_ipv6 = ":" in address
     return [
         str(installation.program),
+        f"--model-repository={files.models}",
         _repository_argument(settings.repository),
         f"--backend-directory={files.backends}",
         "--model-control-mode=explicit",
         "--disable-auto-complete-config",
         f"--http-address=unix:{files.socket}",
         "--http-port=0",
-        f"--grpc-address={settings.host}",
-        f"--metrics-address={settings.host}",
+        f"--grpc-address={f'[{address}]' if is_ipv6 else address}",
+        f"--metrics-address={'ipv6:' * is_ipv6}{address}",
         *_port_arguments(ports),
         restrictions(),
         f"--exit-timeout-secs={max(1, int(settings.graceful_termination_timeout))}",

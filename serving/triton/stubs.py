@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from serving.processes.process_table import children
+from serving.processes.process_table import arguments_of, children
 from serving.triton.installation import STUB
 
+MODELS = "--model-repository="
 Stubs = dict[tuple[str, int], set[int]]
 """Process ids by model and version."""
 
@@ -88,14 +89,14 @@ class StubWatch:
         return missing
 
 
-def running_stubs(server: int, repository: Path) -> Stubs:
-    """The running stubs of a server: a stub's arguments contain `<model>/<version>/<file>`.
+def running_stubs(server: int) -> Stubs:
+    """The running stubs of a server: their arguments contain `<models>/<model>/<version>/<file>`.
 
     Args:
-        server: Process id of `tritonserver`.
-        repository: The model repository, exactly as in the server's own arguments.
+        server: Process id of `tritonserver`; the folder of the models is in its own arguments.
     """
-    root = f"{repository}/"
+    own = [text for text in arguments_of(server) if text.startswith(MODELS)]
+    root = f"{own[0].removeprefix(MODELS)}/" if own else ""
     stubs: Stubs = {}
     for pid, arguments in children(server).items():
         if not arguments or Path(arguments[0]).name != STUB:

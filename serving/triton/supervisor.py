@@ -134,6 +134,9 @@ class Supervisor:
             self._commands.run_pending(self._versions.run)
         if self._clock() - self._refreshed_s >= REFRESH_PERIOD_S:
             self._refreshed_s = self._clock()
+            if self._commands is not None and self._commands.take_over():
+                log.info("the repository's other supervisor has ended: this one is the first now")
+                self._server.keep_record()
             self._versions.refresh()
 
     def _check_stalls(self, status: ServerStatus) -> None:

@@ -1,9 +1,12 @@
 """The command line: results on stdout, one line on stderr for whatever goes wrong."""
 
+import errno
 import io
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from tests.clients.fake_gateway import fake_gateway
 from tests.inference.tiny_models import image_file
 from triptych import cli
 from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
+from triptych.system_errors import explain
 
 COMMANDS = (
     "export verify catalog serve triton gateway models translate caption zero-shot detect segment "
@@ -360,3 +364,45 @@ def test_port_in_use_is_an_error_before_anything_starts(triptych, tmp_path: Path
         port = taken.getsockname()[1]
         result = triptych("serve", "--repository", tmp_path, "--http-port", port)
     assert_one_line(result, f"cannot listen on 127.0.0.1:{port} for http:", "in use")
+
+
+def test_closed_standard_streams_are_opened() -> None:
+    """A socket of the gateway had number 1."""
+    child = "import os; [os.fstat(number) for number in (0, 1, 2)]"
+    program = (
+        "import subprocess, sys; from triptych import cli; "
+        f"cli.run = lambda _: subprocess.call([sys.executable, '-c', {child!r}]); cli.main()"
+    )
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program]
+        assert subprocess.run(command, timeout=60, check=False).returncode == 0, closed
+
+
+def test_open_standard_streams_stay_as_they_are() -> None:
+    before = [os.fstat(number).st_ino for number in range(3)]
+    descriptors = set(Path("/proc/self/fd").iterdir())
+    cli.open_standard_streams()
+    assert [os.fstat(number).st_ino for number in range(3)] == before
+    assert set(Path("/proc/self/fd").iterdir()) == descriptors
+
+
+def test_error_of_the_system_names_file_or_folder_and_step(tmp_path: Path) -> None:
+    named = FileNotFoundError(errno.ENOENT, "No such file or directory", str(tmp_path))
+    assert explain(named) == f"{tmp_path}: No such file or directory"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    full.add_note("exporting step to ONNX")
+    assert explain(full, tmp_path) == (
+        f"{tmp_path}: No space left on device (in: exporting step to ONNX)"
+    )
+    assert explain(ValueError("else")) == "else"
+
+
+def test_step_of_an_error_without_a_note_is_our_innermost_function(
+    triptych, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("triptych.Client", fail)
+    result = triptych("models")
+    assert_one_line(result, "triptych: Invalid argument (in: triptych.commands.")

@@ -16,8 +16,8 @@ from serving.settings.gateway_settings import GatewaySettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "operations.md").read_text(encoding="utf-8")
-OTHERS = {"--runtime", "--seed"}
-"""Flags of `triptych export` and of `make fuzz`."""
+OTHERS = {"--runtime", "--seed", "--loaded", "--no-self-check"}
+"""Flags of `triptych export`, `make fuzz` and `triptych verify`; the negation of a flag."""
 
 
 def test_the_page_names_every_number_and_no_other() -> None:

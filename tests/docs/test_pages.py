@@ -23,7 +23,7 @@ PAGES = sorted(
 TOP = r"(?:export|serving|clients|model_repository|tests|docker|benchmarks|docs)/"
 CITED = re.compile(rf"`({TOP}[\w./-]*)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-VERB = re.compile(r"\bmake ([a-z][a-z-]*)")
+VERB = re.compile(r"\bmake ([a-z][a-z0-9-]*)")
 COMMAND = re.compile(r"^(?:\$ )?triptych ([a-z-]+)((?: .*)?)$", re.MULTILINE)
 ADDED = re.compile(r"title=clients/triptych/tasks/(\w+)\.py")
 """Commands of tasks that a tutorial adds."""
@@ -48,7 +48,7 @@ def test_links_resolve(page: Path) -> None:
 @pages
 def test_make_verbs_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    known = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    known = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
     code = "\n".join(_code(page.read_text(encoding="utf-8")))
     assert sorted(set(VERB.findall(code)) - known) == []
 

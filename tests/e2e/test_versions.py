@@ -135,7 +135,7 @@ class Site:
 
     def stub(self) -> int:
         """Process id of the newest process of the generator."""
-        stubs = running_stubs(self.server(), self.repository.resolve())
+        stubs = running_stubs(self.server())
         return max(pid for (name, _), pids in stubs.items() if name == NAME for pid in pids)
 
     def is_ready(self) -> bool:

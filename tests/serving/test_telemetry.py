@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from serving.triton.installation import find_installation
+from serving.triton.runtime_files import RuntimeFiles
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +90,10 @@ def test_all_modules_that_load_it_are_known() -> None:
     assert not [name for name in IMPORTERS if name.endswith(".model")]
 
 
-def test_tritons_own_processes_inherit_the_switch() -> None:
-    assert find_installation().environment()["ORT_DISABLE_TELEMETRY"] == "1"
+def test_tritons_own_processes_inherit_the_switch(tmp_path: Path) -> None:
+    files = RuntimeFiles(tmp_path)
+    assert find_installation().environment(files)["ORT_DISABLE_TELEMETRY"] == "1"
+    files.remove()
 
 
 def test_images_set_the_switch() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
-from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, closing
-from urllib.request import getproxies
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing, closing, contextmanager
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from httpx_sse import EventSource
@@ -13,12 +15,13 @@ from httpx_sse import EventSource
 from triptych.client import http_exchange
 from triptych.client.base_client import Response
 from triptych.client.retries import Retries
-from triptych.errors import InvalidArgument
+from triptych.errors import InvalidArgument, TriptychError
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
+_USER = re.compile(r"(?<=//)[^/@]*@")
 
 
 class Client(BlockingMethods):
@@ -50,13 +53,15 @@ class Client(BlockingMethods):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._retries = retries or Retries()
-        self._http = httpx.Client(
-            base_url=_checked(base_url),
-            headers=http_exchange.headers(api_key),
-            timeout=timeout,
-            transport=transport,
-            verify=_certificates(base_url),
-        )
+        self._takes_proxies = transport is None
+        with _refusing_proxies():
+            self._http = httpx.Client(
+                base_url=_checked(base_url),
+                headers=http_exchange.headers(api_key),
+                timeout=timeout,
+                transport=transport,
+                verify=_certificates(base_url),
+            )
 
     def health(self) -> bool:
         """Whether the gateway's process answers; without retries."""
@@ -99,14 +104,18 @@ class Client(BlockingMethods):
                 for event in EventSource(response).iter_sse():
                     yield from reader.chunks(event)
             except httpx.TransportError as failure:
-                raise http_exchange.transport_error(failure, response.url) from failure
+                raise self._error(failure, response.url) from failure
             reader.check_end()
 
     def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
             return self._http.send(request, stream=stream)
         except httpx.TransportError as failure:
-            raise http_exchange.transport_error(failure, request.url) from failure
+            raise self._error(failure, request.url) from failure
+
+    def _error(self, failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
+        proxy = _proxy_of(url) if self._takes_proxies else None
+        return http_exchange.transport_error(failure, url, proxy)
 
 
 class AsyncClient(AwaitableMethods):
@@ -128,13 +137,15 @@ class AsyncClient(AwaitableMethods):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._retries = retries or Retries()
-        self._http = httpx.AsyncClient(
-            base_url=_checked(base_url),
-            headers=http_exchange.headers(api_key),
-            timeout=timeout,
-            transport=transport,
-            verify=_certificates(base_url),
-        )
+        self._takes_proxies = transport is None
+        with _refusing_proxies():
+            self._http = httpx.AsyncClient(
+                base_url=_checked(base_url),
+                headers=http_exchange.headers(api_key),
+                timeout=timeout,
+                transport=transport,
+                verify=_certificates(base_url),
+            )
 
     async def health(self) -> bool:
         """Whether the gateway's process answers; without retries."""
@@ -180,20 +191,63 @@ class AsyncClient(AwaitableMethods):
                         for chunk in reader.chunks(event):
                             yield chunk
             except httpx.TransportError as failure:
-                raise http_exchange.transport_error(failure, response.url) from failure
+                raise self._error(failure, response.url) from failure
             reader.check_end()
 
     async def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
             return await self._http.send(request, stream=stream)
         except httpx.TransportError as failure:
-            raise http_exchange.transport_error(failure, request.url) from failure
+            raise self._error(failure, request.url) from failure
+
+    def _error(self, failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
+        proxy = _proxy_of(url) if self._takes_proxies else None
+        return http_exchange.transport_error(failure, url, proxy)
 
 
 def _certificates(base_url: str) -> ssl.SSLContext | bool:
     """What TLS trusts. Where nothing uses it, the system's certificates are not read: slow."""
     uses_tls = any(url.lower().startswith("https:") for url in (base_url, *getproxies().values()))
     return uses_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+@contextmanager
+def _refusing_proxies() -> Iterator[None]:
+    """Name the proxies of the environment where httpx cannot use one of them.
+
+    Raises:
+        InvalidArgument: its kind is unknown, or needs a package that is not installed.
+    """
+    try:
+        yield
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        proxies = ", ".join(_described(name) for name in _variables())
+        raise InvalidArgument(f"{proxies} cannot be used: {error}: unset it") from None
+
+
+def _proxy_of(url: httpx.URL) -> str | None:
+    """The proxy of the environment that httpx takes for a URL, with its variable."""
+    if proxy_bypass(url.host):
+        return None
+    names = {name.lower(): name for name in _variables()}
+    for name in (f"{url.scheme}_proxy", "all_proxy"):
+        if name in names:
+            return f"the proxy {_described(names[name])} ($no_proxy exempts hosts)"
+    return None
+
+
+def _variables() -> list[str]:
+    """Variables that name a proxy; of two, the one in lower case counts."""
+    known = ("http_proxy", "https_proxy", "all_proxy")
+    either = [name if os.environ.get(name) else name.upper() for name in known]
+    return [name for name in either if os.environ.get(name)]
+
+
+def _described(name: str) -> str:
+    """`URL of $VARIABLE`, without the password that the URL may have."""
+    return f"{_USER.sub('', os.environ[name])} of ${name}"
 
 
 def _checked(base_url: str) -> httpx.URL:

@@ -148,11 +148,19 @@ def is_ready(response: httpx.Response) -> bool:
     raise error(response)
 
 
-def transport_error(failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
-    """The exception of a failure below HTTP."""
+def transport_error(
+    failure: httpx.TransportError, url: httpx.URL, proxy: str | None = None
+) -> TriptychError:
+    """The exception of a failure below HTTP.
+
+    Args:
+        proxy: The one that the request was sent to, which may have failed instead.
+    """
+    through = f" through {proxy}" if proxy else ""
     if isinstance(failure, httpx.TimeoutException):
-        return Timeout(f"no response from {url} within the timeout")
-    return ConnectionFailed(f"cannot reach {url}: {str(failure) or type(failure).__name__}")
+        return Timeout(f"no response from {url}{through} within the timeout")
+    reason = str(failure) or type(failure).__name__
+    return ConnectionFailed(f"cannot reach {url}{through}: {reason}")
 
 
 def seconds(retry_after: str | None) -> float | None:

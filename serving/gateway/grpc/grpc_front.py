@@ -27,7 +27,7 @@ from serving.gateway.http.key_gate import KeyInterceptor
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service, TaskRequest
-from serving.ports import listening
+from serving.ports import host_port, listening
 from triptych.client.conversion import to_proto
 from triptych.glossaries.messages import Glossary, GlossaryName, ListGlossariesRequest
 
@@ -79,12 +79,11 @@ def create_grpc_server(
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME), server)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     if shared_port is None:
         # gRPC takes no socket of ours, and logs more than one line about a port in use.
         listening(settings.host, settings.grpc_port, "gRPC").close()
     port = settings.grpc_port if shared_port is None else shared_port
-    return server, server.add_insecure_port(f"{host}:{port}")
+    return server, server.add_insecure_port(host_port(settings.host, port))
 
 
 class GrpcTasks:

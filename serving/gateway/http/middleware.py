@@ -37,7 +37,8 @@ FAILURE = "triptych.failure"
 DISCONNECTED = "triptych.disconnected"
 """Key of the scope that has a future, done when the client disconnects; other servers set none."""
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
-"""Polled every few seconds: logged at INFO only if they fail."""
+"""Polled every few seconds: a failure is logged at INFO, but for the 503 of one that is not ready,
+which `Readiness` logs when that changes."""
 QUIET = PROBES | {ASSETS}
 
 RenderError = Callable[[Scope, ServingError], Response]
@@ -129,9 +130,7 @@ class Middleware:
             duration_s,
             failure,
             trace,
-            level=logging.DEBUG
-            if route in QUIET and exchange.status in (200, 304)
-            else logging.INFO,
+            level=_level(route, exchange.status),
             request_id=exchange.request_id,
             method=scope["method"],
             status=exchange.status,
@@ -146,6 +145,11 @@ class Middleware:
                 }
             )
             trace.end(f"{scope['method']} {route}", failure, is_fault=exchange.status >= 500)
+
+
+def _level(route: str, status: int) -> int:
+    is_expected = status in (200, 304) or (route in PROBES and status == 503)
+    return logging.DEBUG if route in QUIET and is_expected else logging.INFO
 
 
 def _timeout_refused(headers: Headers) -> ServingError | None:

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from urllib.parse import urlsplit
 
+import requests
 from opentelemetry import trace as api
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -30,6 +32,7 @@ from serving.gateway.observability.trace_context import (
     TraceContext,
     Tracer,
 )
+from serving.local_http import is_loopback
 
 _PATH = "/v1/traces"
 _QUIET_S = 60.0
@@ -53,7 +56,10 @@ class OtlpTracer(Tracer):
         self._provider = TracerProvider(
             resource=Resource.create({**named, **given}), shutdown_on_exit=False
         )
-        exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + _PATH)
+        # Only a collector elsewhere may be behind a proxy of the environment.
+        session = requests.Session()
+        session.trust_env = not is_loopback(urlsplit(endpoint).hostname)
+        exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + _PATH, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("triptych")
 

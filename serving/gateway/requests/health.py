@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
@@ -17,6 +18,7 @@ from inference.errors import Overloaded, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
+from serving.draining import SHUTTING_DOWN
 from serving.gateway.requests.service import Service
 from serving.gateway.triton_client.endpoint import Endpoint, Version
 from serving.liveness.engine_stats import EngineStats
@@ -27,6 +29,8 @@ FRESH_S = 10.0
 """A model that answered within this time needs no canary; a heartbeat may pause for so long."""
 
 KEEP_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class Readiness:
@@ -57,11 +61,12 @@ class Readiness:
         """The last check."""
         self._checked_s = 0.0
         """When it had ended."""
+        self._was_ready: bool | None = None
 
     async def problem(self) -> str | None:
         """Why the gateway is not ready; None when it is."""
         if self._service.execution.is_draining:
-            return "the gateway is shutting down"
+            return SHUTTING_DOWN
         if not self._service.catalog.models:
             return f"no model is served: {self._explain() or 'run `triptych export`'}"
         is_old = self._clock() - self._checked_s >= self._keep_s
@@ -79,6 +84,18 @@ class Readiness:
             found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
         finally:
             self._checked_s = self._clock()
+        problem = self._common(endpoints, found)
+        if self._was_ready is not (problem is None):
+            self._was_ready = problem is None
+            if problem is None:
+                log.info("ready")
+            else:
+                log.warning("not ready: %s", problem)
+        return problem
+
+    @staticmethod
+    def _common(endpoints: Sequence[Endpoint], found: Sequence[Sequence[str | None]]) -> str | None:
+        """The first problem that a model has on all servers."""
         for problems in zip(*found, strict=True):
             if all(problems):
                 place = f"{endpoints[0].name}: " if len(endpoints) > 1 else ""

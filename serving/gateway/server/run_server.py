@@ -20,6 +20,7 @@ import uvloop
 
 from inference.bundle.repository import Repository
 from inference.errors import SetupError
+from serving.draining import await_drained
 from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
@@ -61,6 +62,7 @@ def run_gateway(settings: GatewaySettings) -> int:
         The exit code of a gateway that could not start.
     """
     configure_logs(as_json=settings.json_output)
+    await_drained(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port}, log.info)
     return run(settings)
 
 

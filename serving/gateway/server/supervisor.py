@@ -20,6 +20,7 @@ from pathlib import Path
 
 from inference.errors import SetupError
 from inference.process_limits import usable_cores
+from serving.draining import await_drained
 from serving.gateway.server.launch_workers import ABORT, DRAIN, RunFolder, Start, segment_of
 from serving.gateway.server.shared_memory import Field
 from serving.gateway.server.worker_process import WorkerProcess
@@ -56,6 +57,7 @@ def run_workers(settings: GatewaySettings) -> int:
     cores = usable_cores()
     if settings.workers > cores:
         log.warning("%d workers share %d cores", settings.workers, cores)
+    await_drained(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port}, log.info)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="triptych-gateway-") as folder,

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 
 from serving.gateway.server.launch_workers import Start
 from serving.gateway.server.shared_memory import Field, Segment
+from serving.processes.launcher import module_command
 from serving.processes.supervision import STACKS_S, STOP_SIGNALS, exit_reason
 
-_PROGRAM = (sys.executable, "-m", "serving.gateway.server.worker")
+_PROGRAM = module_command("serving.gateway.server.worker")
 _METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client reads the folder of its multiprocess mode."""
 

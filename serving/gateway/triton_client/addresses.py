@@ -9,6 +9,8 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from serving.ports import host_port
+
 RESOLVE_S = 1.0
 """Between two lookups of a name."""
 
@@ -39,10 +41,10 @@ class AddressSource:
 
     def at(self, host: str) -> Address:
         """The Triton at one address of the name; metrics under the same name are there too."""
-        grpc = joined(host, split(self.grpc)[1])
+        grpc = host_port(host, split(self.grpc)[1])
         if self.metrics is None or split(self.metrics)[0] != split(self.grpc)[0]:
             return Address(grpc, self.metrics)
-        return Address(grpc, joined(host, split(self.metrics)[1]))
+        return Address(grpc, host_port(host, split(self.metrics)[1]))
 
 
 def paired(grpc: Sequence[str], metrics: Sequence[str]) -> list[AddressSource]:
@@ -104,11 +106,6 @@ def split(text: str) -> tuple[str, str]:
     """Host and port of `HOST:PORT` or `[HOST]:PORT`."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") if host.startswith("[") else host, port
-
-
-def joined(host: str, port: str) -> str:
-    """`HOST:PORT`, with brackets around an address of IPv6."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_literal(host: str) -> bool:

@@ -45,6 +45,8 @@ _CHANNEL = (
     # A server that returns under another address is found by resolving its name again, which gRPC
     # would do every 30 s at most.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
+    # Proxies of the user's environment (http_proxy) do not reach this machine's servers.
+    ("grpc.enable_http_proxy", 0),
 )
 
 

@@ -323,3 +323,61 @@ def test_certificates_are_read_where_tls_is_used(
     monkeypatch.setenv("http_proxy", proxy)
     kind(url)
     assert bool(read) == are_read
+
+
+@pytest.fixture
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("_no_proxies")
+@pytest.mark.parametrize("client", [triptych.Client, triptych.AsyncClient])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("ALL_PROXY", "socks5://me:secret@127.0.0.1:9", r"^socks5://127.0.0.1:9 of \$ALL_PROXY "),
+        ("all_proxy", "ftp://127.0.0.1:9", r"^ftp://127.0.0.1:9 of \$all_proxy .*scheme"),
+        ("http_proxy", "http://[::1", r"\$http_proxy"),
+    ],
+)
+def test_proxy_that_cannot_be_used_is_named(
+    client: Any, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(errors.InvalidArgument, match=message) as refused:
+        client("http://127.0.0.1:9")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("_no_proxies")
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"http_proxy": "http://me:secret@127.0.0.1:9"}, "the proxy http://127.0.0.1:9 of $http_"),
+        ({"HTTP_PROXY": "127.0.0.1:9"}, "through the proxy 127.0.0.1:9 of $HTTP_PROXY"),
+        ({"ALL_PROXY": "http://127.0.0.1:9"}, "through the proxy http://127.0.0.1:9 of $ALL_PROXY"),
+        ({"https_proxy": "http://127.0.0.1:9"}, None),
+        ({"http_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}, None),
+        ({}, None),
+    ],
+)
+async def test_failure_names_the_proxy_that_was_used(
+    variables: dict[str, str], named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    messages = []
+    with triptych.Client("http://127.0.0.1:8", retries=QUICK) as client:
+        with pytest.raises(errors.ConnectionFailed) as failed:
+            client.models()
+        messages.append(str(failed.value))
+    async with triptych.AsyncClient("http://127.0.0.1:8", retries=QUICK) as client:
+        with pytest.raises(errors.ConnectionFailed) as failed:
+            await client.models()
+        messages.append(str(failed.value))
+    for message in messages:
+        assert message.startswith("cannot reach http://127.0.0.1:8/")
+        assert (named in message) if named else ("proxy" not in message)
+        assert "secret" not in message

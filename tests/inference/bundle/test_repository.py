@@ -120,6 +120,20 @@ def test_what_may_not_be_read_is_skipped_with_one_line(
     assert not found or lines.count(found) == 2
 
 
+def test_repository_that_is_away_is_no_matter_of_rights(
+    repository: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(repository.root, "clip", None, "")
+    repository.root.rename(repository.root.with_name("away"))
+    assert repository.names() == []
+    [warning] = caplog.messages
+    assert f"cannot read {repository.root}: No such file or directory; it is tried" in warning
+    assert "chmod" not in warning
+    repository.root.with_name("away").rename(repository.root)
+    assert "clip" in repository.names()
+    assert repository.problem is None
+
+
 def test_held_version_is_not_removable_until_it_is_released(repository: Repository) -> None:
     folder = repository.root / "a" / "1"
     lock = VersionLock()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.commands import serve
+
 CHILD = """
 import os, pathlib, signal, sys
 def stop(*_):
@@ -28,10 +30,11 @@ from triptych.errors import TriptychError
 folder = pathlib.Path(sys.argv[1])
 child = {child!r}
 commands = {{name: [sys.executable, "-c", child, str(folder / name)] for name in ("one", "two")}}
-def is_ready():
-    return all((folder / name).exists() and (folder / name).read_text() for name in commands)
+def problem():
+    is_up = all((folder / name).exists() and (folder / name).read_text() for name in commands)
+    return None if is_up else "not up"
 try:
-    sys.exit(Processes(commands).run(is_ready, lambda: print("ready", flush=True)))
+    sys.exit(Processes(commands).run(problem, lambda: print("ready", flush=True)))
 except KeyboardInterrupt:
     sys.exit(130)
 except TriptychError as error:
@@ -94,6 +97,19 @@ def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path:
     assert parent.stderr.read() == "one ended (killed by SIGKILL); stopped all\n"
     assert not is_alive(child(tmp_path, "two"))
     assert (tmp_path / "two.stopped").exists()
+
+
+def test_slow_start_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "LATE_S", 0.15)
+    problems = iter(["one is not loaded"] * 2 + ["two is not loaded"] * 2 + [None])
+    command = [sys.executable, "-c", "import signal; signal.pause()"]
+    processes = serve.Processes({"one": command})
+    assert processes.run(lambda: next(problems), lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["one is not loaded", "two is not loaded"]
+    assert lines[0].startswith("not ready after ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -12,14 +13,54 @@ from pathlib import Path
 
 import pytest
 
+from serving.batch import local_workers
+from serving.commands import serve
+from serving.gateway.server import worker_process
+from serving.process_pool import process
 from serving.processes.launcher import launch_command
+from serving.tensorrt import plans
 
+ROOT = Path(__file__).parents[3]
+PROGRAMS = {
+    "triptych": serve.PROGRAM,
+    "helper": process._PROGRAM,
+    "worker": worker_process._PROGRAM,
+    "batch": local_workers._PROGRAM,
+    "tensorrt": plans.PROGRAM,
+}
+NAMES = ("inference", "numpy", "random", "serving", "triptych", "types", "typing")
 WAITS = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
 WRITES = """
 import os, sys
 descriptor = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o666)
 os.fchmod(descriptor, 0o644)
 """
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_no_child_imports_from_the_current_folder(program: tuple[str, ...], tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w'); raise SystemExit(7)")
+    ended = subprocess.run(
+        [*program, "--help"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert not (tmp_path / "imported").exists()
+    assert ended.returncode != 7
+
+
+def test_children_that_run_a_module_are_started_in_one_way() -> None:
+    sources = [
+        path for name in ("serving", "inference", "export") for path in (ROOT / name).rglob("*.py")
+    ]
+    sources += (ROOT / "clients" / "triptych").rglob("*.py")
+    pattern = re.compile(r"sys\.executable,\s*[\"']-m[\"']")
+    assert len(sources) > 300
+    assert [path for path in sources if pattern.search(path.read_text())] == []
 
 
 def test_program_takes_the_place_of_the_launcher() -> None:

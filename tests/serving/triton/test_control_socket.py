@@ -103,3 +103,15 @@ def test_socket_of_a_killed_supervisor_is_replaced(temporary: Path, tmp_path: Pa
     with contextlib.closing(ControlSocket(tmp_path)) as commands:
         assert commands.is_listening
         assert commands.is_first
+
+
+def test_second_supervisor_takes_the_place_of_the_first(temporary: Path, tmp_path: Path) -> None:
+    first = ControlSocket(tmp_path)
+    with contextlib.closing(first), contextlib.closing(ControlSocket(tmp_path)) as second:
+        assert not second.is_first
+        assert not second.take_over(), "the first still listens"
+        first.close()
+        assert second.take_over()
+        assert second.is_first
+        assert outcomes(second, tmp_path)
+        assert not second.take_over(), "once is enough"

@@ -45,7 +45,7 @@ def server(repository: Path) -> Iterator[TritonServer]:
 
 def pids(server: TritonServer) -> set[int]:
     assert server.pid is not None
-    return living_stubs(server.pid, server.settings.repository).get("pair", set())
+    return living_stubs(server.pid).get("pair", set())
 
 
 def stats(server: TritonServer) -> EngineStats:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from inference import process_limits
 from inference.errors import BundleError, SetupError
-from serving.ports import free_ports
+from serving.ports import free_ports, host_port, listening, reachable, reserved
+from serving.settings.command_settings import FrontSettings
+from serving.triton import runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
-from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.runtime_files import TEMPORARY, RuntimeFiles
+from serving.triton.server_process import ServerProcess, command
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, publish_times, times
+from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
+
+needs_ipv6 = pytest.mark.skipif(
+    not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6"
+)
 
 # Ports
 
@@ -37,6 +47,74 @@ def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
     chosen = free_ports("127.0.0.1", {"HTTP": 0, "gRPC": wanted, "metrics": 0})
     assert chosen["gRPC"] == wanted
     assert len(set(chosen.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("a..b", r"cannot listen on 'a\.\.b' for gRPC: no name of a host: give an address"),
+        ("203.0.113.7", "203.0.113.7:0 for gRPC: Cannot assign .*: give an address of this"),
+        ("2001:db8::7", r"\[2001:db8::7\]:0 for gRPC: .*: give an address of"),
+    ],
+)
+def test_address_of_another_machine_is_refused_with_fitting_advice(host: str, message: str) -> None:
+    with pytest.raises(SetupError, match=message) as refused:
+        free_ports(host, {"gRPC": 0})
+    assert "stop what listens" not in refused.value.message
+    for listen in (listening, reserved):
+        with pytest.raises(SetupError, match=message):
+            listen(host, 0, "gRPC")
+
+
+@needs_ipv6
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    with listening("::", 0, "HTTP") as listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=5).close()
+        with pytest.raises(SetupError, match=rf"\[::\]:{port} for gRPC: Address already in use"):
+            free_ports("::", {"gRPC": port})
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SetupError):
+        listening("::", taken.getsockname()[1], "HTTP")
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "own"),
+    [
+        ("127.0.0.1", "127.0.0.1:80", "127.0.0.1"),
+        ("0.0.0.0", "0.0.0.0:80", "127.0.0.1"),
+        ("::1", "[::1]:80", "::1"),
+        ("::", "[::]:80", "::1"),
+        ("0::0", "[0::0]:80", "::1"),
+        ("a.example", "a.example:80", "a.example"),
+    ],
+)
+def test_addresses_are_written_as_in_urls(host: str, url: str, own: str) -> None:
+    assert host_port(host, 80) == url
+    assert reachable(host) == own
+
+
+def test_brackets_of_a_url_are_no_part_of_an_address(tmp_path: Path) -> None:
+    assert settings(tmp_path, host="[::1]").host == FrontSettings(host="[::1]").host == "::1"
+    with pytest.raises(ValidationError):
+        FrontSettings(host="")
+
+
+@pytest.mark.parametrize(
+    ("host", "grpc", "metrics"),
+    [
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+        ("::1", "[::1]", "ipv6:::1"),
+        ("0.0.0.0", "0.0.0.0", "0.0.0.0"),
+    ],
+)
+def test_triton_gets_addresses_as_its_servers_read_them(
+    host: str, grpc: str, metrics: str, tmp_path: Path
+) -> None:
+    files = RuntimeFiles(tmp_path)
+    found = command(find_installation(), settings(tmp_path, host=host), {}, files)
+    files.remove()
+    assert {f"--grpc-address={grpc}", f"--metrics-address={metrics}"} < set(found)
 
 
 # RuntimeFiles
@@ -61,6 +139,106 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(
     assert living.backends.parent == living.socket.parent in living.paths()
     living.remove()
     assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
+
+
+def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, short_folder: Path) -> None:
+    files = RuntimeFiles(tmp_path, short_folder)
+    plain, strange = tmp_path / "a-b_c.d+e@f%g", [tmp_path / each for each in ("a b", "é", "$a;")]
+    assert files.plain(plain) == plain
+    links = [files.plain(path) for path in strange]
+    assert [link.readlink() for link in links] == strange
+    assert all(link.parent == files.folder for link in links)
+    assert files.plain(strange[1]) == links[1]
+    files.remove()
+    assert not files.folder.exists()
+
+
+def test_temporary_folder_with_another_path_is_not_used(tmp_path: Path, short_folder: Path) -> None:
+    strange = short_folder / "é"
+    strange.mkdir()
+    files = RuntimeFiles(tmp_path, strange)
+    assert files.folder.parent == TEMPORARY
+    files.remove()
+    assert not files.folder.exists()
+
+
+def test_folder_that_triton_cannot_use_is_refused_by_name(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(short_folder)
+    fields = [*real[:8], os.ST_NOEXEC, real[9]]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: os.statvfs_result(fields))
+        with pytest.raises(SetupError, match=rf"{short_folder} is mounted with noexec.* TMPDIR"):
+            RuntimeFiles(tmp_path, short_folder)
+    monkeypatch.setattr(runtime_files, "TEMPORARY", tmp_path / "missing")
+    with pytest.raises(SetupError, match="missing cannot be written"):
+        RuntimeFiles(tmp_path, short_folder)
+    assert not list(tmp_path.iterdir()), "a lock is left behind"
+
+
+def test_folders_that_triton_makes_are_removed_where_they_are_empty(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_files, "TEMPORARY", short_folder)
+    names = ("before", "empty", "used", "after")
+    before, empty, used, after = (short_folder / f"python_env_{name}" for name in names)
+    files = RuntimeFiles(tmp_path, short_folder)
+    before.mkdir()
+    with files.noting_environments():
+        empty.mkdir()
+        (used / "lib").mkdir(parents=True)
+    after.mkdir()
+    os.close(files.lock)  # as a killed supervisor leaves it
+    RuntimeFiles(tmp_path, short_folder).remove()
+    assert set(short_folder.iterdir()) == {before, used, after}
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            ["terminate called after throwing an instance of 'std::runtime_error'",
+             "  what():  Failed to create folder", "Signal (6) received."],
+            "Failed to create folder",
+        ),
+        (['E0101 1 a.cc:1] "first"', 'I0101 1 b.cc:2] "later"'], 'E0101 1 a.cc:1] "first"'),
+        (['E0101 1 server.cc:241] "CudaDriverHelper has not been initialized."', "last"], "last"),
+        ([], "it printed nothing"),
+    ],
+)  # fmt: skip
+def test_reason_of_an_end_is_the_exception_then_an_error_then_the_last_line(
+    lines: list[str], cause: str, tmp_path: Path
+) -> None:
+    files = RuntimeFiles(tmp_path)
+    command = [shutil.which("printf") or "printf", "%s\n", *lines]
+    process = ServerProcess(Installation(Path(command[0]), tmp_path, ()), command, files, len)
+    while process.is_alive:
+        time.sleep(0.01)
+    process._reader.join()
+    assert process.last_error.strip() == cause
+    files.remove()
+
+
+def test_repository_of_triton_contains_the_loaded_versions_alone(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    files = RuntimeFiles(tmp_path, short_folder)
+    model = tmp_path / "other name" / "model"
+    for version in (1, 2, 3):
+        (model / str(version)).mkdir(parents=True)
+
+    def versions() -> set[str]:
+        return {path.name for path in (files.models / "model").iterdir()}
+
+    files.link_versions(model, [2, 1])
+    assert versions() == {"config.pbtxt", "1", "2"}
+    files.link_versions(model, [2])
+    assert versions() == {"config.pbtxt", "2"}
+    assert (files.models / "model" / "2").samefile(model / "2")
+    files.link_versions(model, [])
+    assert list(files.models.iterdir()) == []
+    files.remove()
 
 
 # Stubs
@@ -201,11 +379,35 @@ def test_broken_configuration_is_named(repository: Path) -> None:
 # Installation
 
 
-def test_our_python_is_first_on_the_path_of_the_stubs() -> None:
-    environment = find_installation().environment()
+def test_our_python_is_first_on_the_path_of_the_stubs(tmp_path: Path) -> None:
+    files = RuntimeFiles(tmp_path)
+    environment = find_installation().environment(files)
+    files.remove()
     assert shutil.which("python3", path=environment["PATH"]) == str(
         Path(sys.executable).parent / "python3"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "a.example"}, "a.example,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "b", "NO_PROXY": "a"}, "b,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "*"}, "*"),
+    ],
+)
+def test_triton_reaches_a_collector_on_this_machine_without_a_proxy(
+    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    files = RuntimeFiles(tmp_path)
+    environment = find_installation().environment(files)
+    files.remove()
+    assert environment["no_proxy"] == environment["NO_PROXY"] == expected
 
 
 def test_native_backend_goes_before_ours(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ sys.exit(run_triton(settings))
 """
 
 
-# y = x, and it beats; while a file `loading` or `running` lies in its folder, it does that.
+# y = x, and it beats; while its version's folder has a file `loading` or `running`, it does that.
 PATIENT = """
 import json, time
 from pathlib import Path
@@ -55,7 +55,7 @@ from serving.liveness.session_stats import REPORTED, SessionStats
 
 class TritonPythonModel:
     def initialize(self, args):
-        self._folder = Path(args["model_repository"])
+        self._folder = Path(args["model_repository"]) / args["model_version"]
         self._wait("loading")
         self._stats = SessionStats()
         parameters = text_parameters(json.loads(args["model_config"]))
@@ -82,7 +82,7 @@ def publish_patient(repository: Path, name: str) -> Path:
     """The folder in which files make the model wait."""
     version = publish(repository, name, None, CONFIG.replace("onnxruntime", "python"))
     (version / "model.py").write_text(PATIENT)
-    return version.parent
+    return version
 
 
 class SupervisorProcess:
@@ -196,7 +196,7 @@ def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path)
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(supervisor.ask, "at-work", 7.0)
             wait_until(lambda: supervisor.is_busy("at-work"))
-            [stub] = living_stubs(session, repository)["healed"]
+            [stub] = living_stubs(session)["healed"]
             kill(stub)
             wait_until(lambda: not supervisor.is_ready("healed"))
             supervisor.process.terminate()

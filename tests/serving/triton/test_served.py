@@ -59,6 +59,8 @@ def test_second_supervisor_leaves_the_record_of_the_first(
     second.set("a", Choice(version=2, newest=3))
     assert order(second, complete) == [2, 3, 1]
     assert order(ServedVersions(tmp_path / "served.json"), complete) == [1, 3, 2]
+    second.take_over()
+    assert order(ServedVersions(tmp_path / "served.json"), complete) == [2, 3, 1]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"served": {"a": {"version": 0, "newest": 1}}}'])

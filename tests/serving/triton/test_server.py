@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ import httpx
 import numpy as np
 import onnx
 import pytest
+from tritonclient.grpc import InferenceServerClient
 
+from inference.bundle.repository import removable
 from inference.bundle.self_check import SelfCheck, checksum
 from inference.errors import SetupError
 from serving.processes import process_table
@@ -34,6 +38,7 @@ from tests.serving.triton.tiny import (
     settings,
     wait_until,
 )
+from tests.serving.versioned_bundles import publish_version
 
 
 @pytest.fixture
@@ -59,21 +64,54 @@ def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
     with brief_server(settings(repository, retire_after=0)) as server:
         publish_times(repository, "twice", 20, version=2)
         assert answer(server, "twice") == 2, "a version is served before a reload"
-        first = living_stubs(cast(int, server.pid), repository)["twice"]
+        first = living_stubs(cast(int, server.pid))["twice"]
         assert server.load("twice") == 2
         assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
-        assert first < living_stubs(cast(int, server.pid), repository)["twice"]
+        assert first < living_stubs(cast(int, server.pid))["twice"]
         assert server.load("twice", 1) == 1
         assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
         assert server.heal() == []
 
         def is_retired() -> bool:
             assert server.heal() == []
-            return len(living_stubs(cast(int, server.pid), repository)["twice"]) == 1
+            return len(living_stubs(cast(int, server.pid))["twice"]) == 1
 
         wait_until(is_retired)
         assert answer(server, "twice") == 2
         assert server.heal() == [], "the process of the retired version counts as lost"
+
+
+@pytest.mark.integration
+def test_paths_may_have_blanks_quotes_and_letters_of_any_alphabet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the repository, the temporary folder, the environment and what its `.pth` files name."""
+    strange = tmp_path / "mein 'projekt' é;$x \"ж\n"
+    repository, environment = strange / "repository", strange / "environment"
+    publish_times(repository, "twice", 2)
+    publish_version(repository, "speaker")
+    environment.symlink_to(sys.prefix)
+    monkeypatch.setattr(tempfile, "tempdir", str(strange))
+    monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
+    monkeypatch.syspath_prepend(str(strange))
+    with brief_server(settings(repository, retire_after=0)) as server:
+        assert server.models == ("speaker", "twice")
+        assert answer(server, "twice") == 2
+        pid = cast(int, server.pid)
+        for process in (pid, *process_table.children(pid)):
+            paths = [text for text in process_table.arguments_of(process) if "/" in text]
+            assert not [text for text in paths if str(strange) in text and "triptych," not in text]
+        publish_times(repository, "twice", 20, version=2)
+        assert server.load("twice") == 2
+        with removable(repository / "twice" / "2") as is_removable:
+            assert not is_removable
+        wait_until(lambda: server.heal() == [] and len(living_stubs(pid)["twice"]) == 1)
+        shutil.rmtree(repository / "twice" / "1")
+        [stub] = living_stubs(pid)["twice"]
+        os.kill(stub, signal.SIGKILL)
+        wait_until(lambda: server.is_missing_stubs)
+        assert server.heal() == ["twice"]
+        assert answer(server, "twice") == 20
 
 
 @pytest.mark.integration
@@ -90,7 +128,7 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     repository = server.settings.repository
     publish_times(repository, "twice", 20, version=2)
     assert server.pid is not None
-    [stub] = living_stubs(server.pid, repository)["twice"]
+    [stub] = living_stubs(server.pid)["twice"]
     assert incarnation(server, "twice") == "0"
     os.kill(stub, signal.SIGKILL)
     wait_until(lambda: server.is_missing_stubs)
@@ -107,7 +145,7 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
     with brief_server(settings(repository, stuck_after=2)) as server:
         supervisor = Supervisor(server)
         assert server.pid is not None
-        [stub] = living_stubs(server.pid, repository)["twice"]
+        [stub] = living_stubs(server.pid)["twice"]
         os.kill(stub, signal.SIGSTOP)
 
         def is_healed() -> bool:
@@ -117,7 +155,7 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
         wait_until(is_healed)
         assert answer(server, "twice") == 2
         assert server.pid is not None
-        assert living_stubs(server.pid, repository)["twice"] != {stub}
+        assert living_stubs(server.pid)["twice"] != {stub}
 
 
 @pytest.mark.integration
@@ -191,8 +229,12 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     files = runtime_files(session)
     assert len(process_table.session_members(session)) == 2, "the server and one stub"
     assert len(files()) == 3, "the lock, the stub's region, the backend directory"
+    own = server.http_socket.parent
+    made = [link.readlink() for link in own.glob("python_env_*")]
+    assert made
     server.stop()
     server.stop()
+    assert not any(folder.exists() for folder in made)
     assert process_table.session_members(session) == []
     assert files() == []
 
@@ -266,6 +308,16 @@ def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> N
 
 
 @pytest.mark.integration
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="the kernel has no IPv6")
+def test_server_on_ipv6_is_reached(repository: Path) -> None:
+    with brief_server(settings(repository, host="[::1]")) as server:
+        assert server.grpc_address.startswith("[::1]:")
+        assert server.status() is not None
+        with InferenceServerClient(server.grpc_address) as client:
+            assert client.is_server_live(client_timeout=10)
+
+
+@pytest.mark.integration
 def test_installation_laid_out_like_nvidias_container_serves(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -289,15 +341,15 @@ def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path
     publish_times(repository, "twice", 2)
     with brief_server(settings(repository)) as server:
         pid = cast(int, server.pid)
-        [old] = living_stubs(pid, repository)["twice"]
+        [old] = living_stubs(pid)["twice"]
         publish_times(repository, "twice", 20, version=2)
         server.load("twice")
-        [new] = living_stubs(pid, repository)["twice"] - {old}
+        [new] = living_stubs(pid)["twice"] - {old}
         os.kill(old, signal.SIGKILL)
         wait_until(lambda: server.is_missing_stubs)
         assert server.heal() == [], "the served version was loaded again"
         assert server.dead_stubs == 1
-        assert living_stubs(pid, repository)["twice"] == {new}
+        assert living_stubs(pid)["twice"] == {new}
         assert answer(server, "twice", 2) == 20
         assert incarnation(server, "twice") == "0"
         wait_until(lambda: server._require_control().ready() == {"twice": {2}})

@@ -83,10 +83,10 @@ def incarnation(server: TritonServer, model: str) -> str:
     return str(parameters["incarnation"]["string_value"])
 
 
-def living_stubs(server: int, repository: Path) -> dict[str, set[int]]:
+def living_stubs(server: int) -> dict[str, set[int]]:
     """The running stubs of a server, by model."""
     found: dict[str, set[int]] = {}
-    for (model, _), pids in running_stubs(server, repository).items():
+    for (model, _), pids in running_stubs(server).items():
         found.setdefault(model, set()).update(pids)
     return found
 

@@ -73,6 +73,17 @@ async def test_spans_of_a_request(make_gateway: MakeGateway, collector: Collecto
         assert root.start_ns - slack_ns <= span.start_ns <= span.end_ns <= root.end_ns + slack_ns
 
 
+async def test_collector_on_this_machine_is_reached_without_a_proxy(
+    make_gateway: MakeGateway, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    gateway = traced(make_gateway, collector)
+    await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+    assert collector.wait(roots)
+
+
 async def test_spans_of_a_stream_end_with_it(
     make_gateway: MakeGateway, collector: Collector
 ) -> None:

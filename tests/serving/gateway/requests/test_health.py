@@ -1,6 +1,7 @@
 """Callers of `/ready` share one check a second."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -65,3 +66,29 @@ async def test_reason_for_having_no_model_is_given() -> None:
     assert await readiness.problem() == "no model is served: run `triptych export`"
     reasons.pop(0)
     assert await readiness.problem() == "no model is served: user 10001 cannot read /models"
+
+
+async def test_readiness_is_logged_when_it_changes(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="serving.gateway.requests.health")
+    readiness = gateway.checked(keep_s=0)
+    gateway.inference.unloaded.add("tiny-caption")
+    for _ in range(3):
+        await readiness.problem()
+    gateway.inference.unloaded.clear()
+    for _ in range(3):
+        await readiness.problem()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["not ready: tiny-caption version 3 is not loaded", "ready"]
+
+
+@pytest.mark.parametrize("path", ["/ready", "/v2/health/ready"])
+async def test_probe_that_waits_for_readiness_is_no_noise(
+    gateway: Gateway, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="serving.gateway.observability.request_record")
+    gateway.inference.unloaded.add("tiny-caption")
+    assert (await gateway.http.get(path)).status_code == 503
+    answered = [record for record in caplog.records if record.getMessage() == "answered"]
+    assert [record.levelname for record in answered] == ["DEBUG"]

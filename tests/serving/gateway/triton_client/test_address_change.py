@@ -12,6 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.ports import free_ports
 
 
 class NameServer(asyncio.DatagramProtocol):
@@ -50,6 +51,30 @@ async def names() -> AsyncIterator[tuple[NameServer, int]]:
     transport, protocol = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
     yield protocol, transport.get_extra_info("sockname")[1]
     transport.close()
+
+
+async def test_proxies_of_the_environment_do_not_reach_triton(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name.upper(), "http://127.0.0.1:9")
+    [port] = free_ports("127.0.0.1", {"gRPC": 0}).values()
+    server = await serve("127.0.0.1", port)
+    inference = TritonInference(f"127.0.0.1:{port}")
+    try:
+        assert await inference.is_ready("m", 1)
+        stream = inference._channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelReady",
+            service_pb2.ModelReadyRequest.SerializeToString,
+            service_pb2.ModelReadyResponse.FromString,
+        )
+        assert (await stream(service_pb2.ModelReadyRequest(name="m"), timeout=5)).ready
+    finally:
+        await inference.close()
+        await server.stop(None)
 
 
 async def test_server_that_returns_under_another_address_is_found_within_ten_seconds(
