@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from inference.bundle.manifest import Bundle
-from inference.errors import DeviceError
+from inference.errors import DeviceError, SetupError
 from serving.load_model import load_model
 from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
@@ -95,7 +95,11 @@ class ModelLoader:
         self._own_files.link_versions(self._settings.repository / model, policy.versions)
         before = self._stubs.running(model, policy.version)
         with self._own_files.noting_environments():
-            self.control.load(model, config)
+            try:
+                self.control.load(model, config)
+            except SetupError as error:
+                links, folder = self._own_files.models, self._settings.repository
+                raise SetupError(error.message.replace(f"{links}/", f"{folder}/")) from error
         self._stubs.expect(model, policy.version, before)
         if policy.previous is None:
             self._stubs.expect_only(model, policy.version)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -250,13 +252,33 @@ def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> 
 
 
 @pytest.mark.integration
-def test_start_fails_with_the_reason_where_no_bundle_loads(repository: Path) -> None:
+def test_bundle_that_does_not_load_is_left_out_where_others_do(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = publish_times(repository, "broken", 2)
+    graph = (broken / "model.onnx").read_bytes()
     (broken / "model.onnx").write_bytes(b"not a graph")
     server = TritonServer(settings(repository))
-    with pytest.raises(SetupError, match=r"Triton cannot load 'broken'.*model.onnx"):
+    reason = rf"Triton cannot load 'broken'.*{broken}/model.onnx"
+    with pytest.raises(SetupError, match=reason):
         server.start()
     assert not server.is_alive
+    publish_times(repository, "twice", 2)
+    odd = publish_times(repository, "odd", 2)
+    manifest = json.loads((odd / "bundle.json").read_text())
+    for section in manifest["tasks"].values():
+        section["unknown"] = 1
+    (odd / "bundle.json").write_text(json.dumps(manifest))
+    with brief_server(settings(repository)) as server:
+        assert server.models == ("twice",)
+        refused = read_record(repository / "served.json").refused
+        assert refused.keys() == {"broken", "odd"}
+        assert re.search(reason, refused["broken"].reason)
+        assert re.search(rf"{odd}/bundle.json.*unknown.*export it again", refused["odd"].reason)
+        (broken / "model.onnx").write_bytes(graph)
+        assert server.load("broken") == 1
+        assert answer(server, "broken") == 2
+        assert read_record(repository / "served.json").refused.keys() == {"odd"}
 
 
 def _write_check(folder: Path, factor: float) -> None:
