@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from export.graphs import external_data
 from export.parity.graph_runs import bundle_path
 from export.parity.verify import Report
 from export.pipeline.self_checks import write_self_checks
@@ -124,11 +125,27 @@ def test_one_flipped_bit_of_a_weight_is_refused(
         checks.loads_as_exported()
 
 
+def test_truncated_weights_beside_a_graph_are_refused(
+    bundles: Bundles, check: Callable[[Bundle], FileChecks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_data, "EXTERNAL_DATA_BYTES", 0)
+    checks = check(bundles("gpt2", EXPORTED))
+    path = bundle_path(checks.bundle, "step")
+    external_data.save(external_data.open_graph(path), path)
+    data = external_data.data_path(path)
+    report = Report(files=checksums(checks.bundle))
+    write_self_checks(checks.bundle, report, lambda _: path.parent)
+    assert checks.loads_as_exported().startswith("1 models")
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(Failure, match=r"step\.onnx\.data changed since the export"):
+        checks.loads_as_exported()
+
+
 def test_tokens_of_a_confident_model_are_recorded(
     bundles: Bundles, check: Callable[[Bundle], FileChecks]
 ) -> None:
     checks = check(bundles("gpt2", EXPORTED))
     recorded = SelfCheck.read(checks.bundle.folder)
     assert recorded is not None
-    assert len(recorded.outputs["tokens"]) == 4
+    assert len(recorded.outputs["tokens"]) == 3
     assert np.isfinite(recorded.outputs["log-probabilities"]).all()
