@@ -58,12 +58,22 @@ def open_cpu_session(
 
         if isinstance(model, Path):
             graph = load(model, load_external_data=False)
-            options.add_session_config_entry(EXTERNAL_DATA, str(model.parent))
+            _read_weights_from(options, model.parent)
         else:
             graph = load_from_string(model)
         if _use_unsigned_weights(graph):
             model = graph.SerializeToString()
     return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+
+
+def _read_weights_from(options: onnxruntime.SessionOptions, folder: Path) -> None:
+    """ONNX Runtime warns of a setting that is made twice: graphs of a bundle share options."""
+    try:
+        is_set = options.get_session_config_entry(EXTERNAL_DATA) == str(folder)
+    except RuntimeError:
+        is_set = False
+    if not is_set:
+        options.add_session_config_entry(EXTERNAL_DATA, str(folder))
 
 
 @cache
