@@ -12,25 +12,20 @@ products share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
 from inference.process_limits import thread_count
 
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
-
 EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 """Setting of a session: the folder of the weights that lie beside a graph given as bytes."""
+_GRAPH = "graph.onnx"
 _CPU = "CPUExecutionProvider"
-_ZERO_POINTS = {"MatMulIntegerToFloat": 5, "DynamicQuantizeMatMul": 3}
-"""Operator → position of its weight's zero point; the weight is the second input of each."""
-_ZERO = "unsigned_zero"
 _INPUTS, _OUTPUTS = 64, 32
 _ROWS = (1, 8)
 """A single row has a kernel of its own."""
@@ -41,7 +36,8 @@ def open_cpu_session(
 ) -> onnxruntime.InferenceSession:
     """A session on the CPU. Weights of bytes have the form that this processor multiplies exactly.
 
-    ONNX Runtime converts them as it loads the graph, and then holds as much as without.
+    Where they are converted, the graph and its weights are copied into the temporary folder while
+    they are loaded; the session then holds as much as without.
 
     Args:
         model: A file, or a graph whose weights lie in the folder that `EXTERNAL_DATA` names.
@@ -53,27 +49,43 @@ def open_cpu_session(
     """
     options.intra_op_num_threads = thread_count(options.intra_op_num_threads)
     options.inter_op_num_threads = thread_count(options.inter_op_num_threads)
-    if products_saturate():
-        from onnx import load, load_from_string
-
-        if isinstance(model, Path):
-            graph = load(model, load_external_data=False)
-            _read_weights_from(options, model.parent)
-        else:
-            graph = load_from_string(model)
-        if _use_unsigned_weights(graph):
-            model = graph.SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+    if not products_saturate():
+        return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+    with tempfile.TemporaryDirectory(prefix="triptych-weights-") as copies:
+        model = _with_unsigned_weights(model, options, Path(copies))
+        return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
 
 
-def _read_weights_from(options: onnxruntime.SessionOptions, folder: Path) -> None:
-    """ONNX Runtime warns of a setting that is made twice: graphs of a bundle share options."""
+def _with_unsigned_weights(
+    model: Path | bytes, options: onnxruntime.SessionOptions, copies: Path
+) -> Path | bytes:
+    """A graph whose products read unsigned weights; the same one if it has no products of bytes.
+
+    It is a file: a session of ONNX Runtime keeps the bytes that it was made from.
+    """
+    from onnx import load, load_from_string, save
+
+    from inference.unsigned_weights import has_products_of_bytes, use_unsigned_weights
+
+    if isinstance(model, Path):
+        loaded, folder = load(model, load_external_data=False), model.parent
+    else:
+        loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
+    if not has_products_of_bytes(loaded.graph):
+        return model
+    use_unsigned_weights(loaded.graph, folder, copies)
+    save(loaded, copies / _GRAPH)
+    if _setting(options, EXTERNAL_DATA):
+        options.add_session_config_entry(EXTERNAL_DATA, str(copies))
+    return copies / _GRAPH
+
+
+def _setting(options: onnxruntime.SessionOptions, name: str) -> str:
     try:
-        is_set = options.get_session_config_entry(EXTERNAL_DATA) == str(folder)
-    except RuntimeError:
-        is_set = False
-    if not is_set:
-        options.add_session_config_entry(EXTERNAL_DATA, str(folder))
+        value: str = options.get_session_config_entry(name)
+    except RuntimeError:  # it has not been made
+        return ""
+    return value
 
 
 @cache
@@ -99,48 +111,3 @@ def products_saturate() -> bool:
         (session.run(None, {"x": np.full((rows, _INPUTS), 255, np.uint8)})[0] != exact).any()
         for rows in _ROWS
     )
-
-
-def _use_unsigned_weights(model: ModelProto) -> bool:
-    """Whether a graph has products of bytes; their weights are unsigned then.
-
-    The bits of a signed byte and of the same number plus 128 differ in the highest one alone.
-    """
-    from onnx import numpy_helper
-
-    graph = model.graph
-    weights = {n.input[1] for n in graph.node if n.op_type in _ZERO_POINTS}
-    if not weights:
-        return False
-    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), _ZERO))
-    nodes = list(_with_conversions(graph, weights))
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return True
-
-
-def _with_conversions(graph: GraphProto, weights: set[str]) -> Iterator[NodeProto]:
-    """The nodes in order, each weight's conversion behind what produces it."""
-    produced = {name for node in graph.node for name in node.output}
-    for name in sorted(weights - produced):
-        yield from _conversion(name)
-    for node in graph.node:
-        if node.op_type in _ZERO_POINTS:
-            position = _ZERO_POINTS[node.op_type]
-            node.input.extend([""] * (position + 1 - len(node.input)))
-            node.input[1], node.input[position] = _unsigned(node.input[1]), _ZERO
-        yield node
-        for name in weights.intersection(node.output):
-            yield from _conversion(name)
-
-
-def _conversion(name: str) -> Iterator[NodeProto]:
-    from onnx import TensorProto, helper
-
-    bits = f"{name}_bits"
-    yield helper.make_node("Cast", [name], [bits], to=TensorProto.UINT8)
-    yield helper.make_node("BitwiseXor", [bits, _ZERO], [_unsigned(name)])
-
-
-def _unsigned(name: str) -> str:
-    return f"{name}_unsigned"
