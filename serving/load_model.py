@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import MANIFEST, Bundle
 from inference.errors import BundleError
 from inference.processing.text import load_instruction_tokenizer, load_tokenizer
 from inference.tasks import TASKS
@@ -16,7 +16,11 @@ def load_model(bundle: Bundle) -> LoadedModel:
     Raises:
         BundleError: the tokenizer is damaged, or something that a task needs is missing.
     """
-    sections = sections_of(bundle.manifest, TASKS)
+    try:
+        sections = sections_of(bundle.manifest, TASKS)
+    except BundleError as error:
+        path = bundle.folder / MANIFEST
+        raise BundleError(f"{path}: {error.message}: export it again") from error
     if not sections:
         raise BundleError(f"{bundle.folder}: no task is served by its graphs")
     instructions = load_instruction_tokenizer(bundle)

@@ -11,6 +11,11 @@ from tritonclient.grpc import model_config_pb2
 from inference.errors import BundleError
 
 CONFIG = "config.pbtxt"
+LEFT_OUT = 2**31 - 1
+"""The version of a bundle that a supervisor tries, in vain, to show that no version of it loads.
+
+Of a model that is not served, Triton shows clients over gRPC only which versions were tried.
+"""
 
 
 def read_config(model_folder: Path, version: int) -> Any:

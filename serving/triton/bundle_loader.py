@@ -114,6 +114,8 @@ class BundleLoader:
             self._retry_at_s.pop(name, None)
             return bundle
         self._retry_at_s[name] = self._clock() + _RETRY_S
+        if name not in self.serving:
+            self._models.leave_out(name)
         raise failures[0]
 
     def _load_all(self, bundle: Bundle) -> None:
@@ -132,10 +134,9 @@ class BundleLoader:
             raise
 
     def refuse(self, failures: Sequence[SetupError]) -> None:
-        """Raise the first failure that is not a missing device, or any where nothing is loaded."""
-        for failure in failures:
-            if not self.serving or not isinstance(failure, DeviceError):
-                raise failure
+        """Raise the first failure if nothing is loaded; else what failed is left out."""
+        if failures and not self.serving:
+            raise failures[0]
 
     def switch(self, name: str, bundle: Bundle) -> None:
         """Serve another version of a loaded bundle; the previous one stays loaded for a while.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from inference.bundle.manifest import Bundle
-from inference.errors import DeviceError
+from inference.errors import DeviceError, SetupError
 from serving.load_model import load_model
+from serving.model_config import LEFT_OUT
 from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
@@ -94,12 +96,24 @@ class ModelLoader:
         self._own_files.link_versions(self._settings.repository / model, policy.versions)
         before = self._stubs.running(model, policy.version)
         with self._own_files.noting_environments():
-            self.control.load(model, config)
+            try:
+                self.control.load(model, config)
+            except SetupError as error:
+                links, folder = self._own_files.models, self._settings.repository
+                raise SetupError(error.message.replace(f"{links}/", f"{folder}/")) from error
         self._stubs.expect(model, policy.version, before)
         if policy.previous is None:
             self._stubs.expect_only(model, policy.version)
         took_s = time.monotonic() - began
         self._progress(f"loaded {model} version {policy.version} in {took_s:.1f} s")
+
+    def leave_out(self, model: str) -> None:
+        """Show gateways that no version of an unserved bundle loads (`LEFT_OUT`)."""
+        policy = VersionPolicy(LEFT_OUT)
+        self._own_files.link_versions(self._settings.repository / model, policy.versions)
+        versions = {"specific": {"versions": policy.versions}}
+        with contextlib.suppress(SetupError):
+            self.control.load(model, {"name": model, "backend": "none", "version_policy": versions})
 
     def unload(self, model: str) -> None:
         """Unload all versions; running requests finish."""

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from inference.errors import SetupError
+from serving.model_config import CONFIG, LEFT_OUT
 
 SHARED_MEMORY = Path("/dev/shm")
 TEMPORARY = Path("/tmp")
@@ -34,8 +35,6 @@ SOCKET = "http"
 _LONGEST_SOCKET_PATH = 107
 """In bytes: Linux stores 108, the last of which is zero."""
 _ENVIRONMENT = "python_env_"
-_CONFIG = "config.pbtxt"
-"""Empty: each load has the configuration with it, and Triton logs an error where no file is."""
 _PLAIN = re.compile(r"[\w./+@%-]+", re.ASCII)
 
 
@@ -105,13 +104,16 @@ class RuntimeFiles:
             shutil.rmtree(folder, ignore_errors=True)
             return
         folder.mkdir(exist_ok=True)
-        (folder / _CONFIG).touch()
+        # Empty: each load has the configuration with it, but Triton logs an error without a file.
+        (folder / CONFIG).touch()
         for link in folder.iterdir():
-            if link.name != _CONFIG and int(link.name) not in versions:
+            if link.name != CONFIG and int(link.name) not in versions:
                 link.unlink()
         for version in versions:
             with contextlib.suppress(FileExistsError):
-                (folder / str(version)).symlink_to((model / str(version)).resolve())
+                (folder / str(version)).symlink_to(
+                    self.backends if version == LEFT_OUT else (model / str(version)).resolve()
+                )
 
     @contextlib.contextmanager
     def noting_environments(self) -> Iterator[None]:

@@ -75,12 +75,12 @@ class TritonServer(ServerLifetime):
         by the newest other one that does.
 
         Args:
-            strict: Raise if no version of a bundle loads, unless this machine lacks its device and
-                others load; otherwise that bundle is left out.
+            strict: Raise if there are bundles and none loads. A bundle of which no version loads is
+                left out where others do.
 
         Raises:
             SetupError: no Triton, a port in use, the server ended or was not ready in time, or
-                (`strict`) a bundle does not load, with Triton's reason. Nothing is left running.
+                (`strict`) no bundle loads, with the reason of the first. Nothing is left running.
         """
         began = time.monotonic()
         bundles = {name: self._in_order(name) for name in self.repository.names()}
@@ -97,7 +97,7 @@ class TritonServer(ServerLifetime):
                 ]
             )
             for failure in failures:
-                log.error("%s", failure)
+                log.error("left out: %s", failure)
             if strict:
                 self._loader.refuse(failures)
             for name in self._loader.serving:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import HttpUrl
 
+from serving.model_config import LEFT_OUT
 from serving.ports import address_of
 from serving.processes.launcher import launch_command
 from serving.processes.process_table import running_with
@@ -32,6 +33,7 @@ _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
 _UNCAUGHT = re.compile(r"\s*what\(\):\s*(.+)")
 """What C++ prints of the exception by which a program ends."""
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
+_EXPECTED = (_NO_GPU, f"version {LEFT_OUT}", "backend 'none'")
 _READER_S = 2.0
 READY_TIMEOUT_S = 120.0
 """For the start of the server, and again for the loading of all bundles."""
@@ -94,7 +96,7 @@ class ServerProcess:
         errors = [
             line
             for line in self._tail
-            if line[:1] in ("E", "F") and line[1:5].isdecimal() and _NO_GPU not in line
+            if line[:1] in ("E", "F") and line[1:5].isdecimal() and not _is_expected(line)
         ]
         return next(iter([*crashes[-1:], *errors[-1:]]), None)
 
@@ -119,9 +121,13 @@ class ServerProcess:
                 if _CRASH.match(text):
                     kill(self.pid)
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
-                is_relevant = is_glog and _NO_GPU not in text
+                is_relevant = is_glog and not _is_expected(text)
                 level = _LEVELS.get(text[0], logging.DEBUG) if is_relevant else logging.DEBUG
                 log.log(level, "%s", text)
+
+
+def _is_expected(line: str) -> bool:
+    return any(text in line for text in _EXPECTED)
 
 
 def await_orphan(settings: TritonSettings) -> None:

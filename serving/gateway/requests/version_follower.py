@@ -31,6 +31,7 @@ class VersionFollower:
         repository: Read-only; read in worker threads, one at a time.
         catalog: What is updated.
         read_version: The version of a model that Triton serves; None if it serves none.
+        is_left_out: Whether the supervisor leaves out a model that is not served: no version loads.
     """
 
     def __init__(
@@ -38,7 +39,10 @@ class VersionFollower:
         repository: Repository,
         catalog: Catalog,
         read_version: Callable[[str], Awaitable[int | None]],
+        is_left_out: Callable[[str], Awaitable[bool]],
     ) -> None:
+        self._is_left_out = is_left_out
+        self._served: set[str] = set()
         self._repository = repository
         self._catalog = catalog
         self._read_version = read_version
@@ -68,12 +72,21 @@ class VersionFollower:
         versions = await asyncio.gather(*map(self._read_version, names))
         for name, version in zip(names, versions, strict=True):
             if version is not None:
+                self._served.add(name)
                 is_unreadable = self._unreadable.get(name, (0, ""))[0] == version
                 if with_unreadable or not is_unreadable:
                     await self._follow(name, version)
             elif name not in self._names and name in self._catalog.names:
                 log.info("model removed", extra={"model": name})
                 self._catalog.remove(name)
+            elif name in self._catalog.names and name not in self._served:
+                await self._leave_out(name)
+
+    async def _leave_out(self, name: str) -> None:
+        """Serve the others without it. One that was served is awaited: it is healed."""
+        if await self._is_left_out(name) and name in self._catalog.names:
+            log.error("left out: Triton loads no version of it", extra={"model": name})
+            self._catalog.remove(name)
 
     async def _follow(self, name: str, version: int) -> None:
         before = self._catalog.version(name)

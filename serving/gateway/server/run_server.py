@@ -130,7 +130,7 @@ async def _serve(
         counts: Counts = share.counts if share else LocalCounts()
         store = _store(settings, counts, metrics)
         service = Service(catalog, pool, settings, metrics, store or counts)
-        follower = VersionFollower(repository, catalog, pool.served_version)
+        follower = VersionFollower(repository, catalog, pool.served_version, pool.is_left_out)
         beside = [asyncio.create_task(follower.run())]
         beside.append(asyncio.create_task(count_stalls(metrics)))
         if store is not None:

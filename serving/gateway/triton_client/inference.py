@@ -49,6 +49,10 @@ class Inference(Protocol):
         """The version that new requests go to; None if none is loaded, or if that is unknown."""
         ...
 
+    async def is_left_out(self, model: str) -> bool:
+        """Whether a supervisor has shown that no version of an unserved model loads."""
+        ...
+
     def replicas(self, model: str, version: int) -> int:
         """Servers that calls of that version go to, at least 1."""
         ...

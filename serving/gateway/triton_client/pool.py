@@ -140,6 +140,12 @@ class TritonPool:
             counts[version] = sum(ready)
         return max(versions, key=lambda one: (counts[one], served.count(one), one))
 
+    async def is_left_out(self, model: str) -> bool:
+        """Whether all servers leave it out."""
+        servers = [one.server for one in self._asked()]
+        left_out = await asyncio.gather(*(server.is_left_out(model) for server in servers))
+        return bool(left_out) and all(left_out)
+
     def replicas(self, model: str, version: int) -> int:
         """Servers that take calls of that version, at least 1."""
         return max(1, sum(one.takes((model, version)) for one in self.endpoints))

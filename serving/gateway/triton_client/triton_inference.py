@@ -30,6 +30,7 @@ from serving.gateway.triton_client.inference import Liveness
 from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
 from serving.gateway.triton_client.stream_pool import StreamPool
 from serving.gateway.triton_client.triton_errors import from_triton, is_shutting_down
+from serving.model_config import LEFT_OUT
 
 _INCARNATION = "incarnation"
 _CLOSE_TIMEOUT_S = 0.5
@@ -121,6 +122,15 @@ class TritonInference:
             return None
         self._streams.note_served(model, served)
         return served
+
+    async def is_left_out(self, model: str) -> bool:
+        """Whether the version that stands for that was tried: it is known and not ready."""
+        try:
+            await self._client.get_model_metadata(model, str(LEFT_OUT), client_timeout=_READ_S)
+        except InferenceServerException as error:
+            is_tried = error.status() == "StatusCode.UNAVAILABLE"
+            return is_tried and await self.liveness() is Liveness.LIVE
+        return False
 
     async def _policy_length(self, model: str, version: int) -> int:
         response = await self._client.get_model_config(model, str(version), client_timeout=_READ_S)

@@ -61,6 +61,7 @@ class FakeInference:
     def __init__(self) -> None:
         self.calls: list[GenerateCall | InferCall] = []
         self.unloaded: set[str] = set()
+        self.left_out: set[str] = set()
         self.served: dict[str, int] = {}
         """Versions that Triton serves, by model; none is known of the others."""
         self.retired: set[tuple[str, int]] = set()
@@ -137,6 +138,9 @@ class FakeInference:
 
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
+
+    async def is_left_out(self, model: str) -> bool:
+        return model in self.left_out
 
     def replicas(self, model: str, version: int) -> int:
         return 1

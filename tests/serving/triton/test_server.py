@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +23,7 @@ from tritonclient.grpc import InferenceServerClient
 
 from inference.bundle.repository import removable
 from inference.errors import SetupError
+from serving.gateway.triton_client.triton_inference import TritonInference
 from serving.processes import process_table
 from serving.triton.installation import STUB, find_installation
 from serving.triton.server import TritonServer
@@ -247,14 +250,38 @@ def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> 
 
 
 @pytest.mark.integration
-def test_bundle_that_does_not_load_stops_the_start_with_its_reason(repository: Path) -> None:
-    publish_times(repository, "twice", 2)
+async def test_bundle_that_does_not_load_is_left_out_where_others_do(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = publish_times(repository, "broken", 2)
+    graph = (broken / "model.onnx").read_bytes()
     (broken / "model.onnx").write_bytes(b"not a graph")
     server = TritonServer(settings(repository))
-    with pytest.raises(SetupError, match=r"Triton cannot load 'broken'.*model.onnx"):
+    reason = rf"Triton cannot load 'broken'.*{broken}/model.onnx"
+    with pytest.raises(SetupError, match=reason):
         server.start()
     assert not server.is_alive
+    publish_times(repository, "twice", 2)
+    odd = publish_times(repository, "odd", 2)
+    manifest = json.loads((odd / "bundle.json").read_text())
+    for section in manifest["tasks"].values():
+        section["unknown"] = 1
+    (odd / "bundle.json").write_text(json.dumps(manifest))
+    caplog.clear()
+    with brief_server(settings(repository)) as server:
+        assert server.models == ("twice",)
+        left_out = [text for text in caplog.messages if text.startswith("left out")]
+        assert len(left_out) == 2
+        assert re.search(reason, "\n".join(left_out))
+        assert re.search(rf"{odd}/bundle.json.*unknown.*export it again", "\n".join(left_out))
+        gateway = TritonInference(server.grpc_address)
+        states = {name: await gateway.is_left_out(name) for name in ("broken", "odd", "twice", "x")}
+        assert states == {"broken": True, "odd": True, "twice": False, "x": False}
+        (broken / "model.onnx").write_bytes(graph)
+        assert server.load("broken") == 1
+        assert answer(server, "broken") == 2
+        assert await gateway.served_version("broken") == 1
+        await gateway.close()
 
 
 @pytest.mark.integration
@@ -271,7 +298,7 @@ def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> N
 def test_server_on_ipv6_is_reached(repository: Path) -> None:
     with brief_server(settings(repository, host="[::1]")) as server:
         assert server.grpc_address.startswith("[::1]:")
-        assert server.status() is not None
+        wait_until(lambda: server.status() is not None)
         with InferenceServerClient(server.grpc_address) as client:
             assert client.is_server_live(client_timeout=10)
 

@@ -159,9 +159,13 @@ class Triton:
 
     def __init__(self) -> None:
         self.served: dict[str, int] = {}
+        self.left_out: set[str] = set()
 
     async def version(self, name: str) -> int | None:
         return self.served.get(name)
+
+    async def is_left_out(self, name: str) -> bool:
+        return name in self.left_out
 
 
 def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
@@ -170,7 +174,7 @@ def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
 
 async def test_catalog_follows_triton_not_the_repository(tmp_path: Path) -> None:
     triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version, triton.is_left_out)
     await follower.update()
     assert versions(catalog) == []
     publish_version(tmp_path)
@@ -190,12 +194,34 @@ async def test_catalog_follows_triton_not_the_repository(tmp_path: Path) -> None
     assert versions(catalog) == [("speaker", 2, [2, 1])], "Triton restarts"
 
 
+async def test_bundle_that_triton_leaves_out_is_not_awaited_until_it_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish_version(tmp_path)
+    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version, triton.is_left_out)
+    await follower.update()
+    assert catalog.names == ("speaker",), "it may be loading"
+    triton.left_out.add("speaker")
+    await follower.update()
+    await follower.update()
+    assert catalog.names == ()
+    [line] = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.startswith("left out")
+    triton.served["speaker"] = 1
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [1])]
+    triton.served.clear()
+    await follower.update()
+    assert catalog.names == ("speaker",), "one that was served is awaited: it is healed"
+
+
 async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_version(tmp_path)
     triton, catalog = Triton(), load_catalog(Repository(tmp_path))
-    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version, triton.is_left_out)
     publish_version(tmp_path)
     tokenizer = tmp_path / "speaker" / "2" / "tokenizer.json"
     whole = tokenizer.read_bytes()
