@@ -82,7 +82,8 @@ def _interpreter(files: RuntimeFiles) -> Path:
     is not ASCII and it has no locale; then it is an environment made for the server.
     """
     program = Path(sys.executable)
-    folders = [Path(folder) for folder in sys.path[not sys.flags.safe_path :]]
+    # Without -P the first is the current folder, or that of the script.
+    folders = [Path(folder).absolute() for folder in sys.path[not sys.flags.safe_path :]]
     if all(map(is_plain, (program, *folders))):
         return program.parent
     root = files.folder / "python"

@@ -93,7 +93,7 @@ def test_paths_may_have_blanks_quotes_and_letters_of_any_alphabet(
     environment.symlink_to(sys.prefix)
     monkeypatch.setattr(tempfile, "tempdir", str(strange))
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
-    monkeypatch.syspath_prepend(str(strange))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(strange)])
     with brief_server(settings(repository, retire_after=0)) as server:
         assert server.models == ("speaker", "twice")
         assert answer(server, "twice") == 2
