@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 import shutil
+import site
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -78,13 +79,14 @@ class Installation:
 def _interpreter(files: RuntimeFiles) -> Path:
     """A folder with a `python3` that imports what this process imports, from plain paths.
 
-    Mostly this environment's own. Python ends where a folder in a `.pth` file of its environment
-    is not ASCII and it has no locale; then it is an environment made for the server.
+    Mostly this environment's own. Without a locale Python ends at a `.pth` file that is not ASCII;
+    where there is one, or another path, it is an environment made for the server.
     """
     program = Path(sys.executable)
     # Without -P the first is the current folder, or that of the script.
     folders = [Path(folder).absolute() for folder in sys.path[not sys.flags.safe_path :]]
-    if all(map(is_plain, (program, *folders))):
+    lists = [path for folder in site.getsitepackages() for path in Path(folder).glob("*.pth")]
+    if all(map(is_plain, (program, *folders))) and all(p.read_bytes().isascii() for p in lists):
         return program.parent
     root = files.folder / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import site
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -19,7 +22,7 @@ from serving.settings.command_settings import FrontSettings
 from serving.triton import runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
-from serving.triton.runtime_files import TEMPORARY, RuntimeFiles
+from serving.triton.runtime_files import TEMPORARY, RuntimeFiles, is_plain
 from serving.triton.server_process import ServerProcess, command
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_bundles import publish
@@ -396,6 +399,35 @@ def test_triton_reaches_a_collector_on_this_machine_without_a_proxy(
     environment = find_installation().environment(files)
     files.remove()
     assert environment["no_proxy"] == environment["NO_PROXY"] == expected
+
+
+@pytest.mark.parametrize("what", ["program", "folder", "list", "nothing"])
+def test_interpreter_of_the_stubs_has_plain_paths_alone(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange, packages = tmp_path / "é x", tmp_path / "site-packages"
+    strange.mkdir()
+    packages.mkdir()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    if what == "program":
+        (strange / "environment").symlink_to(sys.prefix)
+        monkeypatch.setattr(sys, "executable", str(strange / "environment" / "bin" / "python3"))
+    elif what == "folder":
+        monkeypatch.setattr(sys, "path", [*sys.path, str(strange)])
+    elif what == "list":
+        (packages / "other.pth").write_text("/nowhere/é\n", encoding="utf-8")
+    files = RuntimeFiles(tmp_path)
+    try:
+        path = find_installation().environment(files)["PATH"]
+        program = shutil.which("python3", path=path) or "none"
+        assert is_plain(Path(program))
+        assert Path(program).is_relative_to(files.folder) is (what != "nothing")
+        code = "import sys, numpy; print(*sys.path, numpy.__file__, sep='\\n')"
+        found = subprocess.check_output([program, "-I", "-c", code], text=True).splitlines()
+        assert all(is_plain(Path(text)) for text in found)
+        assert Path(found[-1]).samefile(np.__file__)
+    finally:
+        files.remove()
 
 
 def test_native_backend_goes_before_ours(tmp_path: Path) -> None:
