@@ -51,16 +51,24 @@ class LoadCheck:
         folder: The model's version folder.
         name: Of the model and its version, for messages.
         is_enabled: Whether to check at all.
+        warn: Called with a line about an older bundle.
 
     Raises:
         BundleError: the check's file cannot be read.
     """
 
-    def __init__(self, folder: Path, name: str, *, is_enabled: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        is_enabled: bool = True,
+        warn: Callable[[str], object] = log.warning,
+    ) -> None:
         self._folder, self._name = folder, name
         self._check = SelfCheck.read(folder) if is_enabled else None
         if is_enabled and self._check is None:
-            log.warning("%s has no self-check: export it again to have one", name)
+            warn(f"{name} has no self-check: export it again to have one")
 
     def __enter__(self) -> Self:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checksums")
@@ -133,15 +141,18 @@ class LoadCheck:
             )
 
 
-def load_check(folder: Path, model: str, parameters: Mapping[str, str]) -> LoadCheck:
+def load_check(
+    folder: Path, model: str, parameters: Mapping[str, str], warn: Callable[[str], object]
+) -> LoadCheck:
     """The check of a Triton model.
 
     Args:
         folder: Its version folder.
         parameters: Of its configuration.
+        warn: Writes a line to Triton's log.
     """
-    name = f"{model} version {folder.name}"
-    return LoadCheck(folder, name, is_enabled=parameters.get(PARAMETER) != OFF)
+    is_enabled = parameters.get(PARAMETER) != OFF
+    return LoadCheck(folder, f"{model} version {folder.name}", is_enabled=is_enabled, warn=warn)
 
 
 def generated_outputs(finished: Finished) -> dict[str, NDArray[Any]]:

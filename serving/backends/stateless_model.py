@@ -59,7 +59,8 @@ class StatelessModel(ABC):
         self._is_batched = int(config["max_batch_size"]) > 0
         parameters = text_parameters(config)
         folder = Path(args["model_repository"]) / args["model_version"]
-        with load_check(folder, args["model_name"], parameters) as check:
+        warn = pb.Logger.log_warn
+        with load_check(folder, args["model_name"], parameters, warn) as check:
             self._sessions = self.open_sessions(graph_file(folder, config), config, card)
             if check.has_outputs:
                 names = [entry["name"] for entry in config["output"]]

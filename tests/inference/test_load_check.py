@@ -129,11 +129,16 @@ def test_older_bundle_is_loaded_with_a_warning(
 def test_check_can_be_switched_off(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "model.onnx").unlink()
     caplog.set_level(logging.WARNING)
-    with load_check(folder, "twice", {PARAMETER: OFF}) as check:
+    lines: list[str] = []
+    with load_check(folder, "twice", {PARAMETER: OFF}, lines.append) as check:
         assert not check.has_outputs
     assert not caplog.messages
-    with pytest.raises(BundleError), load_check(folder, "twice", {}):
+    with pytest.raises(BundleError), load_check(folder, "twice", {}, lines.append):
         pass
+    (folder / FILE).unlink()
+    with load_check(folder, "twice", {}, lines.append):
+        pass
+    assert lines == ["twice version 1 has no self-check: export it again to have one"]
 
 
 def _finished(tokens: list[int], top: list[list[float]]) -> Finished:

@@ -61,7 +61,8 @@ class TritonPythonModel:
             )
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
-        with load_check(folder, args["model_name"], parameters) as check:
+        warn = pb.Logger.log_warn
+        with load_check(folder, args["model_name"], parameters, warn) as check:
             runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
             check_memory(runner, bundle.manifest, capacity)
             self._engine = Engine(runner, bundle_validator(bundle), capacity)
