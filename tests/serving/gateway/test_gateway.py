@@ -258,14 +258,17 @@ async def test_head_of_a_probe_has_its_status(gateway: Gateway) -> None:
 
 
 async def test_probes_are_logged_only_when_they_fail(
-    gateway: Gateway, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
     for path in ("/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"):
         assert (await gateway.http.get(path)).status_code == 200
-    assert "answered" not in caplog.messages
     gateway.service.execution.is_draining = True
-    await gateway.http.get("/ready")
+    assert (await gateway.http.get("/ready")).status_code == 503
+    assert "answered" not in caplog.messages
+    assert caplog.messages.count("ready") == 1, "it has changed"
+    monkeypatch.setattr(gateway.service.metrics, "exposition", lambda: 1 / 0)
+    assert (await gateway.http.get("/metrics")).status_code == 500
     assert caplog.messages.count("answered") == 1
 
 
