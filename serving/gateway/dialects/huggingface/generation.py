@@ -10,8 +10,8 @@ from fastapi import Request
 
 from inference.errors import ServingError
 from inference.tasks.generate import TASK
+from inference.tasks.shared.items import error_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
@@ -215,7 +215,7 @@ class TokenEvents:
 
     def _rendered(self, chunk: Chunk) -> Iterator[bytes]:
         if chunk.error is not None:
-            yield self.error(refused(chunk.error))
+            yield self.error(error_of(chunk.error))
             return
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""
