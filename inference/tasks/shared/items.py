@@ -7,28 +7,35 @@ from typing import TypeVar
 
 from inference.errors import InternalError, Overloaded, ServingError, Unavailable
 from inference.sequences import Finished
-from inference.tasks.shared.model_calls import Outcome
+from inference.tasks.shared.model_calls import Call, Outcome
 from triptych.messages import Item, ItemError, Usage
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 AnyItem = TypeVar("AnyItem", bound=Item)
+AnyCall = TypeVar("AnyCall", bound=Call)
 
 
 def attempt_each(
-    items: Sequence[In], attempt: Callable[[int, In], Out]
+    items: Sequence[In], attempt: Callable[[int, In], Out], calls: list[AnyCall] | None = None
 ) -> tuple[Out | ServingError, ...]:
     """Each item's result or its error, in order.
+
+    Args:
+        calls: What `attempt` appends to; an item that fails leaves nothing there.
 
     Raises:
         ServingError: every item failed; the first one's error stands for all.
     """
     results: list[Out | ServingError] = []
     for index, item in enumerate(items):
+        before = len(calls or ())
         try:
             results.append(attempt(index, item))
         except ServingError as error:
             results.append(error)
+            if calls is not None:
+                del calls[before:]
     if results and all(isinstance(result, ServingError) for result in results):
         assert isinstance(results[0], ServingError)
         raise results[0]
