@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.requests.health import Readiness
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,12 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     Args:
         service: Name of the service beside "" whose status is given.
+        tasks: Runs the checks.
     """
 
-    def __init__(self, readiness: Readiness, service: str) -> None:
+    def __init__(self, readiness: Readiness, service: str, tasks: BackgroundTasks) -> None:
         self._readiness = readiness
+        self._tasks = tasks
         self._service = service
         self._watchers = 0
         self._is_serving: bool | None = None
@@ -52,7 +54,7 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._watchers += 1
         try:
             if self._following is None:
-                self._following = asyncio.create_task(self._follow(), context=contextvars.Context())
+                self._following = self._tasks.start("following of readiness", self._follow)
             sent = None
             while True:
                 changed = self._changed

@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from weakref import WeakKeyDictionary
 
 from inference.errors import Overloaded, ServingError
@@ -76,7 +77,10 @@ class Readiness:
         if not endpoints:
             return "no Triton is found"
         try:
-            found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
+            with ExitStack() as polls:
+                for one in endpoints:
+                    polls.enter_context(one.polled())
+                found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
         finally:
             self._checked_s = self._clock()
         for problems in zip(*found, strict=True):

@@ -14,6 +14,7 @@ from inference.errors import Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
+from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client import addresses, endpoint, pool, recovery
 from serving.gateway.triton_client.addresses import AddressSource
@@ -336,6 +337,74 @@ async def test_names_are_looked_up_again(make: Make) -> None:
     await asyncio.sleep(0.02)
     names = [one.name for one in servers.pool.endpoints]
     assert names == ["127.0.0.2:1", "127.0.0.3:1"], "a resolver that fails removes none"
+
+
+async def test_a_server_that_has_left_is_closed_when_its_polls_have_ended(make: Make) -> None:
+    hosts = ["127.0.0.1", "127.0.0.2"]
+
+    async def lookup(name: str) -> list[str]:
+        return hosts
+
+    servers = make("triton", lookup=lookup)
+    await until(lambda: len(servers.pool.endpoints) == 2)
+    first, answer = servers.pool.endpoints[0], asyncio.Event()
+
+    class Slow(FakeServer):
+        async def is_ready(self, model: str, version: int) -> bool:
+            await answer.wait()
+            assert not self.is_closed
+            return False
+
+        async def served_version(self, model: str) -> int | None:
+            await answer.wait()
+            assert not self.is_closed
+            return 7
+
+    servers[0].__class__ = Slow
+    polls = [
+        asyncio.create_task(servers.pool.served_version(MODEL)),
+        asyncio.create_task(first.is_ready(MODEL, 1)),
+        asyncio.create_task(first.perform(infer_call(), 5.0)),
+    ]
+    servers[0].hold = asyncio.Event()
+    await until(lambda: servers[0].running)
+    hosts[:] = ["127.0.0.2"]
+    await until(lambda: not first.is_up)
+    await asyncio.sleep(0.03)
+    assert not servers[0].is_closed
+    servers[0].hold.set()
+    answer.set()
+    await asyncio.gather(*polls)
+    await until(lambda: servers[0].is_closed)
+    assert first not in servers.pool.endpoints
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), RuntimeError(), UnicodeError()])
+async def test_a_failure_ends_neither_the_watch_of_a_server_nor_the_lookup(
+    make: Make, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    hosts, failures = ["127.0.0.1"], [failure]
+
+    async def lookup(name: str) -> list[str]:
+        if failures:
+            raise failures.pop()
+        return hosts
+
+    servers = make("triton", lookup=lookup)
+    await until(lambda: servers.pool.endpoints)
+
+    class Failing(FakeServer):
+        async def liveness(self) -> Liveness:
+            if failures:
+                raise failures.pop()
+            return Liveness.STOPPING
+
+    failures.append(failure)
+    servers[0].__class__ = Failing
+    await until(lambda: not servers.pool.endpoints[0].is_up)
+    hosts[:] = ["127.0.0.2"]
+    await until(lambda: servers[0].is_closed)
 
 
 @pytest.mark.parametrize(
