@@ -97,9 +97,14 @@ class TritonPool:
     async def stream(
         self, call: GenerateCall, timeout_s: float
     ) -> AsyncGenerator[TokenChunk | Finished, None]:
-        """One sequence's tokens; `is_moved` is raised where another server is to go on."""
+        """One sequence's tokens; `is_moved` is raised where another server is to go on.
+
+        Once a token has been yielded, no server begins the sequence again: the caller has a
+        further call go on behind it (D102).
+        """
         until_s = time.monotonic() + timeout_s
         tried: list[Endpoint] = []
+        has_begun = False
         while True:
             endpoint = self._choose(call, tried)
             try:
@@ -108,13 +113,14 @@ class TritonPool:
                     async with aclosing(endpoint.server.stream(call, left_s)) as items:
                         async for item in items:
                             _take(share, item)
+                            has_begun = True
                             yield item
                             if not isinstance(item, Finished):
                                 self._move(endpoint, call)
                 return
             except Unavailable as failure:
                 tried.append(endpoint)
-                await self._failed(endpoint, call, failure, tried)
+                await self._failed(endpoint, call, failure, tried, has_begun=has_begun)
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded on any server; the first that has it decides."""
@@ -197,9 +203,18 @@ class TritonPool:
         return chosen
 
     async def _failed(
-        self, endpoint: Endpoint, call: Call, failure: Unavailable, tried: Sequence[Endpoint]
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        failure: Unavailable,
+        tried: Sequence[Endpoint],
+        *,
+        has_begun: bool = False,
     ) -> None:
         """Raise a failure, unless another server may take the call at once.
+
+        Args:
+            has_begun: Whether something of the call's result has been returned.
 
         Raises:
             Unavailable: the failure.
@@ -207,7 +222,7 @@ class TritonPool:
         if failure.is_moved:
             raise failure
         await endpoint.note(call, failure)
-        if failure.is_loss or not self._others(call, tried):
+        if has_begun or failure.is_loss or not self._others(call, tried):
             raise failure
 
     def _others(self, call: Call, tried: Sequence[Endpoint]) -> bool:

@@ -307,6 +307,76 @@ async def test_streams_leave_a_server_that_shuts_down(make: Make) -> None:
     assert servers[0].cancelled == 1, "its sequence is ended"
 
 
+ELSEWHERE, RAISED = "another server", "raised"
+ACTS: list[tuple[dict[str, bool], bool, int, str]] = [
+    ({}, False, 1, ELSEWHERE),
+    ({}, False, 0, RAISED),
+    ({}, True, 1, RAISED),
+    ({}, True, 0, RAISED),
+    ({"is_not_loaded": True}, False, 1, ELSEWHERE),
+    ({"is_not_loaded": True}, False, 0, RAISED),
+    ({"is_not_loaded": True}, True, 1, RAISED),
+    ({"is_loss": True}, False, 1, RAISED),
+    ({"is_loss": True}, True, 1, RAISED),
+    ({"is_loss": True, "is_unnoticed": True}, False, 1, RAISED),
+    ({"is_moved": True}, True, 1, RAISED),
+]
+"""Failure, whether the stream has begun, servers left → what happens."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "has_begun", "others", "act"),
+    [
+        (kind, *row)
+        for row in ACTS
+        for kind in ("stream", "generate")
+        if kind == "stream" or not row[1]  # what is not streamed is sent when it is whole
+    ],
+)
+async def test_what_a_failure_leads_to(
+    make: Make, kind: str, flags: dict[str, bool], has_begun: bool, others: int, act: str
+) -> None:
+    """`Recovery` decides about what is raised."""
+    servers = make(*TWO[: 1 + others])
+    made = call(*range(4))
+    failure = refused(**flags)
+    if has_begun:
+        servers[0].breaks[2] = failure
+    else:
+        servers[0].failures[MODEL] = failure
+    taken: list[int] = []
+
+    async def run() -> None:
+        if kind == "generate":
+            taken.extend((await servers.pool.generate(made, 5.0)).best.token_ids)
+            return
+        async with aclosing(servers.pool.stream(made, 5.0)) as items:
+            async for item in items:
+                if not isinstance(item, Finished):
+                    taken.extend(item.token_ids)
+
+    if act == RAISED:
+        with pytest.raises(Unavailable) as caught:
+            await run()
+        assert caught.value is failure
+        assert taken == ([0, 1] if has_begun else [])
+    else:
+        await run()
+        assert taken == [0, 1, 2, 3]
+    calls = [len(one.calls) for one in servers.by_name.values()]
+    assert calls == [1, int(act == ELSEWHERE)][: 1 + others]
+
+
+@pytest.mark.parametrize("flags", [{}, {"is_not_loaded": True}, {"is_loss": True}])
+async def test_no_token_is_repeated_whatever_ends_a_stream(
+    make: Make, flags: dict[str, bool]
+) -> None:
+    servers = make(*TWO)
+    servers[0].breaks[3] = refused(**flags)
+    assert await servers.tokens(call(*range(9))) == list(range(9))
+    assert servers[1].streamed == [(0, 1, 2)]
+
+
 async def test_names_are_looked_up_again(make: Make) -> None:
     hosts = ["127.0.0.1", "127.0.0.2"]
 
