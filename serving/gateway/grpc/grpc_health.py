@@ -44,7 +44,7 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         if request.service not in ("", self._service):
             message = f"no such service; served is {self._service}"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
-        return _response(await self._readiness.problem() is None)
+        return _response(await self._is_ready())
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """The status now, and whenever it changes."""
@@ -69,14 +69,18 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 self._following.cancel()
                 self._following = self._is_serving = None
 
+    async def _is_ready(self) -> bool:
+        """Whether the check passes; gRPC would send the text of an exception to the client."""
+        try:
+            return await self._readiness.problem() is None
+        except Exception:
+            log.exception("bug in the check of readiness")
+            return False
+
     async def _follow(self) -> None:
         """Publish every change while there are watchers."""
         while True:
-            try:
-                is_serving = await self._readiness.problem() is None
-            except Exception:
-                log.exception("bug in the check of readiness")
-                is_serving = False
+            is_serving = await self._is_ready()
             if is_serving != self._is_serving:
                 self._is_serving = is_serving
                 self._changed.set()

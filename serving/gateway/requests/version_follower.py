@@ -90,8 +90,9 @@ class VersionFollower:
         try:
             model, published = await asyncio.to_thread(self._load, name, version)
         except Exception as error:  # of a volume, say: the other models are followed
-            known = isinstance(error, BundleError)
-            problem = error.message if known else f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
+            if isinstance(error, BundleError):
+                problem = error.message
             if self._unreadable.get(name) != (version, problem):
                 log.error("cannot serve %s version %d: %s", name, version, problem)
             self._unreadable[name] = version, problem
