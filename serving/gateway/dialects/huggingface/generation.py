@@ -210,8 +210,10 @@ class TokenEvents:
         return b""
 
     def error(self, error: ServingError) -> bytes:
-        """An event with the error, which the client raises."""
-        return b"data: %b\n\n" % error_body(error).model_dump_json().encode()
+        """An event with the error, which the client raises; before it a token that was held."""
+        held, self._held = self._held, None
+        before = b"data: %b\n\n" % self._event(held, self._waiting, None) if held else b""
+        return before + b"data: %b\n\n" % error_body(error).model_dump_json().encode()
 
     def _rendered(self, chunk: Chunk) -> Iterator[bytes]:
         if chunk.error is not None:

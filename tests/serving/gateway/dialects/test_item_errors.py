@@ -24,7 +24,7 @@ from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from serving.gateway.dialects.huggingface.generation import GeneratingRequest, TokenEvents
 from tests.inference.text_models import cross_encoder
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, _with_tokenizer, loaded
-from triptych.messages import Chunk
+from triptych.messages import Chunk, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 
 KINDS = (Unavailable, Overloaded, DeadlineExceeded, InternalError, Quarantined)
@@ -97,3 +97,13 @@ def test_an_event_of_text_generation_keeps_the_kind(kind: type[ServingError]) ->
 def test_the_error_of_an_item_is_the_one_that_it_was_made_of(kind: type[ServingError]) -> None:
     found = error_of(item_error(kind("no", field="texts.1")))
     assert (type(found), found.message, found.field) == (kind, "no", "texts.1")
+
+
+def test_an_event_of_text_generation_with_an_error_takes_no_token_that_was_held() -> None:
+    message = GenerateRequest(prompts=["a"])
+    events = TokenEvents(GeneratingRequest(GENERATE, message, "/generate", most=1))
+    token = TokenLogprob(token="a", logprob=-1.0, token_id=5)
+    assert events.chunks([Chunk(index=0, text="a", logprobs=[token])]) == b"", "it may be the last"
+    first, second, _ = events.error(Unavailable("no")).split(b"\n\n")
+    assert b'"text":"a"' in first
+    assert b'"error_type":"unavailable"' in second
