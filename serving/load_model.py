@@ -23,5 +23,11 @@ def load_model(bundle: Bundle) -> LoadedModel:
         raise BundleError(f"{path}: {error.message}: export it again") from error
     if not sections:
         raise BundleError(f"{bundle.folder}: no task is served by its graphs")
-    instructions = load_instruction_tokenizer(bundle)
-    return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle), instructions)
+    try:
+        instructions = load_instruction_tokenizer(bundle)
+        return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle), instructions)
+    except BundleError:
+        raise
+    except Exception as error:  # libraries of tokenizers raise what they like
+        cause = f"{type(error).__name__}: {error}"
+        raise BundleError(f"{bundle.folder}: cannot be loaded: {cause}") from error

@@ -27,14 +27,18 @@ class ConfigReader:
         """The fields that are not null."""
         return {name: value for name, value in self.values.items() if value is not None}
 
+    def _given(self, name: str, default: object) -> Any:
+        """A field's value; the default where it is absent, or null."""
+        value = self.values.get(name)
+        return default if value is None else value
+
     def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
         """A whole number that is positive, or not under `least`.
 
         Raises:
             CheckpointError: missing without a default, or something else.
         """
-        value = self.values.get(name)
-        value = default if value is None else value
+        value = self._given(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             expected = f"a whole number ≥ {least}"
             raise CheckpointError(f"{self.place}: {name} must be {expected}, not {value!r}")
@@ -67,21 +71,21 @@ class ConfigReader:
 
     def number(self, name: str, default: float) -> float:
         """A number."""
-        value = self.values.get(name, default)
+        value = self._given(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise CheckpointError(f"{self.place}: {name} must be a number, not {value!r}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""
-        value = self.values.get(name, default)
+        value = self._given(name, default)
         if not isinstance(value, bool):
             raise CheckpointError(f"{self.place}: {name} must be true or false, not {value!r}")
         return value
 
     def text(self, name: str, default: str) -> str:
         """A name."""
-        value = self.values.get(name, default)
+        value = self._given(name, default)
         if not isinstance(value, str):
             raise CheckpointError(f"{self.place}: {name} must be a string, not {value!r}")
         return value
@@ -92,7 +96,7 @@ class ConfigReader:
         Raises:
             CheckpointError: missing without a default, or another one; names those supported.
         """
-        value = self.values.get(name, default)
+        value = self._given(name, default)
         names = list(supported)
         if value not in names:
             raise CheckpointError(
@@ -106,7 +110,7 @@ class ConfigReader:
 
     def pair(self, name: str, default: int) -> tuple[int, int]:
         """(height, width); one number stands for both."""
-        value = self.values.get(name, default)
+        value = self._given(name, default)
         pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
         if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
             raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
@@ -152,7 +156,7 @@ class ConfigReader:
             CheckpointError: names the field, its value and the supported one.
         """
         for name, value in supported.items():
-            if self.values.get(name, value) != value:
+            if self._given(name, value) != value:
                 raise CheckpointError(
                     f"{self.place}: {name} = {self.values[name]!r} is not supported, "
                     f"only {value!r} is"

@@ -46,6 +46,7 @@ Errors caused by the request are Triton errors with the text `<wire name>: <mess
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,8 @@ from inference.errors import InternalError, InvalidRequest, ServingError, SetupE
 from inference.generation import Generation, Overrides
 from inference.sequences import Finished, Hypothesis, TokenChunk, Top, concatenate
 from triptych.validation import first_fault
+
+log = logging.getLogger(__name__)
 
 SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
@@ -259,14 +262,21 @@ def _padded(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> ND
 
 
 def encode_error(error: Exception) -> str:
-    """`<wire name>: <message>`; other exceptions are internal errors."""
-    known = error if isinstance(error, ServingError) else InternalError(str(error))
-    return f"{known.wire}: {known.message}"
+    """`<wire name>: <message>`.
+
+    Of other exceptions, and of errors about this machine or its files, only the log has the text.
+    """
+    if isinstance(error, ServingError) and not isinstance(error, SetupError):
+        return f"{error.wire}: {error.message}"
+    log.error("a request failed", exc_info=error)
+    return f"{InternalError.wire}: the request failed: the log of the model has the cause"
 
 
 def decode_error(text: str) -> ServingError | None:
     """The error that `encode_error` wrote, found behind any prefix of Triton's; None for others."""
     found = _ERROR.search(text)
+    if found and _RUNTIME_ERROR.search(text, 0, found.start()):
+        return None
     return _KINDS[found["wire"]](found["message"]) if found else None
 
 
@@ -279,3 +289,5 @@ def _kinds(kind: type[ServingError]) -> Iterator[type[ServingError]]:
 _KINDS = {kind.wire: kind for kind in _kinds(ServingError) if not issubclass(kind, SetupError)}
 _KINDS[InternalError.wire] = InternalError
 _ERROR = re.compile(rf"(?:^|[\s:])(?P<wire>{'|'.join(_KINDS)}): (?P<message>.+)", re.DOTALL)
+_RUNTIME_ERROR = re.compile(r"(?:onnx ?runtime|openvino) error", re.IGNORECASE)
+"""Beginning of an error of a runtime, whose text may look like one of ours."""

@@ -10,11 +10,11 @@ from inference.engine.engine_core import EngineCore, final_result
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Listener
+from inference.engine.search.request import EngineRequest, Event, Failed, Listener
 from inference.engine.sequence import SequenceState
 from inference.engine.slots import decoding_error
 from inference.engine.validation import RequestValidator
-from inference.errors import Overloaded, Unavailable
+from inference.errors import Overloaded, ServingError, Unavailable
 from inference.sequences import Finished, TokenChunk
 
 log = logging.getLogger(__name__)
@@ -131,15 +131,25 @@ class Engine:
         return self._waiting < self._capacity.waiting
 
     def _loop(self) -> None:
-        """The engine's thread."""
-        while self._take_inbox():
+        """The engine's thread, which no exception ends."""
+        is_open = True
+        while is_open:
             try:
-                self._decoder.step()
+                is_open = self._take_inbox()
+                if is_open:
+                    self._decoder.step()
             except Exception as error:
                 log.exception("engine turn failed")
                 self._decoder.metrics.failures += 1
-                self._decoder.fail(decoding_error(error))
-        self._decoder.fail(Unavailable("the engine was closed"))
+                self._fail(decoding_error(error))
+        self._fail(Unavailable("the engine was closed"))
+
+    def _fail(self, error: ServingError) -> None:
+        """Ends every sequence with an error; what then cannot be freed is logged."""
+        try:
+            self._decoder.fail(error)
+        except Exception:
+            log.exception("the state of failed sequences could not be freed")
 
     @property
     def _has_work(self) -> bool:
@@ -148,11 +158,21 @@ class Engine:
     def _sleep(self) -> None:
         """Waits for work; frees memory kept for speed alone after `trim_after_s`."""
         self._is_asleep = True
-        if not self._changed.wait_for(lambda: self._has_work, self._rest_after_s):
+        try:
+            if not self._changed.wait_for(lambda: self._has_work, self._rest_after_s):
+                self._trim()
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._has_work)
+        finally:
+            self._is_asleep = False
+
+    def _trim(self) -> None:
+        """Frees memory kept for speed alone; what cannot be freed is tried after further work."""
+        try:
             self._decoder.trim()
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._has_work)
-        self._is_asleep = False
+        except Exception:
+            log.exception("memory could not be freed")
+            self._decoder.metrics.failures += 1
 
     def _take_inbox(self) -> bool:
         """Moves new sequences to the decoder, sleeping while there is nothing to do.
@@ -165,5 +185,14 @@ class Engine:
             if not self._has_work:
                 self._sleep()
             while self._inbox:
-                self._decoder.add(self._inbox.popleft())
+                self._add(self._inbox.popleft())
             return not self._is_closed
+
+    def _add(self, sequence: SequenceState) -> None:
+        """Queues a sequence; an exception ends only this one."""
+        try:
+            self._decoder.add(sequence)
+        except Exception as error:
+            log.exception("a sequence could not be queued")
+            self._decoder.metrics.failures += 1
+            sequence.emit(Failed(decoding_error(error)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
@@ -117,12 +118,14 @@ class EngineCore:
 
     def fail(self, error: Exception) -> None:
         """Ends every sequence with an error and drops all groups, whose state is suspect."""
-        for sequence in (*self._running.clear(), *self._admitting, *self._scheduler.clear()):
+        admitting, self._admitting = self._admitting, []
+        for sequence in (*self._running.members, *admitting, *self._scheduler.clear()):
             sequence.emit(Failed(error))
-        self._admitting = []
-        if self._prefixes is not None:
-            self._prefixes.clear()
-        self._update_gauges()
+        with ExitStack() as freeing:  # each, even if another one raises
+            freeing.callback(self._update_gauges)
+            if self._prefixes is not None:
+                freeing.callback(self._prefixes.clear)
+            freeing.callback(self._running.clear)
 
     def _decode_step(self) -> tuple[bool, int]:
         """Takes every running sequence a step further, a chunk of a prompt beside them.
@@ -146,7 +149,8 @@ class EngineCore:
                 self.metrics.count(done)
                 prefilled += done.prefilled
             except Exception as error:  # one group's failure leaves the others alone
-                self._fail(self._running.reset(running), error)
+                self._fail(running.sequences, error)
+                self._running.reset(running)
         return is_decoding, prefilled
 
     def _prefill_prompts(self, is_decoding: bool, prefilled: int = 0) -> None:
@@ -232,9 +236,13 @@ class EngineCore:
             action()
         except Exception as error:
             has_slot = any(sequence in running.sequences for sequence in sequences)
+            self._fail(
+                running.sequences if has_slot else sequences, error
+            )  # freeing may raise, too
             for prefilling in [e for e in running.prefilling if e.sequence in sequences]:
                 running.drop_prefill(prefilling)
-            self._fail(self._running.reset(running) if has_slot else sequences, error)
+            if has_slot:
+                self._running.reset(running)
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
         log.error("decoding failed", exc_info=error)

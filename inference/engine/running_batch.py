@@ -75,8 +75,8 @@ class RunningBatch(Slots):
 
     def drop_prefill(self, prefilling: PrefillingSequence) -> None:
         """Gives up a prompt in prefill and its memory."""
-        self.prefilling.remove(prefilling)
         prefilling.prefill.release()
+        self.prefilling.remove(prefilling)
 
     def put_back(self, sequence: SequenceState) -> None:
         """Takes a member's memory away."""
@@ -221,13 +221,12 @@ class RunningBatch(Slots):
                 return remaining, each
         return 0, None
 
-    def restart(self, group: Group) -> list[SequenceState]:
-        """Replaces the group by an empty one; returns the sequences of the old one."""
-        lost, self.sequences = self.sequences, []
+    def restart(self, group: Group) -> None:
+        """Replaces the group by an empty one, and drops the sequences of the old one."""
+        self.sequences = []
         self.group.release()
         self.group, self.reservation = group, self.needs()
         self._speculation = speculation_of(group, self._draft_tokens)
-        return lost
 
     def _rule_of_steps(self) -> GreedyRule | None:
         """What every sequence follows at each of several steps in one call, if that is possible."""

@@ -9,6 +9,7 @@ again when there is room for its maximal length, and then keeps it: each is put 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from inference.engine.runners.protocol import Runner
@@ -139,9 +140,9 @@ class RunningBatches:
         running.reserve(joining, self._expected_sequences(running, joining, waiting))
         return running
 
-    def reset(self, running: RunningBatch) -> list[SequenceState]:
-        """Replaces the group of a batch whose state is suspect; returns its sequences."""
-        return running.restart(self._runner.group(running.group.width))
+    def reset(self, running: RunningBatch) -> None:
+        """Replaces the group of a batch whose state is suspect, and drops its sequences."""
+        running.restart(self._runner.group(running.group.width))
 
     def drop_empty(self) -> None:
         """Frees the arenas of batches without sequences.
@@ -153,15 +154,20 @@ class RunningBatches:
                 running.group.release()
                 del self._by_width[width]
 
-    def clear(self) -> list[SequenceState]:
-        """Drops everything; returns the sequences."""
-        members = [sequence for running in self for sequence in running.members]
-        for running in self:
-            for prefilling in list(running.prefilling):
-                running.drop_prefill(prefilling)
-            running.group.release()
+    @property
+    def members(self) -> list[SequenceState]:
+        """The sequences of all batches."""
+        return [sequence for running in self for sequence in running.members]
+
+    def clear(self) -> None:
+        """Drops everything, also where something cannot be freed."""
+        dropped = list(self)
         self._by_width.clear()
-        return members
+        with ExitStack() as freeing:
+            for running in dropped:
+                freeing.callback(running.group.release)
+                for prefilling in list(running.prefilling):
+                    freeing.callback(running.drop_prefill, prefilling)
 
     def _free_blocks(self, count: int, buffers: int) -> bool:
         """Whether so many blocks are free beside so many bytes of buffers.

@@ -120,9 +120,9 @@ class Slots:
 
 
 def decoding_error(error: Exception) -> ServingError:
-    """The error of requests whose decoding raised."""
-    reported: ServingError = InternalError(f"decoding failed: {error}")
+    """The error of requests whose decoding raised; the log has the exception's text, not they."""
+    reported: ServingError = InternalError("decoding failed: the log of the model has the cause")
     if isinstance(error, MemoryError):
-        reported = Overloaded(f"the engine is out of memory: {error}; try again later")
+        reported = Overloaded("the engine is out of memory: try again later")
     reported.__cause__ = error
     return reported

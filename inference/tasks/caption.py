@@ -163,7 +163,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             calls.append(model.generate_call({**held, **instruction, **prompt}, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_images(images, model, header), numbered)
+        numbers = attempt_each(prepare_images(images, model, header), numbered, calls)
         is_shown = not (section.answers or model.reads_source)
         prompt_ids = _shown(begin, section, model) if is_shown else ()
         return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)

@@ -88,7 +88,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
                 echoes[index] = Echo(text, scored, number + 1 if scoring else None)
             return number
 
-        numbers = attempt_each(request.prompts, numbered)
+        numbers = attempt_each(request.prompts, numbered, calls)
         return ContinuationPlan(
             GenerateResponse,
             request,

@@ -97,7 +97,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
                 calls.append(reader.call(prompt, given))
             return len(calls) - 1
 
-        numbers = attempt_each(targets, numbered)
+        numbers = attempt_each(targets, numbered, calls)
         return ScorePlan(model, numbers, tuple(calls), with_logprobs=request.logprobs is not None)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

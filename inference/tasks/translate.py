@@ -221,7 +221,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
                 sentences.append(Sentence(first))
             return Text(paragraph, tuple(sentences))
 
-        texts = attempt_each(request.texts, planned)
+        texts = attempt_each(request.texts, planned, calls)
         if request.return_attention:
             read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
             check_size([calls[sentence.call].tokens for sentence in read])

@@ -72,7 +72,7 @@ def rotary_of(
 
 
 def _kind(parameters: ConfigReader) -> object:
-    return parameters.values.get("rope_type", parameters.values.get("type", "default"))
+    return parameters.given.get("rope_type", parameters.given.get("type", "default"))
 
 
 def _scaling(parameters: ConfigReader, trained: int) -> Scaling:

@@ -35,7 +35,7 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
 
 def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
     """The heads of each layer: with `use_sliding_window`, the upper ones attend to a window."""
-    lowest = reader.values.get("max_window_layers", 28)
+    lowest = reader.given.get("max_window_layers", 28)
     window = None
     if reader.flag("use_sliding_window", False) and reader.values.get("sliding_window", 4096):
         window = reader.integer("sliding_window", 4096)

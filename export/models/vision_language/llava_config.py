@@ -159,7 +159,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     vision.refuse_unless(num_channels=3)
     kind = TOWERS[vision.choice("model_type", TOWERS, "clip_vision_model")]
     tower = kind.read(vision)
-    given = reader.values.get("vision_feature_layer", -2)
+    given = reader.given.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
     layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in wanted)
     if not layers or not all(0 <= layer <= tower.layers for layer in layers):

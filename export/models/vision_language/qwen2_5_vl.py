@@ -74,7 +74,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
             f"{vision.place}: window_size = {window} is smaller than one square of patches, "
             f"{tower.grid.edge}"
         )
-    whole = vision.values.get("fullatt_block_indexes", _WHOLE)
+    whole = vision.given.get("fullatt_block_indexes", _WHOLE)
     if not isinstance(whole, list) or not all(isinstance(block, int) for block in whole):
         raise CheckpointError(
             f"{vision.place}: fullatt_block_indexes must be a list of blocks, not {whole!r}"

@@ -105,7 +105,7 @@ def plan_written(
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_images(images, model), numbered)
+    placed = attempt_each(prepare_images(images, model), numbered, calls)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
     return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from inference.errors import ServingError
+from inference.errors import InternalError, Overloaded, ServingError, Unavailable
 from inference.sequences import Finished
-from inference.tasks.shared.model_calls import Outcome
+from inference.tasks.shared.model_calls import Call, Outcome
 from triptych.messages import Item, ItemError, Usage
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 AnyItem = TypeVar("AnyItem", bound=Item)
+AnyCall = TypeVar("AnyCall", bound=Call)
 
 
 def attempt_each(
-    items: Sequence[In], attempt: Callable[[int, In], Out]
+    items: Sequence[In], attempt: Callable[[int, In], Out], calls: list[AnyCall] | None = None
 ) -> tuple[Out | ServingError, ...]:
     """Each item's result or its error, in order.
+
+    Args:
+        calls: What `attempt` appends to; an item that fails leaves nothing there.
 
     Raises:
         ServingError: every item failed; the first one's error stands for all.
     """
     results: list[Out | ServingError] = []
     for index, item in enumerate(items):
+        before = len(calls or ())
         try:
             results.append(attempt(index, item))
         except ServingError as error:
             results.append(error)
+            if calls is not None:
+                del calls[before:]
     if results and all(isinstance(result, ServingError) for result in results):
         assert isinstance(results[0], ServingError)
         raise results[0]
@@ -71,6 +78,30 @@ def unwrap(outcome: Out | ServingError) -> Out:
 def item_error(error: ServingError) -> ItemError:
     """An error as an item of the response carries it."""
     return ItemError(type=error.wire, message=error.message, field=error.field)
+
+
+def error_of(item: ItemError) -> ServingError:
+    """The error that an item of the response carries, of the kind that it had.
+
+    An item has no time after which a retry may succeed; it is `RETRY_AFTER_S` for errors that are
+    raised with one.
+    """
+    kind = _KINDS.get(item.type, InternalError)
+    is_retried = issubclass(kind, Overloaded | Unavailable)
+    return kind(item.message, field=item.field, retry_after_s=RETRY_AFTER_S if is_retried else None)
+
+
+RETRY_AFTER_S = 1.0
+
+
+def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+_KINDS = {kind.wire: kind for kind in _kinds(ServingError)}
+"""Wire name → class of error."""
 
 
 def finished_of(outcome: Outcome) -> Finished:

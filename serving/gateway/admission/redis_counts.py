@@ -14,16 +14,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from serving.gateway.admission.counts import Counts, LocalCounts, Turns, Usage
 from serving.gateway.observability.metrics import Load, Metrics
@@ -164,7 +164,7 @@ class RedisCounts:
                     self._set_clock(await self._server.time())
                     self._changed |= self._published
                 await self._exchange_fields()
-        except (RedisError, OSError, TimeoutError, ValueError) as error:
+        except Exception as error:  # whatever it is, requests go on with the limits of this gateway
             self._lose(error)
             await self._server.connection_pool.disconnect()
         else:
@@ -195,20 +195,19 @@ class RedisCounts:
         self._set_clock(server_time)
         self._expired.clear()
         rows = results[len(results) - len(names) :]
-        for name, fields in zip(names, rows, strict=True):
-            self._others[name] = time.monotonic(), self._used_elsewhere(name, fields)
+        for name, row in zip(names, rows, strict=True):
+            self._others[name] = time.monotonic(), self._used_elsewhere(name, row)
             if self._own.of_key(name) == Usage() and name not in self._changed:
                 self._published.discard(name)
 
-    def _used_elsewhere(self, name: str, fields: Mapping[str, str]) -> Usage:
+    def _used_elsewhere(self, name: str, row: Mapping[str, str]) -> Usage:
         """The sum over other processes whose leases have not ended."""
         assert self._offset_s is not None
         now_s, others = time.monotonic() + self._offset_s, Usage()
-        for process, text in fields.items():
-            field = json.loads(text)
-            until_s = field.pop("until_s")
+        for process, text in row.items():
+            until_s, usage = _field_of(text)
             if process != self._process and now_s < until_s:
-                others.add(Usage(**field))
+                others.add(usage)
             elif now_s > until_s + _FORGET_S:
                 self._expired.add((PREFIX + name, process))
         return others
@@ -245,6 +244,20 @@ class RedisCounts:
                 extra={"store": self._name, "cause": type(error).__name__},
             )
         self._is_lost = True
+
+
+def _field_of(text: str) -> tuple[float, Usage]:
+    """The end of a field's lease, and what its process uses.
+
+    Of a gateway of another version: what this one does not count is left out, and what it counts
+    beyond that is 0. A field that cannot be read counts nothing, and is left alone.
+    """
+    try:
+        found = json.loads(text)
+        usage = Usage(**{one.name: int(found.get(one.name, 0)) for one in fields(Usage)})
+        return float(found["until_s"]), usage
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return math.inf, Usage()
 
 
 def _finish(waiting: asyncio.Future[None] | None) -> None:

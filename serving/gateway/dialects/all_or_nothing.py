@@ -11,10 +11,10 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict
 
 from inference.errors import InvalidRequest, ServingError
+from inference.tasks.shared.items import error_of
 from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.messages import ItemError
 
 MAX_DIMENSIONS = 65_536
 
@@ -49,28 +49,28 @@ class WholeAnswers(KeyedRoutes, ABC):
         """See `Dialect.render_error`."""
 
     def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
-        """The answer as JSON; the first error of an item is that of the request."""
-        error = first_error(response.data)
-        if error is not None:
-            return self.render_error(refused(error))
-        try:
-            return Response(self.dump_answer(request, response), media_type="application/json")
-        except ServingError as refusal:
-            return self.render_error(refusal)
+        """The answer as JSON.
+
+        Raises:
+            ServingError: an item failed; the first one's error is that of the request.
+        """
+        check_each(response.data)
+        return Response(self.dump_answer(request, response), media_type="application/json")
 
     def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """See `Dialect.render_stream`; only routes that stream are asked."""
         raise NotImplementedError
 
 
-def first_error(items: Iterable[Any]) -> ItemError | None:
-    """The first error among items: a request succeeds as a whole or not at all."""
-    return next((item.error for item in items if item.error is not None), None)
+def check_each(items: Iterable[Any]) -> None:
+    """Refuse items of which one failed: a request succeeds as a whole or not at all.
 
-
-def refused(error: ItemError) -> InvalidRequest:
-    """The error of an item, which in these APIs is that of the request."""
-    return InvalidRequest(error.message, field=error.field)
+    Raises:
+        ServingError: the first error of an item.
+    """
+    for item in items:
+        if item.error is not None:
+            raise error_of(item.error)
 
 
 def shortened(embedding: list[float], dimensions: int | None) -> list[float]:

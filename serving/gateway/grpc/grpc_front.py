@@ -24,6 +24,7 @@ from serving.gateway.grpc.grpc_call import NAME, GrpcCall
 from serving.gateway.grpc.grpc_health import GrpcHealth
 from serving.gateway.grpc.grpc_messages import decode, encoder_of, read, task_request
 from serving.gateway.http.key_gate import KeyInterceptor
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service, TaskRequest
@@ -77,7 +78,8 @@ def create_grpc_server(
         ),
     )
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
-    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME), server)
+    tasks = BackgroundTasks(service.metrics.failed_in_background)
+    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME, tasks), server)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     if shared_port is None:
         # gRPC takes no socket of ours, and logs more than one line about a port in use.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.requests.health import Readiness
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,12 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     Args:
         service: Name of the service beside "" whose status is given.
+        tasks: Runs the checks.
     """
 
-    def __init__(self, readiness: Readiness, service: str) -> None:
+    def __init__(self, readiness: Readiness, service: str, tasks: BackgroundTasks) -> None:
         self._readiness = readiness
+        self._tasks = tasks
         self._service = service
         self._watchers = 0
         self._is_serving: bool | None = None
@@ -42,7 +44,7 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         if request.service not in ("", self._service):
             message = f"no such service; served is {self._service}"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
-        return _response(await self._readiness.problem() is None)
+        return _response(await self._is_ready())
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """The status now, and whenever it changes."""
@@ -52,7 +54,7 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._watchers += 1
         try:
             if self._following is None:
-                self._following = asyncio.create_task(self._follow(), context=contextvars.Context())
+                self._following = self._tasks.start("following of readiness", self._follow)
             sent = None
             while True:
                 changed = self._changed
@@ -67,14 +69,18 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 self._following.cancel()
                 self._following = self._is_serving = None
 
+    async def _is_ready(self) -> bool:
+        """Whether the check passes; gRPC would send the text of an exception to the client."""
+        try:
+            return await self._readiness.problem() is None
+        except Exception:
+            log.exception("bug in the check of readiness")
+            return False
+
     async def _follow(self) -> None:
         """Publish every change while there are watchers."""
         while True:
-            try:
-                is_serving = await self._readiness.problem() is None
-            except Exception:
-                log.exception("bug in the check of readiness")
-                is_serving = False
+            is_serving = await self._is_ready()
             if is_serving != self._is_serving:
                 self._is_serving = is_serving
                 self._changed.set()

@@ -68,7 +68,11 @@ class Dialect(Routes, Protocol):
         ...
 
     def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
-        """A complete response."""
+        """A complete response.
+
+        Raises:
+            ServingError: the dialect has no form for this answer.
+        """
         ...
 
     def render_stream(self, request: TaskRequest) -> StreamRenderer:

@@ -103,6 +103,11 @@ class Metrics:
             "triptych_event_loop_stalled_seconds",
             "Time for which the event loop stood still, of stalls of more than 0.1 s.",
         )
+        self._background_failures = counter(
+            "triptych_background_failures",
+            "Failures of tasks beside requests, each of which was started again.",
+            ("task",),
+        )
         self._closed_connections = counter(
             "triptych_connections_closed",
             "HTTP connections that the gateway ended, by what the client exceeded.",
@@ -153,6 +158,10 @@ class Metrics:
             reason: A status, or what the client exceeded.
         """
         self._closed_connections.labels(reason).inc()
+
+    def failed_in_background(self, task: str) -> None:
+        """Count a failure of a task beside requests (`BackgroundTasks`)."""
+        self._background_failures.labels(task).inc()
 
     def answered(self, route: str, duration_s: float, failure: str | None) -> None:
         """Count one request; `failure` is the error's wire name, or `cancelled`."""

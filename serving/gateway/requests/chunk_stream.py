@@ -108,11 +108,15 @@ class ChunkStream:
 
 
 def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Chunks that are ready together, one an item where that changes nothing but their number."""
-    last: dict[int, Chunk] = {}
+    """Chunks that are ready together, one an item where that changes nothing but their number.
+
+    An error, which ends its item, stays a chunk of its own: the text before it is sent as such.
+    """
+    last: dict[tuple[int, bool], Chunk] = {}
     for chunk in chunks:
-        before = last.pop(chunk.index, None)
-        last[chunk.index] = chunk if before is None else _joined(before, chunk)
+        place = chunk.index, chunk.error is not None
+        before = last.pop(place, None)
+        last[place] = chunk if before is None else _joined(before, chunk)
     return list(last.values())
 
 

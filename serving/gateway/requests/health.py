@@ -12,6 +12,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from weakref import WeakKeyDictionary
 
 from inference.errors import Overloaded, ServingError
@@ -81,7 +82,10 @@ class Readiness:
         if not endpoints:
             return "no Triton is found"
         try:
-            found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
+            with ExitStack() as polls:
+                for one in endpoints:
+                    polls.enter_context(one.polled())
+                found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
         finally:
             self._checked_s = self._clock()
         problem = self._common(endpoints, found)

@@ -89,10 +89,13 @@ class VersionFollower:
             return
         try:
             model, published = await asyncio.to_thread(self._load, name, version)
-        except BundleError as error:
-            if self._unreadable.get(name) != (version, error.message):
-                log.error("cannot serve %s version %d: %s", name, version, error)
-            self._unreadable[name] = version, error.message
+        except Exception as error:  # of a volume, say: the other models are followed
+            problem = f"{type(error).__name__}: {error}"
+            if isinstance(error, BundleError):
+                problem = error.message
+            if self._unreadable.get(name) != (version, problem):
+                log.error("cannot serve %s version %d: %s", name, version, problem)
+            self._unreadable[name] = version, problem
             return
         self._unreadable.pop(name, None)
         self._catalog.put(model, published)

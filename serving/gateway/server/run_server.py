@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
 from serving.gateway.http.connections import Connections
 from serving.gateway.http.http_server import FLUSH_S, HttpServer
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
@@ -97,7 +99,7 @@ def _exempt_from_collection() -> None:
 
 async def _serve(
     settings: GatewaySettings,
-    connect: Callable[[str], Server] = TritonInference,
+    connect: Callable[[str], Server] | None = None,
     on_loaded: Callable[[], None] | None = None,
     share: Share | None = None,
 ) -> None:
@@ -105,7 +107,7 @@ async def _serve(
 
     Args:
         settings: Addresses and limits.
-        connect: Makes the connection to a Triton.
+        connect: Makes the connection to a Triton; None: over gRPC.
         on_loaded: Called once, when the models are loaded.
         share: What this process shares with other workers, if it is one.
 
@@ -125,22 +127,24 @@ async def _serve(
         metrics = share.metrics if share else Metrics()
         sources = paired(settings.triton, settings.triton_metrics)
         moves = settings.recovery_timeout > 0
+        tasks = BackgroundTasks(metrics.failed_in_background)
+        connect = connect or partial(TritonInference, tasks=tasks)
         pool = TritonPool(sources, metrics, moves=moves, connect=connect)
         pool.start()
         counts: Counts = share.counts if share else LocalCounts()
         store = _store(settings, counts, metrics)
         service = Service(catalog, pool, settings, metrics, store or counts)
         follower = VersionFollower(repository, catalog, pool.served_version)
-        beside = [asyncio.create_task(follower.run())]
-        beside.append(asyncio.create_task(count_stalls(metrics)))
+        tasks.start("following of versions", follower.run)
+        tasks.start("counting of stalls", lambda: count_stalls(metrics))
         if store is not None:
             await store.exchange()
-            beside.append(asyncio.create_task(store.run()))
+            tasks.start("exchange of limits", store.run)
         try:
             readiness = Readiness(
                 service,
                 lambda: pool.endpoints,
-                explain=lambda: catalog.problem or repository.problem,
+                explain=lambda: catalog.problem or repository.problem or tasks.problem,
             )
             grpc_server, grpc_port = create_grpc_server(
                 service, readiness, descriptors.grpc_connections, share.grpc_port if share else None
@@ -155,12 +159,10 @@ async def _serve(
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             log.info("holds at most", extra=asdict(descriptors))
             if share:
-                beside.append(asyncio.create_task(share.beat(lambda: service.execution.waiting)))
+                tasks.start("heartbeat", lambda: share.beat(lambda: service.execution.waiting))
             await _until_signal(service, http_server, http_socket, grpc_server, share)
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
+            await tasks.close()
             await service.close()
     log.info("stopped")
 

@@ -120,6 +120,7 @@ class Endpoint:
 
     Attributes:
         in_flight: Calls.
+        in_use: Whether a call or a poll runs, for which the connection must stay open.
         tokens: Outstanding ones, an estimate: of prompts, and of what is generated.
         is_listed: Whether its address is still among those that the names have.
         unresponsive: Versions of models that have no heartbeat, or answer no canary.
@@ -141,6 +142,7 @@ class Endpoint:
         self.server = server
         self.stats = stats
         self.in_flight = 0
+        self._polls = 0
         self.tokens = 0
         self.is_listed = True
         self.unresponsive: frozenset[Version] = frozenset()
@@ -194,16 +196,31 @@ class Endpoint:
             self.in_flight -= 1
             share.close()
 
+    @property
+    def in_use(self) -> bool:
+        """See the class."""
+        return bool(self.in_flight or self._polls)
+
+    @contextmanager
+    def polled(self) -> Iterator[Server]:
+        """Keep the connection open: `grpc.aio` cancels what waits when its channel is closed."""
+        self._polls += 1
+        try:
+            yield self.server
+        finally:
+            self._polls -= 1
+
     async def perform(self, call: Call, timeout_s: float) -> None:
         """Run a canary.
 
         Raises:
             ServingError: it failed.
         """
-        if isinstance(call, InferCall):
-            await self.server.infer(call, timeout_s)
-        else:
-            await self.server.generate(call, timeout_s)
+        with self.polled() as server:
+            if isinstance(call, InferCall):
+                await server.infer(call, timeout_s)
+            else:
+                await server.generate(call, timeout_s)
         self.last_result_s[call.model] = time.monotonic()
 
     async def note(self, call: Call, failure: Unavailable) -> None:
@@ -216,7 +233,8 @@ class Endpoint:
         absence = self._absent[key] = _Absence(now_s, not failure.is_unnoticed)
         self.wake.set()
         if failure.is_unnoticed:
-            absence.dead = await self.server.incarnation(call.model)
+            with self.polled() as server:
+                absence.dead = await server.incarnation(call.model)
             absence.is_noticed = absence.dead == GONE
 
     async def is_ready(self, model: str, version: int) -> bool:
@@ -225,16 +243,20 @@ class Endpoint:
         Triton reports a dead process as ready until the supervisor unloads it, which may take
         seconds where it heals other models first.
         """
+        with self.polled() as server:
+            return await self._is_ready(server, model, version)
+
+    async def _is_ready(self, server: Server, model: str, version: int) -> bool:
         absence = self._absent.get((model, version))
         if absence is None:
-            return await self.server.is_ready(model, version)
+            return await server.is_ready(model, version)
         if self._clock() < absence.since_s + HOLD_S:
             return False
-        if not await self.server.is_ready(model, version):
+        if not await server.is_ready(model, version):
             absence.is_noticed = True
             return False
         # Read in any case: calls that are sent from now on are not taken for older ones.
-        now = await self.server.incarnation(model)
+        now = await server.incarnation(model)
         if not absence.is_noticed and now in (None, GONE, absence.dead):
             return False
         if self._absent.get((model, version)) is absence:

@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from typing import TypeVar
 
 from inference.errors import Unavailable
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outputs
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client.addresses import (
     Address,
@@ -63,8 +64,7 @@ class TritonPool:
         self._moves = moves
         self._connect = connect
         self._numbers = itertools.count(1)
-        self._watching: dict[Endpoint, asyncio.Task[None]] = {}
-        self._following: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(metrics.failed_in_background)
         self._sources = sources
         self._lookup = lookup
         for one in sources:
@@ -74,10 +74,15 @@ class TritonPool:
     def start(self) -> None:
         """Check the servers and look up names, until `close`."""
         for endpoint in self.endpoints:
-            self._watching[endpoint] = asyncio.create_task(self._watch(endpoint))
+            self._start_watching(endpoint)
         if any(one.is_name for one in self._sources):
-            following = follow(self._sources, self._update, self._lookup)
-            self._following = asyncio.create_task(following)
+            self._tasks.start(
+                "looking up of addresses",
+                lambda: follow(self._sources, self._update, self._lookup),
+            )
+
+    def _start_watching(self, endpoint: Endpoint) -> None:
+        self._tasks.start("watching of a Triton", lambda: self._watch(endpoint))
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence on one server."""
@@ -92,9 +97,14 @@ class TritonPool:
     async def stream(
         self, call: GenerateCall, timeout_s: float
     ) -> AsyncGenerator[TokenChunk | Finished, None]:
-        """One sequence's tokens; `is_moved` is raised where another server is to go on."""
+        """One sequence's tokens; `is_moved` is raised where another server is to go on.
+
+        Once a token has been yielded, no server begins the sequence again: the caller has a
+        further call go on behind it (D102).
+        """
         until_s = time.monotonic() + timeout_s
         tried: list[Endpoint] = []
+        has_begun = False
         while True:
             endpoint = self._choose(call, tried)
             try:
@@ -103,13 +113,14 @@ class TritonPool:
                     async with aclosing(endpoint.server.stream(call, left_s)) as items:
                         async for item in items:
                             _take(share, item)
+                            has_begun = True
                             yield item
                             if not isinstance(item, Finished):
                                 self._move(endpoint, call)
                 return
             except Unavailable as failure:
                 tried.append(endpoint)
-                await self._failed(endpoint, call, failure, tried)
+                await self._failed(endpoint, call, failure, tried, has_begun=has_begun)
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded on any server; the first that has it decides."""
@@ -129,7 +140,11 @@ class TritonPool:
         So a new version is used when as many servers have it as the one before, and an old one as
         long as more have it.
         """
-        servers = [one.server for one in self._asked()]
+        with ExitStack() as polls:
+            servers = [polls.enter_context(one.polled()) for one in self._asked()]
+            return await self._served_version(servers, model)
+
+    async def _served_version(self, servers: Sequence[Server], model: str) -> int | None:
         served = await asyncio.gather(*(server.served_version(model) for server in servers))
         versions = sorted({version for version in served if version is not None})
         if len(versions) < 2:
@@ -146,10 +161,7 @@ class TritonPool:
 
     async def close(self) -> None:
         """Close all connections."""
-        tasks = [*self._watching.values(), *([self._following] if self._following else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         await asyncio.gather(*(one.close() for one in self.endpoints))
 
     async def _run(
@@ -191,9 +203,18 @@ class TritonPool:
         return chosen
 
     async def _failed(
-        self, endpoint: Endpoint, call: Call, failure: Unavailable, tried: Sequence[Endpoint]
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        failure: Unavailable,
+        tried: Sequence[Endpoint],
+        *,
+        has_begun: bool = False,
     ) -> None:
         """Raise a failure, unless another server may take the call at once.
+
+        Args:
+            has_begun: Whether something of the call's result has been returned.
 
         Raises:
             Unavailable: the failure.
@@ -201,7 +222,7 @@ class TritonPool:
         if failure.is_moved:
             raise failure
         await endpoint.note(call, failure)
-        if failure.is_loss or not self._others(call, tried):
+        if has_begun or failure.is_loss or not self._others(call, tried):
             raise failure
 
     def _others(self, call: Call, tried: Sequence[Endpoint]) -> bool:
@@ -220,8 +241,9 @@ class TritonPool:
             raise moved
 
     def _asked(self) -> list[Endpoint]:
-        """Servers whose state counts: those that are up, or all of them."""
-        return [one for one in self.endpoints if one.is_up] or list(self.endpoints)
+        """Servers whose state counts: those that are up, or all that have not left."""
+        listed = [one for one in self.endpoints if one.is_listed]
+        return [one for one in listed if one.is_up] or listed
 
     def _update(self, addresses: Iterable[Address]) -> None:
         """Have one endpoint for each address; others leave."""
@@ -230,7 +252,7 @@ class TritonPool:
         for address in wanted:
             if (endpoint := known.get(address)) is None:
                 endpoint = self._add(address, is_new=bool(known))
-                self._watching[endpoint] = asyncio.create_task(self._watch(endpoint))
+                self._start_watching(endpoint)
             elif not endpoint.is_listed:
                 endpoint.list_again()
         for address, endpoint in known.items():
@@ -245,8 +267,8 @@ class TritonPool:
         return endpoint
 
     async def _watch(self, endpoint: Endpoint) -> None:
-        """Check a server until it has left."""
-        while True:
+        """Check a server until it has left, and close its connections then."""
+        while endpoint in self.endpoints:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await endpoint.wake.wait()
@@ -257,14 +279,13 @@ class TritonPool:
             self._metrics.observe_endpoint(
                 endpoint.name, endpoint.in_flight, endpoint.tokens, is_up=endpoint.is_up
             )
-            if not endpoint.is_listed and not endpoint.in_flight:
+            if not endpoint.is_listed and not endpoint.in_use:
+                self.endpoints.remove(endpoint)
+                self._metrics.forget_endpoint(endpoint.name)
                 break
             if endpoint.is_lost and any(one.is_up for one in self.endpoints):
                 endpoint.server.end_calls()
             await asyncio.sleep(_PAUSE_S)
-        self.endpoints.remove(endpoint)
-        del self._watching[endpoint]
-        self._metrics.forget_endpoint(endpoint.name)
         await endpoint.close()
 
 

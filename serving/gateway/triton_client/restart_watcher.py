@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from inference.errors import Unavailable
+from serving.gateway.observability.background_tasks import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,17 @@ class RestartWatcher:
     Args:
         read: A model's current incarnation, GONE if it is not loaded; None if unknown.
         poll_s: Interval for a model with running calls; others are not polled.
+        tasks: Runs the polls.
     """
 
     def __init__(
-        self, read: Callable[[str], Awaitable[str | None]], poll_s: float = POLL_S
+        self,
+        read: Callable[[str], Awaitable[str | None]],
+        poll_s: float = POLL_S,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self._read = read
+        self._tasks = tasks or BackgroundTasks()
         self._poll_s = poll_s
         self._latest: dict[str, str] = {}
         self._running: defaultdict[str, dict[asyncio.Task[Any], str | None]] = defaultdict(dict)
@@ -60,7 +66,9 @@ class RestartWatcher:
         running = self._running[model]
         running[task] = self._latest.get(model)
         if model not in self._watchers:
-            self._watchers[model] = asyncio.create_task(self._watch(model))
+            self._watchers[model] = self._tasks.start(
+                "watching of restarts", lambda: self._watch(model)
+            )
         try:
             return await work
         except asyncio.CancelledError:

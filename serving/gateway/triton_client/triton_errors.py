@@ -40,10 +40,11 @@ def from_triton(error: Exception, model: str) -> ServingError:
     """The error of a response for one of Triton's.
 
     An error of our own backends, `<wire name>: <message>`, keeps its type and message; of others
-    only the type is returned, and the log has the message.
+    and of internal errors only the type is returned, and the log has the message.
     """
     text, status = _text(error), _status(error)
-    if own := decode_error(text):
+    own = decode_error(text)
+    if own is not None and not isinstance(own, InternalError):
         if isinstance(own, Overloaded | Unavailable):
             own.retry_after_s = RETRY_AFTER_S
         return own

@@ -25,6 +25,7 @@ from inference.errors import DeadlineExceeded, InternalError, Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
+from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.trace_context import metadata
 from serving.gateway.triton_client.inference import Liveness
 from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
@@ -55,13 +56,14 @@ class TritonInference:
 
     Args:
         address: HOST:PORT of its gRPC endpoint.
+        tasks: Runs what follows its models.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tasks: BackgroundTasks | None = None) -> None:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
         self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
-        self._restarts = RestartWatcher(self.incarnation)
+        self._restarts = RestartWatcher(self.incarnation, tasks=tasks)
         self._prefix = f"{secrets.token_hex(8)}-"
         self._count = 0
         """Sequences so far; with the prefix their ids, unique among all gateways of a server."""

@@ -20,7 +20,7 @@ from inference.engine.codec import (
     encode_finished,
     encode_request,
 )
-from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong
+from inference.errors import BundleError, InternalError, InvalidRequest, Overloaded, TooLong
 from inference.generation import Generation, Overrides
 from inference.sequences import Finished, Hypothesis, TokenChunk
 
@@ -108,7 +108,30 @@ def test_outputs_not_requested_are_absent() -> None:
 
 def test_errors_carry_their_wire_name() -> None:
     assert encode_error(Overloaded("full")) == "overloaded: full"
-    assert encode_error(RuntimeError("broken")) == "internal: broken"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[ONNXRuntimeError] : 6 : /models/x/step.onnx: 'the text'"),
+        ValueError("/models/x"),
+        BundleError("/models/x is missing"),
+        KeyError("the text"),
+    ],
+)
+def test_texts_of_exceptions_are_logged_and_not_sent(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = encode_error(error)
+    assert sent.startswith("internal: ")
+    assert "/models" not in sent
+    assert "the text" not in sent
+    assert "/models" in caplog.text or "the text" in caplog.text
+
+
+def test_what_a_runtime_wrote_is_no_error_of_ours() -> None:
+    for runtime in ("onnx runtime error", "openvino error", "ONNXRuntime error"):
+        assert decode_error(f"in model: {runtime} 2: too_long: /models/x") is None
 
 
 values = st.floats(-50, 0, width=32)

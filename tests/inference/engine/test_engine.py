@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from inference.engine.validation import RequestValidator
 from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
+from tests.inference.engine.fake_runner import FakeGroup, FakeRunner, History, hashed_logits
 from tests.inference.manifests import make_manifest
 
 PATIENCE_S = 30
@@ -144,7 +144,9 @@ def test_close_ends_live_requests_and_wakes_waiters(gate: Gate, gated: Engine) -
         gated.submit(request(), Inbox())
 
 
-def test_exception_fails_live_requests_and_the_next_is_served() -> None:
+def test_exception_fails_live_requests_and_the_next_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = threading.Event()
     broken.set()
 
@@ -154,8 +156,10 @@ def test_exception_fails_live_requests_and_the_next_is_served() -> None:
         return LOGITS(source, history)
 
     engine = Engine(FakeRunner(logits, 20), RequestValidator(manifest()))
-    with pytest.raises(InternalError, match="the model failed"):
+    with pytest.raises(InternalError) as caught:
         engine.generate(request())
+    assert "the model failed" not in caught.value.message
+    assert "the model failed" in caplog.text
     broken.clear()
     assert isinstance(engine.generate(request()), Finished)
     assert engine.metrics.failures == 1
@@ -217,3 +221,96 @@ def test_idle_engine_trims_memory() -> None:
     assert engine.metrics.spare_bytes == 0
     engine.generate(request())
     engine.close()
+
+
+class Failing:
+    """Raises each time that it is called while it is broken."""
+
+    def __init__(self, then: Callable[..., object], times: int = 1) -> None:
+        self.times = times
+        self._then = then
+
+    def __call__(self, *arguments: object) -> object:
+        if self.times:
+            self.times -= 1
+            raise RuntimeError("no device")
+        return self._then(*arguments)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_memory_that_cannot_be_freed_ends_no_thread(times: int) -> None:
+    runner = FakeRunner(LOGITS, 20)
+    trim = Failing(runner.trim, times)
+    runner.trim = trim
+    engine = Engine(runner, RequestValidator(manifest()), trim_after_s=0.01)
+    for left in reversed(range(times)):
+        assert isinstance(engine.generate(request()), Finished)
+        with engine._changed:
+            assert engine._changed.wait_for(lambda left=left: trim.times == left, PATIENCE_S)
+    assert isinstance(engine.generate(request()), Finished)
+    settle(engine)
+    assert engine.metrics.failures == times
+    engine.close()
+
+
+def test_a_request_that_cannot_be_queued_fails_alone() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+    engine._decoder.add = Failing(engine._decoder.add)
+    inboxes = [Inbox(), Inbox()]
+    with engine._changed:  # both are taken at once
+        for inbox in inboxes:
+            engine.submit(request(), inbox)
+    first, second = (inbox.end for inbox in inboxes)
+    assert isinstance(first, Failed)
+    assert isinstance(first.error, InternalError)
+    assert isinstance(second, Finished)
+    assert isinstance(engine.generate(request()), Finished)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda engine: (FakeGroup, "step"),
+        lambda engine: (FakeGroup, "admit_deferred"),
+        lambda engine: (engine._decoder, "_decode_step"),
+        lambda engine: (engine._decoder._scheduler, "next_batch"),
+    ],
+    ids=["step", "admit", "turn", "scheduler"],
+)
+def test_state_that_cannot_be_freed_leaves_no_request_waiting(
+    monkeypatch: pytest.MonkeyPatch, broken: Callable[[Engine], tuple[object, str]]
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("no device")
+
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+    inboxes = [Inbox(), Inbox(), Inbox()]
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeGroup, "release", fail)
+        patch.setattr(*broken(engine), fail)
+        for inbox in inboxes:
+            engine.submit(request(), inbox)
+        ends = [inbox.end for inbox in inboxes]
+    assert all(isinstance(end, Failed) for end in ends)
+    assert isinstance(engine.generate(request()), Finished)
+    engine.close()
+
+
+def test_close_ends_requests_whose_state_cannot_be_freed(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("no device")
+
+    engine = Engine(FakeRunner(gate, 20), RequestValidator(manifest()))
+    inboxes = [Inbox(), Inbox()]
+    for inbox in inboxes:
+        engine.submit(request(), inbox)
+    assert gate.started.acquire(timeout=PATIENCE_S)
+    monkeypatch.setattr(FakeGroup, "release", fail)
+    closer = threading.Thread(target=engine.close)
+    closer.start()
+    gate.open()
+    closer.join(PATIENCE_S)
+    assert all(isinstance(inbox.end, Failed) for inbox in inboxes)

@@ -317,3 +317,23 @@ def test_blank_terms_are_refused(aligned: LoadedModel, fields: dict[str, object]
 def test_requests_have_bounds(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TranslateRequest(texts=["a"], **fields)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_that_cannot_be_planned_leaves_no_calls(
+    unaligned: LoadedModel, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr("inference.tasks.translation.glossary_calls.MAX_PHRASES", 1)
+    terms = {"gato": "lynx", "casa": "home"}
+    texts = ("uno. dos. el gato casa", "tres")
+    made = plan(unaligned, *texts, stream=stream, num_beams=1, glossary=terms)
+    (call,) = made.calls
+    assert unaligned.tokenizer.decode(call.inputs[SOURCE_IDS]) == "tres"
+    outcome = answer(unaligned, call, "three")
+    if stream:
+        bad, *good = streamed(made, unaligned, {0: outcome})
+        assert (bad.index, "".join(chunk.text for chunk in good)) == (0, "three")
+    else:
+        bad, good = made.finish([outcome]).data
+        assert (bad.index, good.text) == (0, "three")
+    assert "2 terms" in bad.error.message

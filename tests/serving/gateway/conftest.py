@@ -66,6 +66,8 @@ class FakeInference:
         self.retired: set[tuple[str, int]] = set()
         """Versions that Triton had and has no more, by model."""
         self.failures: dict[str, ServingError] = {}
+        self.refusing: Callable[[GenerateCall | InferCall], ServingError | None] = lambda call: None
+        """The failure of a call that no other failure is for."""
         self.hold: asyncio.Event | None = None
         """While set and unset in turn: calls wait for it."""
         self.steps: asyncio.Semaphore | None = None
@@ -156,7 +158,7 @@ class FakeInference:
     @asynccontextmanager
     async def _work(self, call: GenerateCall | InferCall) -> AsyncIterator[None]:
         self.calls.append(call)
-        if failure := self.failures.get(call.model):
+        if failure := self.failures.get(call.model) or self.refusing(call):
             raise failure
         if (call.model, call.version) in self.retired:
             refusal = Unavailable(f"{call.model} is not up", retry_after_s=1)

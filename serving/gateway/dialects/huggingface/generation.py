@@ -10,8 +10,8 @@ from fastapi import Request
 
 from inference.errors import ServingError
 from inference.tasks.generate import TASK
+from inference.tasks.shared.items import error_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
@@ -210,12 +210,14 @@ class TokenEvents:
         return b""
 
     def error(self, error: ServingError) -> bytes:
-        """An event with the error, which the client raises."""
-        return b"data: %b\n\n" % error_body(error).model_dump_json().encode()
+        """An event with the error, which the client raises; before it a token that was held."""
+        held, self._held = self._held, None
+        before = b"data: %b\n\n" % self._event(held, self._waiting, None) if held else b""
+        return before + b"data: %b\n\n" % error_body(error).model_dump_json().encode()
 
     def _rendered(self, chunk: Chunk) -> Iterator[bytes]:
         if chunk.error is not None:
-            yield self.error(refused(chunk.error))
+            yield self.error(error_of(chunk.error))
             return
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""

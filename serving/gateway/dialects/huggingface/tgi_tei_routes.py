@@ -12,7 +12,7 @@ from fastapi import Request
 from pydantic import Field
 
 from inference.tasks.rerank import TASK as RERANK
-from serving.gateway.dialects.all_or_nothing import Closed, Open, first_error, refused
+from serving.gateway.dialects.all_or_nothing import Closed, Open, check_each
 from serving.gateway.dialects.huggingface.features import EmbedRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
@@ -98,9 +98,7 @@ class RerankPath(TaskRoute):
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Rank]:
         """The texts, best first; an error of one is that of the request."""
         (item,) = data
-        error = first_error(item.results)
-        if error is not None:
-            raise refused(error)
+        check_each(item.results)
         return [Rank(index=one.index, score=one.score, text=one.text) for one in item.results]
 
 

@@ -15,7 +15,6 @@ from inference.errors import (
     UnknownModel,
 )
 from serving.gateway.http.http_errors import json_error
-from triptych.messages import ItemError
 
 TEXTS = "texts"
 """The field of the task's message that has the texts."""
@@ -40,8 +39,8 @@ def error_response(error: ServingError) -> Response:
     return json_error(error, LibreTranslateError(error=message).model_dump_json(), status_of(error))
 
 
-def refused(error: ItemError | ServingError, name: str, places: Sequence[int]) -> InvalidRequest:
-    """The error of a text, which is that of the request.
+def named(error: ServingError, name: str, places: Sequence[int]) -> ServingError:
+    """The error of a text, with the name that the text has in the request.
 
     Args:
         error: Names the text as `texts.N`.
@@ -53,4 +52,4 @@ def refused(error: ItemError | ServingError, name: str, places: Sequence[int]) -
         number = field.partition(".")[2]
         own = f"{name}.{places[int(number)]}" if number.isdecimal() and places else name
         message, field = message.replace(field, own), own
-    return InvalidRequest(message, field=field)
+    return type(error)(message, field=field, retry_after_s=error.retry_after_s)

@@ -11,8 +11,8 @@ from inference.tasks.shared.alignment import MAX_SOURCE_TOKENS
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translate import TASK
 from serving.documents.passages import Passage, TranslatedPassage, page_passages, translated_pages
-from serving.gateway.dialects.all_or_nothing import first_error
-from serving.gateway.dialects.libretranslate.errors import TEXTS, refused
+from serving.gateway.dialects.all_or_nothing import check_each
+from serving.gateway.dialects.libretranslate.errors import TEXTS, named
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
@@ -101,7 +101,7 @@ class Translator:
         try:
             return await self.service.execution.in_pool(size, _with_letters, texts, most)
         except TooLong as error:
-            raise refused(error, self.name, places) from None
+            raise named(error, self.name, places) from None
 
     async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
         """Translations with alignments; without, from models that have none."""
@@ -133,13 +133,11 @@ class Translator:
         places = batch if len(texts) > 1 else ()
         try:
             response, _ = await self.service.answer(TaskRequest(TASK, message, self.route))
+            check_each(response.data)
         except ServingError as error:
             if error.field is None or error.field == ALIGNMENT:
                 raise
-            raise refused(error, self.name, places) from None
-        failure = first_error(response.data)
-        if failure is not None:
-            raise refused(failure, self.name, places)
+            raise named(error, self.name, places) from None
         return zip(batch, response.data, strict=True)
 
     def _batches(self, places: Sequence[int]) -> Iterator[Sequence[int]]:

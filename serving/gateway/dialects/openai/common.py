@@ -13,8 +13,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from inference.errors import ServingError
+from inference.tasks.shared.items import error_of
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import Closed, Open, WholeAnswers, refused
+from serving.gateway.dialects.all_or_nothing import Closed, Open, WholeAnswers
 from serving.gateway.http.bodies import read_json
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
@@ -210,7 +211,7 @@ class Events(ABC):
 
     def _rendered(self, chunk: Chunk) -> bytes:
         if chunk.error is not None:
-            return self.error(refused(chunk.error))
+            return self.error(error_of(chunk.error))
         events = [self.event(chunk)]
         if chunk.usage is not None and self._includes_usage:
             events.append(self.usage_event(CompletionUsage.of(chunk.usage)))

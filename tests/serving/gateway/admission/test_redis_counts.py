@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import shutil
 import subprocess
@@ -304,6 +305,52 @@ async def test_fields_of_processes_that_ended_long_ago_are_removed(
             async with asyncio.timeout(5):
                 while await server.hexists(PREFIX + "alice", "gone"):
                     await asyncio.sleep(0.005)
+    await server.aclose()
+
+
+LEASED = {"until_s": 1e12, "requests": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "requests"),
+    [
+        (json.dumps({**LEASED, "sequences": 4}), 1),
+        (json.dumps(LEASED), 1),
+        (json.dumps({**LEASED, "requests": "many"}), 0),
+        (json.dumps({**LEASED, "requests": float("inf")}), 0),
+        (json.dumps({**LEASED, "tokens": None}), 0),
+        (json.dumps({"requests": 1}), 0),
+        (json.dumps([1]), 0),
+        ("of another form", 0),
+    ],
+)
+async def test_fields_of_gateways_of_another_version_are_read_as_far_as_they_are_known(
+    connect: Connect, field: str, requests: int
+) -> None:
+    server = connect()
+    await server.hset(PREFIX + "alice", "newer", field)
+    async with gateways(connect()) as [gateway]:
+        usage = await gateway.counts.of_key_everywhere("alice")
+        assert (usage.requests, usage.tokens) == (requests, 0)
+        assert gateway.is_up
+        assert not gateway.task.done()
+    await server.aclose()
+
+
+async def test_whatever_the_store_fails_with_limits_hold_for_the_gateway(
+    monkeypatch: pytest.MonkeyPatch, fake: FakeServer
+) -> None:
+    async def fail(self: RedisCounts) -> None:
+        raise TypeError("unexpected")
+
+    metrics, server = Metrics(), FakeRedis(server=fake, decode_responses=True)
+    counts = RedisCounts(server, "store", LocalCounts(), metrics)
+    with monkeypatch.context() as patch:
+        patch.setattr(RedisCounts, "_exchange_fields", fail)
+        await counts.exchange()
+        assert b'limits_store_up{store="store"} 0.0' in metrics.exposition()
+    await counts.exchange()
+    assert b'limits_store_up{store="store"} 1.0' in metrics.exposition()
     await server.aclose()
 
 

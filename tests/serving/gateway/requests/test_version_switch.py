@@ -213,6 +213,30 @@ async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_rea
     assert catalog.version("speaker") == 2
 
 
+@pytest.mark.parametrize(
+    "failure", [OSError(5, "Input/output error"), ValueError("no such normalizer"), MemoryError()]
+)
+async def test_a_version_that_fails_to_load_leaves_the_others_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    publish_version(tmp_path)
+    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    triton.served["speaker"] = triton.served["absent"] = 1
+    catalog.remove("speaker")
+
+    def fail(bundle: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr("serving.load_model.load_tokenizer", fail)
+        await follower.update()
+        assert versions(load_catalog(Repository(tmp_path))) == [], "it is skipped at the start"
+    assert versions(catalog) == []
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [1])]
+
+
 async def test_model_that_is_refused_is_listed_with_its_reason_and_answers_no_more(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from examples.demo.server import free_port
 from inference.bundle.manifest import MANIFEST
 from inference.errors import SetupError
+from serving.gateway.observability import background_tasks
 from serving.gateway.requests import version_follower
 from serving.gateway.server.run_server import _serve, run_gateway
 from serving.ports import listening
@@ -304,6 +305,33 @@ async def test_requests_go_to_the_version_that_triton_serves(settings: GatewaySe
             await until_served(http, (version, [4, 3]))
             await http.post("/v1/translate", json={"texts": "a"})
             assert calls[-1].version == version
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), PermissionError(13, "denied")])
+async def test_versions_are_followed_after_a_failure(
+    settings: GatewaySettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: BaseException,
+) -> None:
+    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        failures, served_version = [failure], FakeInference.served_version
+
+        async def failing(self: FakeInference, model: str) -> int | None:
+            if failures:
+                raise failures.pop()
+            return await served_version(self, model)
+
+        monkeypatch.setattr(FakeInference, "served_version", failing)
+        await until(lambda: not failures)
+        publish_version(settings.repository, 4)
+        running.inference.served["tiny-translate"] = 4
+        await until_served(http, (4, [4, 3]))
+        exposed = (await http.get("/metrics")).text
+    assert 'triptych_background_failures_total{task="following of versions"} 1.0' in exposed
+    assert "following of versions failed" in caplog.text
 
 
 async def test_version_that_the_gateway_cannot_read_leaves_the_old_one(

@@ -14,6 +14,7 @@ from inference.errors import Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
+from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client import addresses, endpoint, pool, recovery
 from serving.gateway.triton_client.addresses import AddressSource
@@ -306,6 +307,76 @@ async def test_streams_leave_a_server_that_shuts_down(make: Make) -> None:
     assert servers[0].cancelled == 1, "its sequence is ended"
 
 
+ELSEWHERE, RAISED = "another server", "raised"
+ACTS: list[tuple[dict[str, bool], bool, int, str]] = [
+    ({}, False, 1, ELSEWHERE),
+    ({}, False, 0, RAISED),
+    ({}, True, 1, RAISED),
+    ({}, True, 0, RAISED),
+    ({"is_not_loaded": True}, False, 1, ELSEWHERE),
+    ({"is_not_loaded": True}, False, 0, RAISED),
+    ({"is_not_loaded": True}, True, 1, RAISED),
+    ({"is_loss": True}, False, 1, RAISED),
+    ({"is_loss": True}, True, 1, RAISED),
+    ({"is_loss": True, "is_unnoticed": True}, False, 1, RAISED),
+    ({"is_moved": True}, True, 1, RAISED),
+]
+"""Failure, whether the stream has begun, servers left → what happens."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "has_begun", "others", "act"),
+    [
+        (kind, *row)
+        for row in ACTS
+        for kind in ("stream", "generate")
+        if kind == "stream" or not row[1]  # what is not streamed is sent when it is whole
+    ],
+)
+async def test_what_a_failure_leads_to(
+    make: Make, kind: str, flags: dict[str, bool], has_begun: bool, others: int, act: str
+) -> None:
+    """`Recovery` decides about what is raised."""
+    servers = make(*TWO[: 1 + others])
+    made = call(*range(4))
+    failure = refused(**flags)
+    if has_begun:
+        servers[0].breaks[2] = failure
+    else:
+        servers[0].failures[MODEL] = failure
+    taken: list[int] = []
+
+    async def run() -> None:
+        if kind == "generate":
+            taken.extend((await servers.pool.generate(made, 5.0)).best.token_ids)
+            return
+        async with aclosing(servers.pool.stream(made, 5.0)) as items:
+            async for item in items:
+                if not isinstance(item, Finished):
+                    taken.extend(item.token_ids)
+
+    if act == RAISED:
+        with pytest.raises(Unavailable) as caught:
+            await run()
+        assert caught.value is failure
+        assert taken == ([0, 1] if has_begun else [])
+    else:
+        await run()
+        assert taken == [0, 1, 2, 3]
+    calls = [len(one.calls) for one in servers.by_name.values()]
+    assert calls == [1, int(act == ELSEWHERE)][: 1 + others]
+
+
+@pytest.mark.parametrize("flags", [{}, {"is_not_loaded": True}, {"is_loss": True}])
+async def test_no_token_is_repeated_whatever_ends_a_stream(
+    make: Make, flags: dict[str, bool]
+) -> None:
+    servers = make(*TWO)
+    servers[0].breaks[3] = refused(**flags)
+    assert await servers.tokens(call(*range(9))) == list(range(9))
+    assert servers[1].streamed == [(0, 1, 2)]
+
+
 async def test_names_are_looked_up_again(make: Make) -> None:
     hosts = ["127.0.0.1", "127.0.0.2"]
 
@@ -336,6 +407,74 @@ async def test_names_are_looked_up_again(make: Make) -> None:
     await asyncio.sleep(0.02)
     names = [one.name for one in servers.pool.endpoints]
     assert names == ["127.0.0.2:1", "127.0.0.3:1"], "a resolver that fails removes none"
+
+
+async def test_a_server_that_has_left_is_closed_when_its_polls_have_ended(make: Make) -> None:
+    hosts = ["127.0.0.1", "127.0.0.2"]
+
+    async def lookup(name: str) -> list[str]:
+        return hosts
+
+    servers = make("triton", lookup=lookup)
+    await until(lambda: len(servers.pool.endpoints) == 2)
+    first, answer = servers.pool.endpoints[0], asyncio.Event()
+
+    class Slow(FakeServer):
+        async def is_ready(self, model: str, version: int) -> bool:
+            await answer.wait()
+            assert not self.is_closed
+            return False
+
+        async def served_version(self, model: str) -> int | None:
+            await answer.wait()
+            assert not self.is_closed
+            return 7
+
+    servers[0].__class__ = Slow
+    polls = [
+        asyncio.create_task(servers.pool.served_version(MODEL)),
+        asyncio.create_task(first.is_ready(MODEL, 1)),
+        asyncio.create_task(first.perform(infer_call(), 5.0)),
+    ]
+    servers[0].hold = asyncio.Event()
+    await until(lambda: servers[0].running)
+    hosts[:] = ["127.0.0.2"]
+    await until(lambda: not first.is_up)
+    await asyncio.sleep(0.03)
+    assert not servers[0].is_closed
+    servers[0].hold.set()
+    answer.set()
+    await asyncio.gather(*polls)
+    await until(lambda: servers[0].is_closed)
+    assert first not in servers.pool.endpoints
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), RuntimeError(), UnicodeError()])
+async def test_a_failure_ends_neither_the_watch_of_a_server_nor_the_lookup(
+    make: Make, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    hosts, failures = ["127.0.0.1"], [failure]
+
+    async def lookup(name: str) -> list[str]:
+        if failures:
+            raise failures.pop()
+        return hosts
+
+    servers = make("triton", lookup=lookup)
+    await until(lambda: servers.pool.endpoints)
+
+    class Failing(FakeServer):
+        async def liveness(self) -> Liveness:
+            if failures:
+                raise failures.pop()
+            return Liveness.STOPPING
+
+    failures.append(failure)
+    servers[0].__class__ = Failing
+    await until(lambda: not servers.pool.endpoints[0].is_up)
+    hosts[:] = ["127.0.0.2"]
+    await until(lambda: servers[0].is_closed)
 
 
 @pytest.mark.parametrize(

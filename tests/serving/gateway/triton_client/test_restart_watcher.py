@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from inference.errors import Unavailable
+from serving.gateway.observability import background_tasks
 from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
 
 MODEL = "tiny"
@@ -52,3 +53,21 @@ async def test_every_call_of_an_unloaded_model_is_ended() -> None:
     incarnation.append(GONE)
     with pytest.raises(Unavailable):
         await running
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), RuntimeError("a bug")])
+async def test_a_poll_that_fails_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    failures = [failure]
+
+    async def read(model: str) -> str:
+        if failures:
+            raise failures.pop()
+        return GONE
+
+    watcher = RestartWatcher(read, poll_s=0.002)
+    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(running, 5)

@@ -593,3 +593,21 @@ async def test_calls_of_a_server_that_is_lost_are_ended(triton) -> None:
     with pytest.raises(Unavailable) as caught:
         await running
     assert caught.value.is_loss
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "in ensemble: internal: decoding failed: /models/x/step.onnx 'secret'",
+        "onnx runtime error 2: too_long: /models/x 'secret'",
+        "openvino error overloaded: /models/x 'secret'",
+        "Failed to process the request: Traceback: /models/x 'secret'",
+    ],
+)
+def test_text_of_an_internal_error_is_logged_and_not_returned(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = from_triton(InferenceServerException(text, status="StatusCode.INTERNAL"), "tiny")
+    assert type(error) is InternalError
+    assert error.message == "tiny failed: the gateway's log has the cause"
+    assert "secret" in caplog.text
