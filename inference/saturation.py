@@ -12,7 +12,6 @@ products share.
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from inference.errors import SetupError
 from inference.process_limits import thread_count
 
 EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 """Setting of a session: the folder of the weights that lie beside a graph given as bytes."""
-_GRAPH = "graph.onnx"
 _CPU = "CPUExecutionProvider"
 _INPUTS, _OUTPUTS = 64, 32
 _ROWS = (1, 8)
@@ -36,8 +35,8 @@ def open_cpu_session(
 ) -> onnxruntime.InferenceSession:
     """A session on the CPU. Weights of bytes have the form that this processor multiplies exactly.
 
-    Where they are converted, the graph and its weights are copied into the temporary folder while
-    they are loaded; the session then holds as much as without.
+    Converting them takes memory while the graph is loaded; the session then holds as much as
+    without.
 
     Args:
         model: A file, or a graph whose weights lie in the folder that `EXTERNAL_DATA` names.
@@ -45,25 +44,25 @@ def open_cpu_session(
         settings: Of `InferenceSession`.
 
     Raises:
+        SetupError: this processor needs converted weights, and they are larger than 2 GiB.
         Exception: the graph does not load; the runtime's exceptions share no base class.
     """
     options.intra_op_num_threads = thread_count(options.intra_op_num_threads)
     options.inter_op_num_threads = thread_count(options.inter_op_num_threads)
-    if not products_saturate():
-        return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
-    with tempfile.TemporaryDirectory(prefix="triptych-weights-") as copies:
-        model = _with_unsigned_weights(model, options, Path(copies))
-        return onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+    if products_saturate():
+        model = _with_unsigned_weights(model, options)
+    session = onnxruntime.InferenceSession(model, options, providers=[_CPU], **settings)
+    if isinstance(model, bytes):
+        session._model_bytes = None  # kept to open it again on another device
+    return session
 
 
 def _with_unsigned_weights(
-    model: Path | bytes, options: onnxruntime.SessionOptions, copies: Path
+    model: Path | bytes, options: onnxruntime.SessionOptions
 ) -> Path | bytes:
-    """A graph whose products read unsigned weights; the same one if it has no products of bytes.
-
-    It is a file: a session of ONNX Runtime keeps the bytes that it was made from.
-    """
-    from onnx import load, load_from_string, save
+    """A graph whose products read unsigned weights; the same one if it has no products of bytes."""
+    from google.protobuf.message import EncodeError
+    from onnx import load, load_from_string
 
     from inference.unsigned_weights import has_products_of_bytes, use_unsigned_weights
 
@@ -73,11 +72,17 @@ def _with_unsigned_weights(
         loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
     if not has_products_of_bytes(loaded.graph):
         return model
-    use_unsigned_weights(loaded.graph, folder, copies)
-    save(loaded, copies / _GRAPH)
-    if _setting(options, EXTERNAL_DATA):
-        options.add_session_config_entry(EXTERNAL_DATA, str(copies))
-    return copies / _GRAPH
+    use_unsigned_weights(loaded.graph, folder)
+    if isinstance(model, Path) and _setting(options, EXTERNAL_DATA) != str(folder):
+        options.add_session_config_entry(EXTERNAL_DATA, str(folder))
+    try:
+        content: bytes = loaded.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise SetupError(
+            "int8 weights of more than 2 GiB in one graph cannot be converted for this processor, "
+            "which has no VNNI: export with --precision fp32, or serve it on another"
+        ) from error
+    return content
 
 
 def _setting(options: onnxruntime.SessionOptions, name: str) -> str:

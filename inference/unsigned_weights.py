@@ -5,10 +5,11 @@ The bits of a signed byte and of the same number plus 128 differ in the highest 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -23,15 +24,12 @@ def has_products_of_bytes(graph: GraphProto) -> bool:
     return any(node.op_type in _ZERO_POINTS for node in graph.node)
 
 
-def use_unsigned_weights(graph: GraphProto, folder: Path, copies: Path) -> None:
-    """Changes the weights of all products in place.
+def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
+    """Changes the weights of all products in place; they lie in the graph then.
 
     Args:
         folder: Of the weights that lie beside the graph.
-        copies: Another one, which gets the changed weights that lie beside it.
     """
-    for location in {ExternalDataInfo(t).location for t in _beside(graph)}:
-        shutil.copyfile(folder / location, copies / location)
     turned = {node.output[0]: node for node in graph.node if node.op_type == "Transpose"}
     readers: list[tuple[NodeProto, int]] = []
     for node in graph.node:
@@ -41,60 +39,31 @@ def use_unsigned_weights(graph: GraphProto, folder: Path, copies: Path) -> None:
             position = _ZERO_POINTS[node.op_type]
             node.input.extend([""] * (position + 1 - len(node.input)))
             node.input[position] = _ZERO
-    names = {node.input[position] for node, position in readers}
     reading = {(id(node), position) for node, position in readers}
-    shared = {
+    others = {
         name
         for node in graph.node
         for position, name in enumerate(node.input)
-        if name in names and (id(node), position) not in reading
+        if (id(node), position) not in reading
     }
+    names = {node.input[position] for node, position in readers}
     for tensor in [each for each in graph.initializer if each.name in names]:
-        if tensor.name not in shared:
-            _flip(tensor, copies)
+        name = tensor.name
+        unsigned = _numbers(tensor, folder).view(np.uint8) ^ _FLIP
+        if name not in others:
+            tensor.CopyFrom(numpy_helper.from_array(unsigned, name))
             continue
-        unsigned = graph.initializer.add()
-        unsigned.CopyFrom(_duplicate(tensor, copies))
-        _flip(unsigned, copies)
+        added = f"{name}_unsigned"  # of a table that tokens are looked up in, too
+        graph.initializer.append(numpy_helper.from_array(unsigned, added))
         for node, position in readers:
-            if node.input[position] == tensor.name:
-                node.input[position] = unsigned.name
+            if node.input[position] == name:
+                node.input[position] = added
     graph.initializer.append(numpy_helper.from_array(np.array(_FLIP), _ZERO))
 
 
-def _beside(graph: GraphProto) -> list[TensorProto]:
-    return [tensor for tensor in graph.initializer if uses_external_data(tensor)]
-
-
-def _flip(tensor: TensorProto, folder: Path) -> None:
-    """Makes the numbers of a tensor unsigned, where they lie."""
-    if uses_external_data(tensor):
-        place = ExternalDataInfo(tensor)
-        size = int(np.prod(tensor.dims, dtype=np.int64))
-        path = folder / place.location
-        content = np.memmap(path, np.uint8, "r+", offset=place.offset or 0, shape=(size,))
-        np.bitwise_xor(content, _FLIP, out=content)
-    else:
-        unsigned = numpy_helper.to_array(tensor).view(np.uint8) ^ _FLIP
-        tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
-    tensor.data_type = TensorProto.UINT8
-
-
-def _duplicate(tensor: TensorProto, folder: Path) -> TensorProto:
-    """A second tensor with the same numbers, for a table that tokens are looked up in, too."""
-    copied = TensorProto()
-    copied.CopyFrom(tensor)
-    copied.name = f"{tensor.name}_unsigned"
-    if uses_external_data(tensor):
-        place = ExternalDataInfo(tensor)
-        size = int(np.prod(tensor.dims, dtype=np.int64))
-        path = folder / place.location
-        content = np.memmap(path, np.uint8, "r", offset=place.offset or 0, shape=(size,))
-        with path.open("ab") as file:
-            file.write(bytes(-file.tell() % 4096))  # tensors begin at pages, to be mapped
-            offset = file.tell()
-            file.write(content.data)
-        for entry in copied.external_data:
-            if entry.key == "offset":
-                entry.value = str(offset)
-    return copied
+def _numbers(tensor: TensorProto, folder: Path) -> NDArray[Any]:
+    if not uses_external_data(tensor):
+        return numpy_helper.to_array(tensor)
+    place = ExternalDataInfo(tensor)
+    offset, shape = place.offset or 0, tuple(tensor.dims)
+    return np.memmap(folder / place.location, np.int8, "r", offset=offset, shape=shape)

@@ -46,6 +46,11 @@ class GatewaySettings(FrontSettings):
         description="Triton's metrics address; its heartbeats show which models are alive. Of "
         "several, one for each of --triton, in the same order.",
     )
+    state: Path | None = Field(
+        default=None,
+        description="File in which triptych triton --state records what is served, and why a model "
+        "is not. Default: served.json in the repository.",
+    )
     api_key: SecretStr | None = Field(
         default=None,
         min_length=1,

@@ -52,6 +52,7 @@ class Site:
         self.repository = folder / "model_repository"
         self.repository.mkdir(mode=0o555)
         self._folder = folder
+        self._state = f"--state={folder / 'served.json'}"
         self._ports = free_ports(
             "127.0.0.1", dict.fromkeys(("http", "grpc", "metrics", "front", "front grpc"), 0)
         )
@@ -64,13 +65,13 @@ class Site:
 
     def start_triton(self, *flags: str) -> None:
         ports = [f"--{name}-port={self._ports[name]}" for name in ("http", "grpc", "metrics")]
-        state = f"--state={self._folder / 'served.json'}"
-        self.triton = self._start("triton", state, *ports, *flags)
+        self.triton = self._start("triton", self._state, *ports, *flags)
 
     def start_gateway(self, *flags: str) -> None:
         ports = self._ports
         self.gateway = self._start(
             "gateway",
+            self._state,
             *(f"--http-port={ports['front']}", f"--grpc-port={ports['front grpc']}"),
             *("--triton", f"127.0.0.1:{ports['grpc']}"),
             *("--triton-metrics", f"127.0.0.1:{ports['metrics']}"),
@@ -456,7 +457,7 @@ def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> No
     assert site.is_ready()
     [listed] = site.refused()
     assert (listed["id"], listed["version"]) == (NAME, broken)
-    assert "step.onnx changed since the export" in listed["reason"]
+    assert "Triton cannot load" in listed["reason"]
     graph.unlink()
     incomplete = site.run("reload", NAME)
     assert incomplete.returncode == 1

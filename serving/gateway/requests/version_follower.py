@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from inference.bundle.repository import Repository
 from inference.errors import BundleError
@@ -32,6 +33,7 @@ class VersionFollower:
         repository: Read-only; read in worker threads, one at a time.
         catalog: What is updated.
         read_version: The version of a model that Triton serves; None if it serves none.
+        record: The supervisor's file; by default that of the repository.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class VersionFollower:
         repository: Repository,
         catalog: Catalog,
         read_version: Callable[[str], Awaitable[int | None]],
+        record: Path | None = None,
     ) -> None:
+        self._record = record or repository.root / FILE
         self._repository = repository
         self._catalog = catalog
         self._read_version = read_version
@@ -60,8 +64,7 @@ class VersionFollower:
     async def update(self) -> None:
         """Read the repository, then the served version of each bundle in it."""
         self._names = set(await asyncio.to_thread(self._repository.names))
-        record = self._repository.root / FILE
-        self._catalog.record = await asyncio.to_thread(read_record, record)
+        self._catalog.record = await asyncio.to_thread(read_record, self._record)
         await self._update_versions(with_unreadable=True)
         for model in self._catalog.models:
             await self._update_published(model)

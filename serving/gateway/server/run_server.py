@@ -134,7 +134,7 @@ async def _serve(
         counts: Counts = share.counts if share else LocalCounts()
         store = _store(settings, counts, metrics)
         service = Service(catalog, pool, settings, metrics, store or counts)
-        follower = VersionFollower(repository, catalog, pool.served_version)
+        follower = VersionFollower(repository, catalog, pool.served_version, settings.state)
         tasks.start("following of versions", follower.run)
         tasks.start("counting of stalls", lambda: count_stalls(metrics))
         if store is not None:
