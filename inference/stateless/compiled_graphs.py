@@ -1,7 +1,7 @@
 """Compiled models over one ONNX graph that compute the requested outputs and nothing else.
 
 int8 graphs have their activations' scales inside (`QuantizeLinear`, fixed at export), so what a row
-gets does not depend on its batch.
+gets does not depend on its batch. Where products of bytes saturate, float32 multiplies them.
 OpenVINO computes int64 in 32 bits on the CPU, which is enough for token ids and positions.
 """
 
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from inference.openvino_core import openvino_core, run_request
 from inference.process_limits import thread_count
+from inference.saturation import products_saturate
+from inference.stateless.float_products import multiply_in_float32
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
 MAX_MODELS = 4
@@ -47,6 +49,8 @@ class CompiledGraphs:
             self._whole = openvino_core().read_model(file)
         except RuntimeError as error:
             raise InvalidArgument(self.error_text(error)) from error
+        if products_saturate():
+            multiply_in_float32(self._whole)
         self._outputs = {name: port for port in self._whole.outputs for name in port.names}
         _check_names(config, "input", {name for port in self._whole.inputs for name in port.names})
         _check_names(config, "output", set(self._outputs))
