@@ -17,7 +17,7 @@ import openvino
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from inference.openvino_core import openvino_core, run_request
+from inference.openvino_core import openvino_core, run_request, why_not_here
 from inference.process_limits import thread_count
 from inference.saturation import products_saturate
 from inference.stateless.float_products import multiply_in_float32
@@ -38,7 +38,8 @@ class CompiledGraphs:
             `intra_op_thread_count`; `inference_precision`, f32 or bf16, of what is not int8.
 
     Raises:
-        InvalidArgument: the graph cannot be loaded, or the configuration contradicts it.
+        InvalidArgument: the graph cannot be loaded, the configuration contradicts it, or its
+            precision needs another processor.
     """
 
     def __init__(self, file: Path, config: dict[str, Any]) -> None:
@@ -115,6 +116,12 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
     precision = parameters.get("inference_precision", "f32")
     if precision not in ("f32", "bf16"):
         raise InvalidArgument(f"inference_precision must be f32 or bf16, not {precision!r}")
+    reason = why_not_here(precision, is_generator=False)
+    if reason is not None:
+        raise InvalidArgument(
+            f"'{config['name']}' cannot be computed in {precision} with OpenVINO here: {reason} "
+            "or int8, or serve it on a processor that has it"
+        )
     return {
         "INFERENCE_NUM_THREADS": thread_count(int(parameters.get("intra_op_thread_count", "0"))),
         "PERFORMANCE_HINT": "LATENCY",
