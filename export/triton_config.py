@@ -100,8 +100,8 @@ def stateless_config(
     rows = _largest_rows(graph) if graph.profiles else MAX_ROWS
     config = _config(name, BACKENDS[runtime], max_batch=rows, device=device)
     if runtime == "openvino":
-        # In int8 graphs too: OpenVINO's own default where the processor has bf16, else it is f32.
-        inference = "f32" if precision == "fp32" else "bf16"
+        # What is not int8 is float32 (D60): not every processor has bf16.
+        inference = "bf16" if precision == "bf16" else "f32"
         config.parameters["inference_precision"].string_value = inference
     if placement is not None and device == "cpu":
         config.instance_group[0].count = placement.instances

@@ -42,8 +42,7 @@ a boundary is rounded to another byte. Of 60 tiny random networks LeViT moved mo
 less than 1e-6; of nine examples none by more than 3e-7. Where products saturate, those nine move by
 0.036 to 0.10."""
 OTHER_TOLERANCE = 0.05
-"""The same of bfloat16, which processors without it compute in float32, of float16 on a card, and
-of weights of 4 bits."""
+"""The same of bfloat16, of float16 on a card, of OpenVINO's int8, and of weights of 4 bits."""
 
 
 CARD_TOLERANCE = 1e-3

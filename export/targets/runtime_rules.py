@@ -8,6 +8,7 @@ from export.architecture import Graphs, Lowering
 from export.decoder_graphs.image_tokens import ImageTokenStep
 from export.layers.attention.attention import Attention
 from export.layers.decoder import TransformerDecoder
+from export.parity.compiled_run import missing_package
 from export.precision import Precision, Runtime
 from inference.bundle.manifest import Role
 from inference.errors import SetupError
@@ -24,8 +25,8 @@ def check_runtime(
         is_calibrated: Whether the user gives samples for calibration.
 
     Raises:
-        SetupError: a generator that the runtime cannot decode, a precision that the runtime lacks,
-            or samples that nothing is calibrated on.
+        SetupError: a generator that the runtime cannot decode, a precision that the runtime lacks
+            or this processor, or samples that nothing is calibrated on.
     """
     if is_calibrated and "step" in graphs.lowerings:
         raise SetupError(
@@ -53,6 +54,23 @@ def check_runtime(
     lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
     if precision is lacks:
         raise SetupError(f"--precision {precision} is not available with --runtime {runtime}")
+    if runtime is Runtime.OPENVINO:
+        _check_processor(precision, is_generator="step" in graphs.lowerings)
+
+
+def _check_processor(precision: Precision, *, is_generator: bool) -> None:
+    """Refuses what OpenVINO would compute otherwise here than elsewhere: no gate could judge it.
+
+    Raises:
+        SetupError: says why, and what to use; or OpenVINO is not installed.
+    """
+    try:
+        from inference.openvino_core import why_not_here
+    except ImportError as error:
+        raise SetupError(missing_package("openvino")) from error
+    reason = why_not_here(precision, is_generator=is_generator)
+    if reason is not None:
+        raise SetupError(f"--runtime openvino has no {precision} here: {reason}")
 
 
 def check_precision(graphs: Graphs, precision: Precision) -> None:

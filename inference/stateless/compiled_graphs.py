@@ -1,7 +1,7 @@
 """Compiled models over one ONNX graph that compute the requested outputs and nothing else.
 
 int8 graphs have their activations' scales inside (`QuantizeLinear`, fixed at export), so what a row
-gets does not depend on its batch.
+gets does not depend on its batch. Where products of bytes saturate, float32 multiplies them.
 OpenVINO computes int64 in 32 bits on the CPU, which is enough for token ids and positions.
 """
 
@@ -17,8 +17,10 @@ import openvino
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from inference.openvino_core import openvino_core, run_request
+from inference.openvino_core import openvino_core, run_request, why_not_here
 from inference.process_limits import thread_count
+from inference.saturation import products_saturate
+from inference.stateless.float_products import multiply_in_float32
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
 MAX_MODELS = 4
@@ -36,7 +38,8 @@ class CompiledGraphs:
             `intra_op_thread_count`; `inference_precision`, f32 or bf16, of what is not int8.
 
     Raises:
-        InvalidArgument: the graph cannot be loaded, or the configuration contradicts it.
+        InvalidArgument: the graph cannot be loaded, the configuration contradicts it, or its
+            precision needs another processor.
     """
 
     def __init__(self, file: Path, config: dict[str, Any]) -> None:
@@ -47,6 +50,8 @@ class CompiledGraphs:
             self._whole = openvino_core().read_model(file)
         except RuntimeError as error:
             raise InvalidArgument(self.error_text(error)) from error
+        if products_saturate():
+            multiply_in_float32(self._whole)
         self._outputs = {name: port for port in self._whole.outputs for name in port.names}
         _check_names(config, "input", {name for port in self._whole.inputs for name in port.names})
         _check_names(config, "output", set(self._outputs))
@@ -111,6 +116,12 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
     precision = parameters.get("inference_precision", "f32")
     if precision not in ("f32", "bf16"):
         raise InvalidArgument(f"inference_precision must be f32 or bf16, not {precision!r}")
+    reason = why_not_here(precision, is_generator=False)
+    if reason is not None:
+        raise InvalidArgument(
+            f"'{config['name']}' cannot be computed in {precision} with OpenVINO here: {reason} "
+            "or int8, or serve it on a processor that has it"
+        )
     return {
         "INFERENCE_NUM_THREADS": thread_count(int(parameters.get("intra_op_thread_count", "0"))),
         "PERFORMANCE_HINT": "LATENCY",

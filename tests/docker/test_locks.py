@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -19,6 +22,8 @@ ENTRY = re.compile(
     r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<rest>[^\n]*\\\n(?:[^\n]+\n?)*?)(?=^\S|\Z)", re.M
 )
 WITHOUT_HASH = {"torch"}
+SERVING = [lock for lock in LOCKS if not lock.startswith("dev")]
+"""What images and workers install, and what builds the wheel of this project."""
 each_lock = pytest.mark.parametrize("lock", LOCKS)
 
 
@@ -77,3 +82,30 @@ def test_the_version_of_torch_is_the_same_everywhere() -> None:
     (declared,) = {Requirement(text).specifier for text in EXTRAS["export"] if "torch" in text}
     made = re.search(r"^TORCH := (.*)$", MAKEFILE, re.MULTILINE)
     assert str(declared) == f"=={made[1]}"
+
+
+@each_lock
+def test_arm64_has_the_packages_of_x86_64(lock: str) -> None:
+    linux = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    installed = []
+    for machine in ("x86_64", "aarch64"):
+        environment = {**default_environment(), **linux, "platform_machine": machine}
+        lines = {name: rest.partition("\\")[0] for name, (_, rest) in entries(lock).items()}
+        asked = [Requirement(f"{name} {rest}") for name, rest in lines.items()]
+        installed.append({e.name for e in asked if not e.marker or e.marker.evaluate(environment)})
+    assert installed[0] == installed[1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+@pytest.mark.parametrize("lock", SERVING)
+def test_arm64_has_wheels_with_the_locked_hashes(lock: str, python: str, tmp_path: Path) -> None:
+    """For the images' glibc; needs the package index that uv is configured with."""
+    command = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--dry-run"]
+    command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version"]
+    command += [python, "--python-platform", "aarch64-manylinux_2_36", "--target", str(tmp_path)]
+    command += ["--requirements", str(ROOT / "requirements" / f"{lock}.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if any(reason in done.stderr for reason in ("Failed to fetch", "error sending request")):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr

@@ -63,6 +63,16 @@ def test_stateless_ports_have_no_batch_dimension() -> None:
     assert parsed.default_model_filename == "model.onnx"
 
 
+@pytest.mark.parametrize(
+    ("precision", "inference"), [("fp32", "f32"), ("bf16", "bf16"), ("int8", "f32")]
+)
+def test_what_openvino_computes_beside_int8_is_the_same_on_every_processor(
+    precision: str, inference: str
+) -> None:
+    parsed = _parsed(stateless_config("x", IMAGE, runtime="openvino", precision=precision))
+    assert parsed.parameters["inference_precision"].string_value == inference
+
+
 def test_one_number_an_item_is_reshaped() -> None:
     lengths = _parsed(stateless_config("clip-text", TEXT)).input[1]
     assert list(lengths.dims) == [1]

@@ -27,6 +27,7 @@ from inference.errors import SetupError
 from inference.openvino_core import openvino_core
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_generate_parity import GENERATORS, RULES, check, with_rules
+from tests.openvino_precisions import require_precision
 
 REFUSED = {
     "t5": "its attention has a bias of relative positions",
@@ -66,7 +67,7 @@ def test_what_the_operator_lacks_is_refused_before_anything_is_exported(
         with pytest.raises(SetupError, match=f"cannot decode this model: {REFUSED[name]}; use"):
             check_runtime(graphs, Runtime.OPENVINO, Precision.FP32)
     else:
-        check_runtime(graphs, Runtime.OPENVINO, Precision.INT8)
+        check_runtime(graphs, Runtime.OPENVINO, Precision.FP32)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_what_the_operator_lacks_is_refused_before_anything_is_exported(
 def test_gate_passes_and_int8_stays_near(
     name: str, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:
+    require_precision("int8", is_generator=True)
     config = CONFIGS.get(name, "plain")
     twin, staged = twins(name, config), staged_copy(bundles(name, config), tmp_path)
     report = verify(twin.graphs(), staged)
@@ -93,15 +95,14 @@ def test_gate_passes_and_int8_stays_near(
 def test_bf16_stays_near_and_does_not_depend_on_neighbours(
     name: str, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:
+    require_precision("bf16", is_generator=True)
     twin, staged = twins(name, "plain"), staged_copy(bundles(name, "plain"), tmp_path)
     update = {"precision": "bf16"}
     staged = replace(staged, manifest=staged.manifest.model_copy(update=update))
     report = Report()
     manifest = lower_precision(report, twin.graphs(), staged, Precision.BF16)
     assert manifest.states == staged.manifest.states
-    has_bf16 = "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    assert 0.98 <= report.int8["least_cosine"] <= 1
-    assert (report.int8["least_cosine"] < 1 - 1e-7) == has_bf16
+    assert 0.98 <= report.int8["least_cosine"] < 1 - 1e-7
     assert report.int8["rows_alone"] > 10
     assert report.int8["hypotheses_alone"] == 25
 
@@ -144,7 +145,10 @@ def test_rows_alone_have_the_bits_of_rows_in_a_batch_whatever_a_layers_width(
     graph = helper.make_graph([node], "layer", ports[:1], ports[1:], [weight])
     path = tmp_path / "layer.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
-    assert quantize_weights("step", path, Precision.INT8).layers == (inputs >= 64)
+    is_int8 = inputs >= 64
+    assert quantize_weights("step", path, Precision.INT8).layers == is_int8
+    if is_int8:
+        require_precision("int8", is_generator=True)
     model = openvino_core().read_model(path)
     group = quantisation_group(model)
     assert group == (128 if inputs >= 128 else 64)

@@ -26,6 +26,7 @@ from export.targets.runtime_rules import lowered as lowered_for
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
+from inference.openvino_core import has_bf16
 from tests.export.conftest import TwinPair, Twins
 from tests.shared_folders import made_once, shared_folder
 
@@ -68,7 +69,8 @@ def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
     graphs, bundle = twin.graphs(), bundle_of(twin)
     report = verify(graphs, bundle)
     assert report.worst_difference < TOLERANCE
-    for precision in (Precision.BF16, Precision.INT8):
+    lower = [Precision.BF16, Precision.INT8] if has_bf16() else [Precision.INT8]
+    for precision in lower:
         lower_precision(report, graphs, bundle, precision)
         assert report.int8["rows_alone"] >= 10
         assert 0.98 < report.int8["least_cosine"] < 1
@@ -82,8 +84,9 @@ def test_scales_that_do_not_suit_a_checkpoint_are_refused_with_the_command_that_
     twin = twins("bert", EXPORTED)
     bundle, graphs = bundle_of(twin), twin.graphs()
     monkeypatch.setattr("export.quantization.int8_parity.LEAST_COSINE", 1.01)
-    with pytest.raises(ParityError, match=r"1\.01 is required; nothing was published$"):
-        lower_precision(Report(), graphs, bundle, Precision.BF16)
+    if has_bf16():
+        with pytest.raises(ParityError, match=r"1\.01 is required; nothing was published$"):
+            lower_precision(Report(), graphs, bundle, Precision.BF16)
     with pytest.raises(ParityError, match=r"triptych export .* --calibration TEXTS\.txt$"):
         lower_precision(Report(), graphs, bundle, Precision.INT8)
 
@@ -98,7 +101,11 @@ def test_damaged_weights_fail_the_gate(twins: Twins, bundle_of: Bundles) -> None
         verify(graphs, bundle)
 
 
-def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -> None:
+def test_generators_and_precisions_without_a_runtime_are_refused(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.openvino_core.has_bf16", lambda: True)
+    monkeypatch.setattr("inference.openvino_core.scales_activations", lambda: True)
     generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
     for precision in (Precision.BF16, Precision.INT8):
         check_runtime(generator, Runtime.OPENVINO, precision)
@@ -108,6 +115,26 @@ def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -
     with pytest.raises(SetupError, match="int8-fast is not available with --runtime openvino"):
         check_runtime(stateless, Runtime.OPENVINO, Precision.INT8_FAST)
     check_runtime(stateless, Runtime.OPENVINO, Precision.INT8)
+
+
+def test_what_another_processor_would_compute_otherwise_is_refused(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.openvino_core.has_bf16", lambda: False)
+    monkeypatch.setattr("inference.openvino_core.scales_activations", lambda: False)
+    generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
+    for precision in (Precision.INT8, Precision.INT4):
+        with pytest.raises(
+            SetupError,
+            match=rf"no {precision} here: this processor has no VNNI.*onnxruntime --precision int8",
+        ):
+            check_runtime(generator, Runtime.OPENVINO, precision)
+        check_runtime(generator, Runtime.AUTO, precision)  # which tries both
+    for graphs in (generator, stateless):
+        with pytest.raises(SetupError, match=r"no bf16 here: .* export with --precision fp32$"):
+            check_runtime(graphs, Runtime.OPENVINO, Precision.BF16)
+    for graphs, precision in ((stateless, Precision.INT8), (generator, Precision.FP32)):
+        check_runtime(graphs, Runtime.OPENVINO, precision)
 
 
 def test_stems_are_the_convolutions_of_the_pixels_alone() -> None:

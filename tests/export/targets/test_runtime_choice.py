@@ -168,6 +168,17 @@ def test_without_any_candidate_the_reasons_are_the_error(
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+def test_a_runtime_that_this_processor_lacks_something_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("inference.openvino_core.has_bf16", lambda: False)
+    with pytest.raises(typer.Exit):
+        _exported(tmp_path, Precision.BF16)
+    error = capsys.readouterr().err
+    assert "onnxruntime: --precision bf16 is not available with --runtime onnxruntime" in error
+    assert "openvino: --runtime openvino has no bf16 here: this processor has no bfl" in error
+
+
 def test_placement_without_rivals_says_that_nothing_was_timed() -> None:
     one, two = Placement(instances=1, threads=2), Placement(instances=2, threads=2)
     assert Placed(one, {}).line() == "1 x 2 threads (no other one has enough cores)"

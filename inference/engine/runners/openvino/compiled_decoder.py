@@ -26,7 +26,12 @@ from inference.engine.runners.prompt import Prompt
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError
-from inference.openvino_core import openvino_core, run_request
+from inference.openvino_core import (
+    INTEGER_PRECISIONS,
+    openvino_core,
+    run_request,
+    why_not_here,
+)
 from inference.process_limits import thread_count
 
 SOURCE_MULTIPLE = 16
@@ -36,7 +41,6 @@ QUANTISATION_GROUPS = (128, 64)
 """Activations that share a scale, in graphs with weights of 8 or 4 bits: the first that has no
 more inputs than each of their products (D116). OpenVINO 2026.4 computes a narrower product in
 float32, and its bits then depend on the number of rows."""
-INTEGER_PRECISIONS = ("int8", "int4")
 _DEQUANTISATION = ("Transpose", "Reshape", "Multiply", "Subtract", "Convert")
 
 
@@ -224,7 +228,7 @@ def _number_formats(precision: str, model: openvino.Model) -> dict[str, Any]:
 
     Integer weights have activations in groups and caches of 8 bits, with scales of keys for each
     token: by default they are those of a block's channels, and each token that is written quantises
-    the others of its block again. bf16 is float32 on processors without it.
+    the others of its block again.
     """
     if precision in INTEGER_PRECISIONS:
         return {
@@ -233,8 +237,7 @@ def _number_formats(precision: str, model: openvino.Model) -> dict[str, Any]:
             "KV_CACHE_PRECISION": "u8",
             "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
         }
-    has_bf16 = "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    kind = "bf16" if precision == "bf16" and has_bf16 else "f32"
+    kind = "bf16" if precision == "bf16" else "f32"
     return {
         "INFERENCE_PRECISION_HINT": kind,
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
@@ -246,7 +249,8 @@ def _checked(manifest: Manifest) -> int:
     """The vocabulary's size of a manifest that this runner supports.
 
     Raises:
-        BundleError: it is no generator, or its states are of a kind that blocks cannot hold.
+        BundleError: it is no generator, its states are of a kind that blocks cannot hold, or its
+            precision needs another processor.
     """
     step = manifest.graphs.get("step")
     if step is None or manifest.vocabulary_size is None:
@@ -263,10 +267,16 @@ def _checked(manifest: Manifest) -> int:
             each.growth is Growth.APPEND and each.dtype != "float32" for each in manifest.states
         ),
     }
-    for reason, holds in reasons.items():
+    for cause, holds in reasons.items():
         if holds:
             raise BundleError(
-                f"{manifest.name} cannot be decoded with OpenVINO, because {reason}: export it "
+                f"{manifest.name} cannot be decoded with OpenVINO, because {cause}: export it "
                 "with --runtime onnxruntime"
             )
+    reason = why_not_here(manifest.precision, is_generator=True)
+    if reason is not None:
+        raise BundleError(
+            f"{manifest.name} cannot be decoded in {manifest.precision} with OpenVINO here: "
+            f"{reason}, or serve it on a processor that has it"
+        )
     return manifest.vocabulary_size

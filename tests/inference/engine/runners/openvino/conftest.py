@@ -9,16 +9,21 @@ import pytest
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.runner import PagedRunner
 from tests.inference.engine.toy_bundles import attention_bundle, language_bundle
+from tests.openvino_precisions import require_precision
 
 
 def for_openvino(bundle: Bundle) -> Bundle:
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"runtime": "openvino"}))
 
 
-def in_precision(precision: str, bundle: Bundle) -> PagedRunner:
+def with_precision(precision: str, bundle: Bundle) -> Bundle:
     update = {"precision": precision, "runtime": "openvino"}
-    manifest = bundle.manifest.model_copy(update=update)
-    return PagedRunner(replace(bundle, manifest=manifest), 2)
+    return replace(bundle, manifest=bundle.manifest.model_copy(update=update))
+
+
+def in_precision(precision: str, bundle: Bundle) -> PagedRunner:
+    require_precision(precision, is_generator=True)
+    return PagedRunner(with_precision(precision, bundle), 2)
 
 
 @pytest.fixture(scope="module")
@@ -39,5 +44,5 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> PagedRunner:
-    """The attention in bf16, where the processor has it."""
+    """The attention in bf16."""
     return in_precision("bf16", attention_bundle(tmp_path_factory.mktemp("half")))
