@@ -14,15 +14,13 @@ from inference.errors import InvalidRequest, ServingError
 from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.messages import ItemError
+from triptych.messages import ClosedMessage, ItemError
 
 MAX_DIMENSIONS = 65_536
 
 
-class Closed(BaseModel):
-    """Base of requests: unknown fields are refused by name."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class Closed(ClosedMessage):
+    """Base of requests: unknown fields are refused by name, unless they ask for nothing."""
 
 
 class Open(BaseModel):
