@@ -22,7 +22,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import KeyedRoutes
@@ -184,6 +184,8 @@ def glossary_routes(
 
     async def put(request: Request) -> BaseModel:
         name = _name(request).name
+        if "content-range" in request.headers:  # RFC 9110, section 14.5
+            raise MalformedBody("a glossary is stored whole: send no content-range")
         body = await read_json(request, GlossaryUpload, service)
         if body.name not in (None, name):
             raise InvalidRequest("name differs from that of the path: leave it out", field="name")
