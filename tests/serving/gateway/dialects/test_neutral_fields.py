@@ -230,3 +230,13 @@ def _fields(name: str) -> list[str]:
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     return getattr(annotation, "__args__", (annotation,))
+
+
+async def test_libretranslates_fields_may_ask_for_nothing(gateway: Gateway) -> None:
+    body = {"q": "a", "source": "es", "target": "en"}
+    for field in ("format", "alternatives", "api_key"):
+        for empty in (None, [], {}):
+            await expect(gateway, "/translate", {**body, field: empty})
+    await expect(gateway, "/translate", {**body, "format": "", "alternatives": ""})
+    for field, value in (("format", "pdf"), ("alternatives", -1), ("q", []), ("source", None)):
+        await expect(gateway, "/translate", {**body, field: value}, 400)
