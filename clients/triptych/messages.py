@@ -9,8 +9,9 @@ Decision D91.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -36,6 +37,47 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
+class ClosedMessage(Message):
+    """Base of what clients send: unknown fields are refused by name, unless they ask for nothing.
+
+    Clients also send fields that they do not use. Null, false, `[]` and `{}` are left out, and so
+    is a protocol's own default.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    defaults: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Values besides null that leave a field out. They replace false, `[]` and `{}`, of which one
+    may ask for something."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: given for name, given in value.items() if not cls._is_left_out(name, given)}
+
+    @classmethod
+    def _is_left_out(cls, name: str, given: object) -> bool:
+        is_known, is_required = _declared(cls).get(name, (False, False))
+        if is_required:
+            return False
+        if given is None:
+            return True
+        if name in cls.defaults:
+            return any(type(one) is type(given) and one == given for one in cls.defaults[name])
+        return given in ([], {}) or (given is False and not is_known)
+
+
+@cache
+def _declared(message: type[BaseModel]) -> dict[str, tuple[bool, bool]]:
+    """Of each name that a field is given by: that it is known, and whether it is required."""
+    return {
+        info.alias or name: (True, info.is_required())
+        for name, info in message.model_fields.items()
+    }
+
+
 def earlier_name_of(name: str) -> Any:
     """A field that requests may still use for the field `name`, which then has its value."""
     return optional(
@@ -57,10 +99,8 @@ def _earlier_names(request: type[Request]) -> tuple[tuple[str, str], ...]:
     return tuple((earlier, name) for earlier, name in names.items() if name is not None)
 
 
-class Request(Message):
-    """Base of all requests; unknown fields are refused, not ignored."""
-
-    model_config = ConfigDict(extra="forbid")
+class Request(ClosedMessage):
+    """Base of all requests."""
 
     model: str | None = optional("Model name; optional where exactly one model fits.")
 

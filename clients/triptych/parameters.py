@@ -35,7 +35,15 @@ RepetitionPenalty = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Bias = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
-LogitBias = Annotated[dict[TokenId, Bias], Field(max_length=MAX_LOGIT_BIASES)]
+
+
+def _as_number(key: object) -> object:
+    """A key of a JSON object, which is always text."""
+    return int(key) if isinstance(key, str) and key.isdecimal() and key.isascii() else key
+
+
+_Key = Annotated[TokenId, BeforeValidator(_as_number)]
+LogitBias = Annotated[dict[_Key, Bias], Field(max_length=MAX_LOGIT_BIASES)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Beams = Annotated[int, Field(ge=1, le=MAX_BEAMS)]
 NgramSize = Annotated[int, Field(ge=0, le=MAX_RANK)]

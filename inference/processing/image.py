@@ -30,6 +30,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 PILLOW_MAX_PIXELS = 89_478_485
 """Pillow warns above this limit of its own; ours must not be larger."""
 _JPEG = ("JPEG", "MPO")
+_PNG_DEPTH = 24
+"""Place of the bits a sample, in the header that a PNG file begins with."""
 _STRIP_PIXELS = 1_000_000
 """Composed over white at once: a whole image would be held four times."""
 
@@ -60,7 +62,7 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
         if image.format in _JPEG and has_too_many_scans(data):
             raise UnsupportedImage(f"the image has more than {MAX_SCANS} scans: save it again")
         image.load()
-        return to_rgb(_upright(image))
+        return to_rgb(_upright(_with_file_transparency(image, data)))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_large("more than Pillow opens", limits) from None
     except UnidentifiedImageError:
@@ -122,7 +124,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise UnsupportedImage("floating-point pixels have no defined range: send 8 or 16 bits")
     if image.mode.startswith("I"):
-        upper = np.asarray(image) >> 8  # of 16 or 32 bits: copied once, a large image has 200 MB
+        values = np.asarray(image)
+        upper = values >> 8  # of 16 or 32 bits: copied once, a large image has 200 MB
+        if (transparent := image.info.get("transparency")) is not None:
+            upper[values == transparent] = 255
         return Image.fromarray(np.clip(upper, 0, 255, out=upper).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         return _over_white(image)
@@ -241,6 +246,35 @@ def _too_large(what: str, limits: ImageLimits) -> PayloadTooLarge:
         f"the image has too many pixels ({what}): at most {limits.max_pixels} pixels and "
         f"{limits.max_side} a side, send a smaller one"
     )
+
+
+def _with_file_transparency(image: Image.Image, data: bytes) -> Image.Image:
+    """A PNG image whose transparent colour is that of the file (PNG specification, section 11.3.2).
+
+    The colour has the file's depth. Pillow widens samples of 2 and 4 bits and cuts those of 16 bits
+    of colours, and compares them with the colour as it is written.
+
+    Args:
+        image: As Pillow loads the file.
+        data: The file.
+    """
+    transparent = image.info.get("transparency")
+    if image.format != "PNG" or transparent is None:
+        return image
+    depth = data[_PNG_DEPTH]
+    if image.mode == "L" and depth < 8:
+        image.info["transparency"] = transparent * (255 // (2**depth - 1))
+    elif image.mode == "RGB" and depth == 16:
+        lower = Image.open(io.BytesIO(data), formats=["PNG"])
+        # The upper bytes of samples that are read in the other order are the lower ones.
+        lower.tile = [tile._replace(args="RGB;16L") for tile in lower.tile]
+        is_shown = np.zeros((image.height, image.width), dtype=bool)
+        for channel, value in enumerate(transparent):
+            is_shown |= np.asarray(image.getchannel(channel)) != value >> 8
+            is_shown |= np.asarray(lower.getchannel(channel)) != value & 255
+        del image.info["transparency"]
+        image.putalpha(Image.fromarray(is_shown.astype(np.uint8) * 255))
+    return image
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -12,7 +12,7 @@ Run = Callable[[Attack], None]
 Prepare = Callable[[random.Random], Run]
 
 REFUSALS = frozenset("400 401 403 404 405 408 413 414 415 421 422 429 431".split())
-DECLARED = REFUSALS | {"200", "503", "504", CLOSED, NO_ANSWER, OPEN, LEFT}
+DECLARED = REFUSALS | {"200", "501", "503", "504", CLOSED, NO_ANSWER, OPEN, LEFT}
 """Answers that an attacker may get; the other client gets 200 alone."""
 
 

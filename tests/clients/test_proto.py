@@ -62,7 +62,7 @@ def assert_map(field: Any, key: type, value: type) -> None:
     assert entry.fields_by_name["value"].type in SCALARS[value], field.name
 
 
-BASES = {"Message", "Request", "StreamRequest", "Item", "Response"}
+BASES = {"Message", "ClosedMessage", "Request", "StreamRequest", "Item", "Response"}
 
 
 def test_every_message_of_the_wire_has_a_twin() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from triptych.messages import Message
+from triptych.messages import ClosedMessage, Message
 from triptych.parameters import optional
 
 MAX_TERM_CHARACTERS = 200
@@ -18,10 +18,8 @@ Terms = Annotated[dict[Term, Term], Field(min_length=1, max_length=MAX_STORED_TE
 Language = Annotated[str, Field(min_length=1, max_length=32)]
 
 
-class GlossaryUpload(Message):
+class GlossaryUpload(ClosedMessage):
     """Body of `PUT /v1/glossaries/{name}`; `name` may be left out, or is that of the path."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Name | None = None
     terms: Terms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from triptych.messages import Generation, Message, OneOrMany, Response, StreamRequest
+from triptych.messages import ClosedMessage, Generation, OneOrMany, Response, StreamRequest
 from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs, optional
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
@@ -19,10 +19,8 @@ _ARROW = " => "
 Role = Annotated[str, Field(min_length=1, max_length=MAX_ROLE_CHARACTERS)]
 
 
-class ChatMessage(Message):
+class ChatMessage(ClosedMessage):
     """One message of a conversation."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role = Field(description="Usually system, user or assistant; the template decides.")
     content: str
@@ -43,6 +41,8 @@ class ChatRequest(StreamRequest, StructureParameters, OutputParameters):
     special token that a message writes out becomes that token. Images stand where messages have the
     model's `image_place`, e.g. `<image>`.
     """
+
+    defaults = {"json_schema": ()}  # an empty schema is valid for any JSON
 
     messages: list[ChatMessage] = Field(
         min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, in order."

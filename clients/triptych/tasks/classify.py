@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response
+from triptych.messages import ClosedMessage, Item, Message, OneOrMany, Request, Response
 from triptych.parameters import Stride, optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
@@ -16,10 +16,8 @@ DEFAULT_TOP_K = 5
 MAX_TOP_K = 1000
 
 
-class TextPair(Message):
+class TextPair(ClosedMessage):
     """Two texts that are classified together; in JSON also a list of two."""
-
-    model_config = ConfigDict(extra="forbid")
 
     first: str
     second: str

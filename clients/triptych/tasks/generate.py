@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from triptych.messages import Generation, Message, OneOrMany, Response, StreamRequest, as_list
+from triptych.messages import (
+    ClosedMessage,
+    Generation,
+    OneOrMany,
+    Response,
+    StreamRequest,
+    as_list,
+)
 from triptych.parameters import (
     MAX_STOPS,
     OutputParameters,
@@ -23,10 +30,8 @@ _Stops = Annotated[list[Stop], Field(min_length=1, max_length=MAX_STOPS)]
 OneOrManyStops = Annotated[_Stops, BeforeValidator(as_list, json_schema_input_type=Stop | _Stops)]
 
 
-class Example(Message):
+class Example(ClosedMessage):
     """One solved example of the task that the prompts continue."""
-
-    model_config = ConfigDict(extra="forbid")
 
     input: str
     output: str
@@ -43,6 +48,8 @@ class GenerateRequest(StreamRequest, StructureParameters, OutputParameters):
     the places in the order in which they are written: examples first, then prompts. As multipart,
     `images` are files, each of the `examples` is JSON, and other fields are text.
     """
+
+    defaults = {"json_schema": ()}  # an empty schema is valid for any JSON
 
     prompts: OneOrMany = Field(description="Texts to continue.")
     images: OneOrMany | None = optional("Base64 or data URIs, one for each place in the texts.")

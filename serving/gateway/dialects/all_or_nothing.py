@@ -15,14 +15,13 @@ from inference.tasks.shared.items import error_of
 from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.requests.service import TaskRequest, TaskResponse
+from triptych.messages import ClosedMessage
 
 MAX_DIMENSIONS = 65_536
 
 
-class Closed(BaseModel):
-    """Base of requests: unknown fields are refused by name."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class Closed(ClosedMessage):
+    """Base of requests: unknown fields are refused by name, unless they ask for nothing."""
 
 
 class Open(BaseModel):

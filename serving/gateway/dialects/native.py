@@ -22,7 +22,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import KeyedRoutes
@@ -39,9 +39,10 @@ from triptych.glossaries.messages import (
     GlossaryUpload,
     ListGlossariesRequest,
 )
-from triptych.messages import Chunk, ErrorBody, ErrorResponse, ModelList
+from triptych.messages import Chunk, ErrorBody, ErrorResponse, Model, ModelList
 
 _DONE = b"data: [DONE]\n\n"
+_MODEL = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 class NativeStream:
@@ -70,7 +71,7 @@ class NativeDialect(KeyedRoutes):
     shows_timings = True
 
     def router(self, service: Service) -> APIRouter:
-        """`POST /v1/<task>` for each task, `GET /v1/models`, and `/v1/glossaries`."""
+        """`POST /v1/<task>` for each task, `GET /v1/models` and one of it, and `/v1/glossaries`."""
         router = APIRouter()
         for task in TASKS.values():
             router.add_api_route(
@@ -95,6 +96,23 @@ class NativeDialect(KeyedRoutes):
             response_model=ModelList,
             responses=errors(401, 500) if self._keys.are_required else errors(500),
             openapi_extra=SECURITY if self._keys.are_required else None,
+        )
+
+        async def model(request: Request) -> Response:
+            self.authorise(request.headers)
+            return _json(service.model(request.path_params["name"]))
+
+        router.add_api_route(
+            "/v1/models/{name:path}",  # a name with a slash is unknown as a model, not as a path
+            model,
+            methods=["GET"],
+            summary="One served model with its limits.",
+            response_model=Model,
+            responses=errors(404, 500, *((401,) if self._keys.are_required else ())),
+            openapi_extra={
+                "parameters": [_MODEL],
+                **(SECURITY if self._keys.are_required else {}),
+            },
         )
         glossary_routes(router, service, self.authorise, has_key=self._keys.are_required)
         return router
@@ -166,6 +184,8 @@ def glossary_routes(
 
     async def put(request: Request) -> BaseModel:
         name = _name(request).name
+        if "content-range" in request.headers:  # RFC 9110, section 14.5
+            raise MalformedBody("a glossary is stored whole: send no content-range")
         body = await read_json(request, GlossaryUpload, service)
         if body.name not in (None, name):
             raise InvalidRequest("name differs from that of the path: leave it out", field="name")

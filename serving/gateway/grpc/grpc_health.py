@@ -41,18 +41,23 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Whether every model responds."""
-        if request.service not in ("", self._service):
+        if not self._has(request.service):
             message = f"no such service; served is {self._service}"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
         return _response(await self._is_ready())
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The status now, and whenever it changes."""
+        """The status now, and whenever it changes; an unknown service may be served later."""
         if self._watchers >= MAX_WATCHERS:
             message = f"{MAX_WATCHERS} calls watch already: call Check"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         self._watchers += 1
         try:
+            if not self._has(request.service):
+                yield health_pb2.HealthCheckResponse(
+                    status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+                )
+                await asyncio.Event().wait()  # until the client cancels: no service is added
             if self._following is None:
                 self._following = self._tasks.start("following of readiness", self._follow)
             sent = None
@@ -76,6 +81,9 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         except Exception:
             log.exception("bug in the check of readiness")
             return False
+
+    def _has(self, service: str) -> bool:
+        return service in ("", self._service)
 
     async def _follow(self) -> None:
         """Publish every change while there are watchers."""

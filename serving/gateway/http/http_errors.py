@@ -17,11 +17,15 @@ from inference.errors import (
     MalformedBody,
     MethodNotAllowed,
     ServingError,
+    Unauthorized,
     UnknownRoute,
 )
 from serving.gateway.http.dialect import Routes
 from serving.gateway.http.middleware import FAILURE
 from serving.gateway.requests.request_errors import from_validation
+
+_OF_NO_ROUTE = (UnknownRoute, MethodNotAllowed, Unauthorized)
+"""Errors of paths that belong to no dialect, in the form of the one beside them."""
 
 
 class ErrorRenderer:
@@ -29,7 +33,7 @@ class ErrorRenderer:
 
     Args:
         owners: Path of a route → its dialect.
-        default: Dialect of all other paths.
+        default: Dialect of all other paths, but for unknown ones beside those of one dialect.
         routes: All routes of the application.
     """
 
@@ -38,6 +42,12 @@ class ErrorRenderer:
     ) -> None:
         self._owners = owners
         self._default = default
+        self._first_parts: dict[str, Routes] = {}
+        """First part of a path → the dialect of paths below it that no route has."""
+        for path, owner in owners.items():
+            first = _first_part(path)
+            if owner is default or first not in self._first_parts:
+                self._first_parts[first] = owner
         self._methods: dict[str, set[str]] = {}
         for route in routes:
             if isinstance(route, Route):
@@ -46,8 +56,10 @@ class ErrorRenderer:
     def __call__(self, scope: Scope, error: ServingError) -> Response:
         """The response of an error; its name goes to the log line and metrics."""
         scope[FAILURE] = error.wire
-        path = getattr(scope.get("route"), "path", "")
-        return self._owners.get(path, self._default).render_error(error)
+        owner = self._owners.get(getattr(scope.get("route"), "path", ""))
+        if owner is None and isinstance(error, _OF_NO_ROUTE):
+            owner = self._first_parts.get(_first_part(scope["path"]))
+        return (owner or self._default).render_error(error)
 
     def rendered(self, request: Request, error: Exception) -> Response | None:
         """The response of an exception that a route can raise; None for bugs."""
@@ -96,6 +108,10 @@ def json_error(error: ServingError, body: str | bytes, status: int | None = None
         headers=headers,
         media_type="application/json",
     )
+
+
+def _first_part(path: str) -> str:
+    return path.split("/", 2)[1] if "/" in path else ""
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httptools
@@ -57,6 +58,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Status, error type and message of the response that ends the connection."""
         self._ends_s: float | None = None
         """Set by a refusal: when the connection is closed."""
+        self._is_repeating = False
+        """Whether what is parsed is a header block that was parsed before."""
         self._in_body = False
         self._head_bytes = 0
         """Of the header block so far, as parsed."""
@@ -104,9 +107,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._body_bytes > FREE_BYTES:
                 self.flow.paced_bytes = len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # answered as a request without the header
+            self._feed(data)
         except httptools.HttpParserError:
             self._refuse(*(self._refusal or (400, "malformed_body", "this is not HTTP/1.1")))
             return
@@ -114,6 +115,26 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(*_header_refusal())
         elif self._in_body and not self._is_busy:
             self._discard()
+
+    def _feed(self, data: bytes) -> None:
+        """Parse, also the body of a request that offers an upgrade (RFC 9110, section 7.8).
+
+        The parser ends such a request behind its header block, and then parses nothing. Another one
+        goes on, which is given what of the block decides where the body ends.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self._is_repeating = True
+                try:
+                    self.parser.feed_data(_framing(self.scope["http_version"], self.headers))
+                finally:
+                    self._is_repeating = False
+            else:
+                return
 
     def _discard(self) -> None:
         """Read the rest of a body whose request has been answered, slowly and not without end."""
@@ -140,12 +161,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """See `HttpToolsProtocol`."""
+        if self._is_repeating:
+            return
         self._head_bytes = 0
         super().on_message_begin()
         self.scope[DISCONNECTED] = self.loop.create_future()  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         """Count the URL, of which this is a part."""
+        if self._is_repeating:
+            return
         if len(self.url) + len(url) > MAX_URL_BYTES:
             problem = f"the URL has more than {MAX_URL_BYTES} bytes: send the text in the body"
             self._raise(414, "payload_too_large", problem)
@@ -154,6 +179,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header, or a trailer."""
+        if self._is_repeating:
+            return
         self._head_bytes += len(name) + len(value) + len(b": \r\n")
         if self._head_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADERS:
             self._raise(*_header_refusal())
@@ -161,6 +188,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start the request."""
+        if self._is_repeating:
+            return
+        _check_transfer_codings(self.headers, self._raise)
         if len(self.pipeline) >= MAX_PIPELINED:
             self._raise(400, "malformed_body", f"over {MAX_PIPELINED} requests are not answered")
         self._unparsed_bytes = self._body_bytes = 0
@@ -180,6 +210,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The client has sent all of a request."""
+        if self.parser.should_upgrade():
+            return  # its body follows
         self._unparsed_bytes = 0
         self._in_body = False
         if self._is_busy:
@@ -277,6 +309,29 @@ class LimitedProtocol(HttpToolsProtocol):
         for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 _end(cycle)
+
+
+def _framing(version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A header block with what decides where the body ends, and without an upgrade."""
+    kept = [b"POST / HTTP/" + version.encode() + b"\r\n"]
+    for name, value in headers:
+        if name == b"connection":
+            tokens = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+            value = b",".join(tokens)
+        if name in (b"connection", b"content-length", b"transfer-encoding"):
+            kept.append(name + b": " + value + b"\r\n")
+    return b"".join((*kept, b"\r\n"))
+
+
+def _check_transfer_codings(
+    headers: Sequence[tuple[bytes, bytes]], refuse: Callable[[int, str, str], None]
+) -> None:
+    """Refuse transfer codings besides chunked, which would reach a route undecoded."""
+    for name, value in headers:
+        codings = {coding.strip().lower() for coding in value.split(b",")}
+        if name == b"transfer-encoding" and codings - {b"chunked", b"identity", b""}:
+            problem = "the only transfer-encoding is chunked: send content-encoding: gzip instead"
+            refuse(501, "unsupported_media_type", problem)
 
 
 def _end(cycle: RequestResponseCycle) -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inference.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, key_name
+from serving.gateway.http.content_coding import decode
 from serving.gateway.http.page_routes import ASSETS
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.request_record import CANCELLED, record, request_id
@@ -102,7 +103,9 @@ class Middleware:
                 await self._render_error(scope, refusal)(scope, receive, sending)
                 return
             with self._body() as reserve:
-                limited = _limited(receive, self._payload_limit, size, reserve)
+                coding = ", ".join(headers.getlist("content-encoding"))
+                decoded = decode(receive, coding, self._payload_limit)
+                limited = _limited(decoded, self._payload_limit, size, reserve)
                 await self._app(scope, limited, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED

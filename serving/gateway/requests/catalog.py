@@ -127,9 +127,10 @@ class Catalog:
             RefusedModel(id=name, version=each.version, reason=each.reason)
             for name, each in self.record.refused.items()
         ]
-        return ModelList(data=[self._row(model) for model in self.models], refused=refused)
+        return ModelList(data=[self.entry(model) for model in self.models], refused=refused)
 
-    def _row(self, model: LoadedModel) -> Model:
+    def entry(self, model: LoadedModel) -> Model:
+        """One model of the listing."""
         manifest, most = model.manifest, model.task_limits
         tasks = [TASKS[name] for name in model.sections]
         limits: dict[str, int] = {}

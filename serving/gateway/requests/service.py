@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
-from inference.errors import ServingError, SetupError
+from inference.errors import ServingError, SetupError, UnknownModel
 from inference.processing.prepared_image import read_image
 from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -27,7 +28,10 @@ from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
 from serving.gateway.triton_client.inference import Inference
 from serving.settings.gateway_settings import GatewaySettings
-from triptych.messages import ModelList, Request, Response
+from triptych.messages import Model, ModelList, Request, Response
+
+_NAME = re.compile(r"[\w./:-]{1,200}", re.ASCII)
+"""What an error repeats of a model's name: no text of a user is in it."""
 
 P = TypeVar("P", bound=Plan)
 TaskResponse: TypeAlias = Response[Any]
@@ -120,6 +124,18 @@ class Service:
     def models(self) -> ModelList:
         """The served models."""
         return self.catalog.listing()
+
+    def model(self, name: str) -> Model:
+        """A served model.
+
+        Raises:
+            UnknownModel: there is none of that name.
+        """
+        if name not in self.catalog.names and _NAME.fullmatch(name):
+            raise UnknownModel(
+                f"the model {name} is not served: GET /v1/models lists those that are"
+            )
+        return self.catalog.entry(self.catalog.named(name))
 
     async def close(self) -> None:
         """Release threads and connections."""

@@ -121,7 +121,6 @@ def test_methods_take_plain_python_values(url: str) -> None:
         lambda client: client.classify("a", top_k=0),
         lambda client: client.classify(pairs=[("a",)]),
         lambda client: client.tag("a", aggregation="last"),
-        lambda client: client.fill_mask("a", targets=[]),
         lambda client: client.rerank("a", []),
         lambda client: client.embed("a", prompt="x", prompt_name="y"),
     ],

@@ -37,6 +37,8 @@ def _kind(value: object) -> str:
 class FeaturesBody(Closed):
     """Body of `POST /hf/embed/{model}`; its options are not below `parameters`."""
 
+    defaults = {"truncation_direction": ("Right", "right")}
+
     inputs: Annotated[
         Annotated[OneOrMany, Tag("texts")] | Annotated[Sentences, Tag("comparison")],
         Discriminator(_kind),

@@ -141,6 +141,8 @@ class FillMaskRoute(TaskRoute):
 class TokenClassificationParameters(Closed):
     """Parameters of `token_classification`."""
 
+    defaults = {"ignore_labels": ()}  # an empty list: no label is ignored
+
     aggregation_strategy: Aggregation | None = None
     ignore_labels: list[str] | None = optional(f"Default: {OUTSIDE}, the label of no entity.")
     stride: Stride | None = None

@@ -59,6 +59,8 @@ class SimilarityPath(EmbedRoute):
 class RerankBody(Closed):
     """Body of `POST /rerank`."""
 
+    defaults = {"truncation_direction": ("Right", "right")}
+
     query: str
     texts: list[str] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     return_text: bool | None = None

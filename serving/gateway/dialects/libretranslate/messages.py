@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from serving.documents.limits import MAX_SEGMENTS
+from triptych.messages import ClosedMessage
 from triptych.parameters import MAX_BEAMS, optional
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
@@ -27,10 +28,12 @@ _Alternatives = Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)]
 Alternatives = Annotated[_Alternatives, BeforeValidator(_number)]
 
 
-class Body(BaseModel):
+class Body(ClosedMessage):
     """Base of requests; unknown fields are ignored, as LibreTranslate does."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore")
+
+    defaults = {"format": ("", [], {}), "alternatives": ("", False, [], {})}
 
     api_key: str | None = optional("The gateway's key; or send Authorization: Bearer KEY.")
 

@@ -20,11 +20,15 @@ MAX_DIMENSIONS = 8
 class RequestParameters(Closed):
     """What clients send without being told to; the response has JSON tensors in any case."""
 
+    defaults = {"sequence_id": (0, ""), "priority": (0,), "timeout": (0,)}
+
     binary_data_output: bool | None = None
 
 
 class OutputParameters(Closed):
     """The same of one output."""
+
+    defaults = {"classification": (0,)}
 
     binary_data: bool | None = None
 

@@ -14,6 +14,7 @@ from serving.gateway.dialects.openai.chat_messages import (
     AnswerMessage,
     ChatCompletionRequest,
     Choice,
+    PlainText,
 )
 from serving.gateway.dialects.openai.common import GenerationRequest
 from triptych.messages import Request, Usage
@@ -32,6 +33,8 @@ _NEUTRAL: dict[str, object] = {
     "presence_penalty": 0,
     "frequency_penalty": 0,
     "logprobs": False,
+    "top_logprobs": 0,
+    "response_format": PlainText(type="text"),
 }
 """Values that change nothing. A caption is drawn where another parameter of sampling is given."""
 

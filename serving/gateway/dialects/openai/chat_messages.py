@@ -130,6 +130,18 @@ ResponseFormat = PlainText | JsonObject | JsonSchemaFormat
 class ChatCompletionRequest(GenerationRequest):
     """Body of `POST /v1/chat/completions`."""
 
+    defaults = {
+        "function_call": ("none", "auto"),
+        "modalities": ([], ["text"]),
+        "parallel_tool_calls": (False, True),
+        "prompt_cache_retention": ("in_memory", "in-memory"),
+        "reasoning_effort": ("none",),
+        "service_tier": ("auto", "default"),
+        "tool_choice": ("none", "auto"),
+        "verbosity": ("medium",),
+        "web_search_options": (),  # an empty object asks for a search
+    }
+
     messages: Annotated[list[CompletionMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: NewTokens | None = None
     max_tokens: NewTokens | None = optional("Older name of the above.")

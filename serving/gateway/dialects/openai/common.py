@@ -44,6 +44,8 @@ _STATUSES = (400, 404, 413, 415, 422, 429, 500, 503, 504)
 class StreamOptions(Closed):
     """What a stream carries."""
 
+    defaults = {"include_obfuscation": (False, True)}  # without it events have no padding
+
     include_usage: bool | None = None
 
 

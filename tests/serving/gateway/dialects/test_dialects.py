@@ -199,3 +199,31 @@ async def test_all_dialects_are_served_by_default_and_none_where_none_is_named(
 def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(ValidationError, match="libretranslate"):
         GatewaySettings(dialects="openai,babel")
+
+
+async def test_errors_of_unknown_paths_have_the_form_of_the_paths_beside_them(
+    gateway: Gateway,
+) -> None:
+    for path in ("/v2/nothing", "/v2/models", "/v2/models/a/versions/1/infer", "/v2/repository"):
+        answer = await gateway.http.get(path)
+        assert (answer.status_code, type(answer.json()["error"])) == (404, str)
+    wrong = await gateway.http.post("/v2/health/live")
+    assert (wrong.status_code, type(wrong.json()["error"])) == (405, str)
+    answer = await gateway.http.get("/hf/nothing/a")
+    assert set(answer.json()) == {"error", "error_type"}
+    for path in ("/v1/nothing", "/v2x", "/", "nothing/v2"):
+        answer = await gateway.http.post(f"/{path.lstrip('/')}")
+        assert answer.json()["error"]["message"]
+
+
+async def test_one_model_is_the_entry_of_the_list(gateway: Gateway) -> None:
+    for entry in (await gateway.http.get("/v1/models")).json()["data"]:
+        assert (await gateway.http.get(f"/v1/models/{entry['id']}")).json() == entry
+    for name in ("no-such-model", "org%2Fno-such-model", "org/no-such-model"):
+        absent = await gateway.http.get(f"/v1/models/{name}")
+        assert absent.status_code == 404
+        assert absent.json()["error"]["type"] == "unknown_model"
+        assert "no-such-model" in absent.json()["error"]["message"]
+    odd = await gateway.http.get("/v1/models/what%20I%20wrote")
+    assert odd.status_code == 404
+    assert "wrote" not in odd.text

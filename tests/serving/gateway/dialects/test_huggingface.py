@@ -479,7 +479,7 @@ async def test_unknown_fields_and_other_methods_are_refused(
     with pytest.raises(ValidationError, match="inputs has 41 tokens"):
         await connect("generate/tiny-generate").text_generation("a " * 40)
     for path, body in (
-        ("translate/tiny-translate", {"inputs": "a", "options": {}}),
+        ("translate/tiny-translate", {"inputs": "a", "options": {"use_cache": True}}),
         ("translate/tiny-translate", {"inputs": "a", "parameters": {"truncation": "only_first"}}),
         ("classify/tiny-classify", {"inputs": "a", "parameters": {"multi_label": True}}),
         ("embed/tiny-zero-shot", {"inputs": [1]}),

@@ -148,7 +148,7 @@ async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI)
         ({"temperature": -1}, "temperature"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": "a " * 40}]}, "messages"),
-        ({"tools": []}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
         ({"n": 2, "stream": True}, "n"),

@@ -145,7 +145,7 @@ async def test_stream_that_fails_raises_in_openais_client(
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
         ({"n": 2, "stream": True}, "n", "stream"),
-        ({"tools": []}, "tools", ""),
+        ({"tools": [{"type": "function"}]}, "tools", ""),
     ],
 )
 async def test_invalid_fields_are_named(

@@ -484,6 +484,19 @@ async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.Monkey
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+async def test_a_watched_service_that_is_unknown_stays_unknown_without_a_check(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_health, "MAX_WATCHERS", 1)
+    stub = health_pb2_grpc.HealthStub(front.channel)
+    unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"))
+    assert (await unknown.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    with pytest.raises(grpc.aio.AioRpcError) as caught:  # it counts as one that watches
+        await stub.Watch(health_pb2.HealthCheckRequest()).read()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    unknown.cancel()
+
+
 async def test_watchers_share_one_check_and_are_bounded(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

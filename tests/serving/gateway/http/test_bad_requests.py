@@ -58,7 +58,6 @@ WRONG = {
     "no labels": ("zero-shot", {"images": RED, "labels": []}, "labels"),
     "1001 labels": ("zero-shot", {"images": RED, "labels": ["a"] * 1001}, "labels"),
     "labels as text": ("zero-shot", {"images": RED, "labels": "red"}, "labels"),
-    "no templates": ("zero-shot", {"images": RED, "labels": ["a"], "templates": []}, "templates"),
     "empty label": ("zero-shot", {"images": RED, "labels": ["a", " "]}, "labels.1"),
     "bare template": (
         "zero-shot", {"images": RED, "labels": ["a"], "templates": ["x"]}, "templates.0"

@@ -209,6 +209,48 @@ async def test_upgrade_is_answered_as_a_request_without_it() -> None:
         assert status_of(await server.exchanged(upgrade)) == 200
 
 
+UPGRADES = [
+    b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AA\r\n",
+    b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
+    b"upgrade: TLS/1.0, a/2\r\nconnection: keep-alive, Upgrade\r\n",
+]
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+async def test_body_behind_an_offered_upgrade_is_read_in_each_form(upgrade: bytes) -> None:
+    forms = {
+        b"": (b"", 0),
+        b"content-length: 5\r\n": (b"abcde", 5),
+        b"transfer-encoding: chunked\r\n": (b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", 5),
+        b"content-length: 300000\r\n": (b"a" * 300_000, 300_000),
+    }
+    last = ALIVE.replace(b"host", b"connection: close\r\nhost")
+    async with served() as server:
+        for framing, (body, size) in forms.items():
+            head = b"POST /a HTTP/1.1\r\nhost: a\r\n" + framing + upgrade + b"\r\n"
+            whole = head + body
+            cuts = [whole, head, whole[: len(head) + 1], whole[:-1], whole[:9]]
+            for parts in ([cut, whole[len(cut) :]] for cut in cuts):
+                answer = await server.exchanged(*parts, whole, last)
+                assert answer.count(b"200 OK") == 3, (framing, parts[0][-20:])
+                assert answer.count(b"\r\n\r\n%d" % size) >= 2
+
+
+async def test_limits_hold_behind_an_offered_upgrade() -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\n" + UPGRADES[0]
+    async with served(read_timeout_s=0.5) as server:
+        half = await server.exchanged(head + b"content-length: 20\r\n\r\nhalf")
+        assert status_of(half) == 408
+        odd = await server.exchanged(head + b"transfer-encoding: chunked\r\n\r\nxyz\r\n")
+        assert status_of(odd) == 400
+
+
+async def test_transfer_codings_other_than_chunked_are_refused() -> None:
+    async with served() as server:
+        head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n"
+        assert status_of(await server.exchanged(head)) == 501
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

@@ -28,9 +28,10 @@ ONE_OR_MANY = [
     {"type": "array", "items": {"type": "string"}, "minItems": 1},
 ]
 SINGLE = ("/embed", "/generate", "/generate_stream", "/rerank", "/similarity")
-OPERATIONS = len(TASKS) + 9 + 4 + 10 + 5 + 6 + 4
-"""`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's three; glossaries; Hugging
-Face's, and those of its servers; LibreTranslate's; the open inference protocol's."""
+OPERATIONS = len(TASKS) + 10 + 4 + 10 + 5 + 6 + 4
+"""`/v1/models` and one of it, liveness and readiness twice each, `/metrics`, OpenAI's three;
+glossaries; Hugging Face's, and those of its servers; LibreTranslate's; the open inference
+protocol's."""
 KEYED = ("/v2/models", "/v1/", "/hf/", "/translate", "/detect", "/metrics", *SINGLE)
 """Beginnings of paths behind the key."""
 KEY = "sesame"

@@ -441,7 +441,6 @@ async def test_no_users_text_is_logged(gateway: Gateway, caplog: pytest.LogCaptu
         ({"top_k": 10**9}, "top_k"),
         ({"seed": 2**63}, "seed"),
         ({"n": 17}, "n"),
-        ({"stop": []}, "stop"),
         ({"stop": [""]}, "stop.0"),
         ({"stop": ["x" * 257]}, "stop.0"),
         ({"logprobs": 21}, "logprobs"),
