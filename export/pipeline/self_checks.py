@@ -43,8 +43,6 @@ less than 1e-6; of nine examples none by more than 3e-7. Where products saturate
 0.036 to 0.10."""
 OTHER_TOLERANCE = 0.05
 """The same of bfloat16, of float16 on a card, of OpenVINO's int8, and of weights of 4 bits."""
-
-
 CARD_TOLERANCE = 1e-3
 """Of float32 on a card, which sums in another order and has other kernels of attention; no card
 was at hand to measure it."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf.message import EncodeError
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from inference import saturation
+from inference.errors import SetupError
 from inference.saturation import EXTERNAL_DATA, open_cpu_session
 
 INPUTS, OUTPUTS = 96, 40
@@ -143,3 +146,22 @@ def test_graph_without_products_of_bytes_is_loaded_as_it_is(
     session = open_cpu_session(path, onnxruntime.SessionOptions())
     (found,) = session.run(None, {"x": np.ones(2, np.float32)})
     assert found.tolist() == [-1, -1]
+
+
+def test_session_keeps_no_second_copy_of_its_weights(form: bool) -> None:
+    session = open_cpu_session(_model().SerializeToString(), onnxruntime.SessionOptions())
+    assert session._model_bytes is None
+    np.testing.assert_array_equal(_run(session)["first"], _wanted())
+
+
+def test_weights_that_no_message_can_hold_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> bytes:
+        raise EncodeError("Failed to serialize proto")
+
+    given = SimpleNamespace(graph=_model().graph, SerializeToString=fail)
+    monkeypatch.setattr(saturation, "products_saturate", lambda: True)
+    monkeypatch.setattr(onnx, "load_from_string", lambda content: given)
+    with pytest.raises(SetupError, match=r"more than 2 GiB .* export with --precision fp32"):
+        open_cpu_session(b"", onnxruntime.SessionOptions())

@@ -20,7 +20,7 @@ from inference import process_limits
 from inference.errors import BundleError, SetupError
 from serving.ports import free_ports, host_port, listening, reachable, reserved
 from serving.settings.command_settings import FrontSettings
-from serving.triton import runtime_files
+from serving.triton import installation, runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import TEMPORARY, RuntimeFiles, is_plain
@@ -442,14 +442,19 @@ def test_interpreter_of_the_stubs_has_plain_paths_alone(
         files.remove()
 
 
-def test_native_backend_goes_before_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("saturates", [False, True])
+def test_native_backend_goes_before_ours_where_it_multiplies_bytes_exactly(
+    saturates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "_products_saturate", lambda: saturates)
     native = tmp_path / "native"
     for name in ("python", "onnxruntime"):
         (native / name).mkdir(parents=True)
     assembled = tmp_path / "assembled"
     assembled.mkdir()
     Installation(tmp_path / "tritonserver", native, ()).assemble(assembled)
-    assert (assembled / "onnxruntime").resolve() == native / "onnxruntime"
+    wanted = BACKENDS if saturates else native
+    assert (assembled / "onnxruntime").resolve() == wanted / "onnxruntime"
     assert {path.name for path in assembled.iterdir()} >= {
         path.parent.name for path in BACKENDS.glob("*/model.py")
     }
