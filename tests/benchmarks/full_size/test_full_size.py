@@ -58,8 +58,8 @@ def test_each_phase_has_its_own_peak() -> None:
 import time
 held = b'x' * (200 << 20)
 time.sleep(0.4)
-print('✓ reading /some/where (0.4 s)')
 del held
+print('✓ reading /some/where (0.4 s)')
 time.sleep(0.4)
 print('✓ publishing (0.4 s)')
 """
