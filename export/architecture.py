@@ -11,7 +11,6 @@ from torch import nn
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.weight_names import Rename
 from export.tokenizer.tokenizer import languages, special_tokens
-from export.twin import Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, State
 from inference.errors import CheckpointError
@@ -121,7 +120,6 @@ class Architecture:
         build: Configuration → network, weights not yet loaded.
         rename: Configuration → the table of names.
         graphs: Network and image recipe (None where there is no image) → what is exported.
-        twin: Its test twin: tiny random checkpoints and their reference.
         tokenizer: How its text becomes ids; None for models without text.
         image_size: Configuration → (height, width) of its images, None for a checkpoint without
             images; None for models without images.
@@ -148,7 +146,6 @@ class Architecture:
     build: Callable[[Any], nn.Module]
     rename: Callable[[Any], Rename]
     graphs: Callable[[Any, ImageSpec | None], Graphs]
-    twin: Twin
     tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None = "tokenizers"
     image_size: Callable[[Any], tuple[int, int] | None] | None = None
     reads_text: Callable[[Any], bool] = lambda config: True

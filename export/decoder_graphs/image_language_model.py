@@ -14,7 +14,6 @@ from export.decoder_graphs.chat_section import image_caption_section, image_chat
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.decoder import TransformerDecoder
 from export.tokenizer.prompt_images import image_tokens
-from export.twin import Twin
 from inference.bundle.inputs import ImageSpec, PromptImages
 
 _TASKS: Mapping[str, Section] = {
@@ -76,7 +75,6 @@ def image_language_model(
     read_config: Callable[[Mapping[str, Any]], Any],
     build: Callable[[Any], nn.Module],
     rename: Callable[[Any], Rename],
-    twin: Twin,
     image_size: Callable[[Any], tuple[int, int]],
     ends: Mapping[str, Any],
     graphs: Callable[[Any, ImageSpec | None], Graphs] = image_language_graphs,
@@ -94,7 +92,6 @@ def image_language_model(
         build=build,
         rename=rename,
         graphs=graphs,
-        twin=twin,
         image_size=image_size,
         details=lambda network: {"images": network.images},
         generation=generation_reader(ends),

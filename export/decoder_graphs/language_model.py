@@ -17,7 +17,6 @@ from export.decoder_graphs.chat_section import LANGUAGE_TASKS
 from export.decoder_graphs.transformer import language_model_graphs
 from export.layers.attention.heads import Heads
 from export.layers.decoder import TransformerDecoder, output_name
-from export.twin import Twin
 from inference.bundle.manifest import Limits
 
 
@@ -63,7 +62,6 @@ def language_model(
     read_config: Callable[[Mapping[str, Any]], Any],
     decoder: Callable[[Any], TransformerDecoder],
     names: Callable[[Any], Names],
-    twin: Twin,
 ) -> Architecture:
     """The declaration of a language model of `transformers`.
 
@@ -82,5 +80,4 @@ def language_model(
         build=lambda config: LanguageModel(decoder(config)),
         rename=rename,
         graphs=lambda model, image: language_model_graphs(model.decoder),
-        twin=twin,
     )

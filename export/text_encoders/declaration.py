@@ -1,4 +1,4 @@
-"""What the declarations of all text encoders share: tasks, sections, and the helper of twins."""
+"""What the declarations of all text encoders share: tasks and sections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from export.text_encoders.graphs import text_graphs
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.network import TextModel
 from export.tokenizer.tokenizer import mask_token
-from export.twin import Twin
 
 
 def embed_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -94,7 +93,6 @@ def text_architecture(
     read_config: Callable[[Mapping[str, Any]], Any],
     build: Callable[[Any], TextModel],
     rename: Callable[[Any], Rename],
-    twin: Twin,
 ) -> Architecture:
     """The declaration of a text encoder: its tasks follow from `config.head`."""
     return Architecture(
@@ -104,6 +102,5 @@ def text_architecture(
         build=build,
         rename=rename,
         graphs=text_graphs,
-        twin=twin,
         tasks_of=lambda config: config.head.tasks,
     )

@@ -17,7 +17,6 @@ from export.config.weight_names import Rename
 from export.layers.images.image_heads import ImageModel
 from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout
-from export.twin import Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.errors import CheckpointError
@@ -90,7 +89,6 @@ def image_architecture(
     read_config: Callable[[Mapping[str, Any]], ImageHead],
     build: Callable[[Any], ImageModel],
     rename: Callable[[Any], Rename],
-    twin: Twin,
     image_size: Callable[[Any], tuple[int, int]],
     attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
 ) -> Architecture:
@@ -103,7 +101,6 @@ def image_architecture(
         rename=rename,
         graphs=image_graphs,
         tokenizer=None,
-        twin=twin,
         image_size=image_size,
         tasks_of=lambda config: (config.head,),
         attention=attention,

@@ -24,8 +24,7 @@ from transformers import (
 
 from export.pipeline.cli import export
 from export.precision import Runtime
-from export.registry import architecture
-from tests.export.twins import make_twin
+from tests.export.twins import make_twin, twin_of
 
 REPOSITORY = "repository"
 TEMPLATE = (
@@ -104,7 +103,7 @@ def _tokenizer(
 
 
 def _write_llava_next(folder: Path) -> None:
-    configs = architecture("llava_next").twin.configs
+    configs = twin_of("llava_next").configs
     sizes = [[16, 16], [32, 16], [16, 48], [32, 32]]
     make_twin(
         "llava_next",
@@ -128,7 +127,7 @@ def _write_llava_next(folder: Path) -> None:
 
 
 def _write_idefics3(folder: Path) -> None:
-    text = architecture("idefics3").twin.configs["odd"]["text_config"]
+    text = twin_of("idefics3").configs["odd"]["text_config"]
     make_twin(
         "idefics3",
         "odd",
@@ -196,7 +195,7 @@ def export_labelled(made: Path) -> None:
 
 
 def _write_gemma3(folder: Path) -> None:
-    text = architecture("gemma3").twin.configs["odd"]["text_config"]
+    text = twin_of("gemma3").configs["odd"]["text_config"]
     changes = {"boi_token_index": 57, "eoi_token_index": 58}
     changes |= {"text_config": {**text, "max_position_embeddings": 256, "sliding_window": 9}}
     make_twin("gemma3", "odd", folder, changes)
@@ -215,7 +214,7 @@ def _write_gemma3(folder: Path) -> None:
 
 
 def _write_qwen(folder: Path) -> None:
-    text = architecture(folder.name).twin.configs["odd"]["text_config"]
+    text = twin_of(folder.name).configs["odd"]["text_config"]
     changes = {"text_config": {**text, "max_position_embeddings": 256}}
     make_twin(folder.name, "odd", folder, changes, seed=1)  # pictures change every answer
     tokenizer = _tokenizer("$A", _QWEN_WORDS, (QWEN_VIDEO, QWEN_PLACE), eos_token="</s>")
@@ -226,7 +225,7 @@ def _write_qwen(folder: Path) -> None:
 
 
 def _write_pix2struct(folder: Path, *, is_vqa: bool) -> None:
-    vision = architecture("pix2struct").twin.configs["odd"]["vision_config"]
+    vision = twin_of("pix2struct").configs["odd"]["vision_config"]
     make_twin("pix2struct", "odd", folder, {"vision_config": {**vision, "seq_len": 100}})
     _tokenizer("$A </s>", bos_token="<s>", eos_token="</s>").save_pretrained(folder)
     patch = {"height": 2, "width": 2}

@@ -12,8 +12,7 @@ from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import CLIPImageProcessorPil, Florence2Processor, PreTrainedTokenizerFast
 
-from export.models.encoder_decoders import bart
-from tests.export.twins import make_twin
+from tests.export.twins import bart, make_twin
 
 Labelled = tuple[str, tuple[float, ...]]
 """A label, and corners in pixels."""

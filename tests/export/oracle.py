@@ -34,6 +34,7 @@ from tests.export.models.interleaved import (
 )
 from tests.export.patches import flattened_patches, random_patches
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
+from tests.export.twins import twin_of
 
 Expected = tuple[Tensor, Tensor | None, Tensor | None]
 """Of one row: logits (T, V), attention (T, S), annotations (S, D); a paper gives all three."""
@@ -368,7 +369,7 @@ def wanted_outputs(
     else:
         (role,) = {port.role for port in graph.outputs}
         assert role is not None
-        field = pair.architecture.twin.outputs.get(key)
+        field = twin_of(pair.source.checkpoint.config["model_type"]).outputs.get(key)
         if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
             outputs = {role: _pooled(reference.last_hidden_state)}
         else:

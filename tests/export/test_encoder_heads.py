@@ -8,13 +8,13 @@ import pytest
 
 from export.parity.judge import TOLERANCE
 from export.parity.verify import verify
-from export.registry import architecture
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.faults import faults_encoders, faults_perceiver
+from tests.export.twins import twin_of
 
 FAULTS = faults_encoders.FAULTS | faults_perceiver.FAULTS
 ENCODERS = tuple(dict.fromkeys(name for name, _ in FAULTS))
-HEADS = [(name, config) for name in ENCODERS for config in architecture(name).twin.configs]
+HEADS = [(name, config) for name in ENCODERS for config in twin_of(name).configs]
 
 
 @pytest.mark.full

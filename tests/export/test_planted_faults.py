@@ -19,7 +19,6 @@ from export.parity.judge import TOLERANCE
 from export.parity.token_parity import TokenParity
 from export.parity.verify import ParityError, verify
 from export.registry import families
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import SIBLINGS, TRACED, Bundles, TwinPair, Twins
 from tests.export.faults import (
@@ -38,6 +37,7 @@ from tests.export.faults import (
 from tests.export.faults.faults import GENERAL_FAULTS, OWN_FAULTS, Fault
 from tests.export.faults.faults_decoders import DECODER_FAULTS
 from tests.export.oracle import compare, difference
+from tests.export.twin import EXPORTED
 from tests.export.twins import build
 
 Faults = Mapping[tuple[str, str], Mapping[str, Fault]]

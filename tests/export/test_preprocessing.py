@@ -13,10 +13,10 @@ from export.checkpoint.image_recipe import image_spec
 from export.graphs.source_model import SourceModel
 from export.registry import architecture, families
 from export.tokenizer.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
-from export.twin import EXPORTED
 from inference.bundle.manifest import Role
 from inference.errors import CheckpointError
-from tests.export.twins import build
+from tests.export.twin import EXPORTED
+from tests.export.twins import build, twin_of
 
 VIT = {
     "image_processor_type": "ViTImageProcessor",
@@ -173,11 +173,11 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
         (tmp_path / INSTRUCTION_TOKENIZER / "tokenizer.json").write_text("{}")
     image = declared.size_of(config)
     if image is not None:
-        image = declared.twin.images.get(EXPORTED) or image
+        image = twin_of(name).images.get(EXPORTED) or image
         height, width = image
         size = {"height": height, "width": width}
         files["preprocessor_config__json"] = VIT | {"size": size}
-    values = dict(declared.twin.configs[EXPORTED])
+    values = dict(twin_of(name).configs[EXPORTED])
     checkpoint = _checkpoint(tmp_path, config=values, **files)
     prepared = SourceModel(checkpoint, declared).preprocessing
     if prepared.tokenizer is None:

@@ -13,8 +13,8 @@ import export
 from export.pipeline.manifest import Request, content_hash
 from export.registry import ARCHITECTURES
 from export.source_hash import PIPELINE, imported_sources, source_hash
-from export.twin import EXPORTED
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 ROOT = Path(export.__file__).parents[1]
 

@@ -13,8 +13,9 @@ from export.registry import architecture
 from inference.bundle.manifest import Manifest
 from inference.errors import BundleError
 from tests.export.conftest import Twins
+from tests.export.twins import twin_of
 
-CONFIG = next(iter(architecture("clip").twin.configs))
+CONFIG = next(iter(twin_of("clip").configs))
 
 
 def manifest_of(twins: Twins, declared: Architecture) -> Manifest:

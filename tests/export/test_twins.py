@@ -14,11 +14,11 @@ from export.graphs.to_onnx import dynamic_shapes, example_inputs, to_onnx
 from export.parity.judge import TOLERANCE
 from export.parity.verify import verify
 from export.registry import architecture, families
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
 from tests.export.conftest import TRACED, Bundles, Twins
 from tests.export.operators import has_translation
 from tests.export.oracle import compare, difference
+from tests.export.twin import EXPORTED
 from tests.export.twins import every_config
 
 

@@ -16,11 +16,11 @@ from export.targets.tensorrt.checks import check_constants
 from export.targets.tensorrt.lowering import for_tensorrt
 from export.targets.tensorrt.operators import TENSORRT, check_operators
 from export.targets.tensorrt.profiles import with_profiles
-from export.twin import EXPORTED
 from inference.bundle.manifest import Graph, Limits
 from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
-from tests.export.twins import image_recipe, lowerable
+from tests.export.twin import EXPORTED
+from tests.export.twins import image_recipe, lowerable, twin_of
 
 pytestmark = pytest.mark.full
 
@@ -46,7 +46,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Files:
     def made(name: str) -> dict[Path, Graph]:
         folder = tmp_path_factory.mktemp(name)
         declared = architecture(name)
-        config = declared.read_config({**declared.twin.configs[EXPORTED], **WIDER.get(name, {})})
+        config = declared.read_config({**twin_of(name).configs[EXPORTED], **WIDER.get(name, {})})
         limits, recipe = config.limits, image_recipe(declared, EXPORTED, config)
         if limits.max_input_tokens is None:  # a table of positions is not what limits it
             limits = Limits(max_input_tokens=40)

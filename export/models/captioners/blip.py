@@ -30,7 +30,6 @@ from export.layers.block_config import read_blocks
 from export.layers.images.image_input import prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -155,36 +154,6 @@ def graphs(model: Blip, image: ImageSpec | None) -> Graphs:
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
-_TINY_TEXT = TINY_TEXT | {
-    "hidden_size": 30,
-    "num_attention_heads": 3,
-    "intermediate_size": 44,
-    "max_position_embeddings": 32,
-    "bos_token_id": 62,
-    "eos_token_id": 2,  # unused: captions end at the separator
-    "sep_token_id": 1,
-    "pad_token_id": 0,
-    "layer_norm_eps": 1e-3,
-}
-TWIN = Twin(
-    reference="transformers:BlipForConditionalGeneration",
-    configs={
-        "plain": {
-            "text_config": _TINY_TEXT | {"hidden_size": 24},
-            "vision_config": _TINY_IMAGE | {"num_hidden_layers": 1},
-        },
-        "odd": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE},
-        "other-activations": {
-            "text_config": _TINY_TEXT | {"hidden_act": "relu", "num_hidden_layers": 1},
-            "vision_config": _TINY_IMAGE | {"hidden_act": "quick_gelu", "num_attention_heads": 3},
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -194,7 +163,6 @@ ARCHITECTURE = Architecture(
     build=Blip,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.encoder.image,
     details=lambda network: alignment(network.decoder, network.config.encoder.grid),
     generation=generation,

@@ -1,4 +1,4 @@
-"""What captioners over a small CNN share: their configuration, source and tiny twins."""
+"""What captioners over a small CNN share: their configuration and source."""
 
 from __future__ import annotations
 
@@ -51,18 +51,3 @@ def prepare_source(model: Any, image: ImageSpec | None) -> Source:
     """The images of a captioner, whose encoder is prepared for them."""
     image = prepare_tower(model.encoder, image)
     return image_source(image, model.config.convolutions.cells)
-
-
-TINY_IMAGE = {"image_size": 16, "channels": [6, 12], "strides": [2, 2]}
-ODD_IMAGE = {"image_size": [18, 26], "channels": [4, 6, 10], "strides": [2, 1, 2]}  # grid 5 x 7
-ENDS = {"decoder_start_token_id": 1, "eos_token_id": 1, "pad_token_id": 1}
-TINY = {
-    **TINY_IMAGE,
-    **ENDS,
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "max_tokens": 32,
-}
-ODD = {**ODD_IMAGE, "embedding_size": 9, "hidden_size": 13}
-"""What `EXPORTED` changes in it."""

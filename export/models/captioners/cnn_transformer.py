@@ -28,7 +28,6 @@ from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models.captioners import captioner_config
 from export.models.encoder_decoders import transformer
-from export.twin import tiny_twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -112,19 +111,6 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = transformer.TINY | captioner_config.TINY_IMAGE | captioner_config.ENDS
-TWIN = tiny_twin(
-    "tests.export.models.captioners.cnn_captioners_paper:CnnTransformer",
-    _TINY | {"num_encoder_layers": 1},
-    {
-        "odd": transformer.ODD | captioner_config.ODD_IMAGE | {"num_encoder_layers": 2},
-        "gelu": transformer.GELU,
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -134,7 +120,6 @@ ARCHITECTURE = Architecture(
     build=Captioner,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.convolutions.image,
     details=lambda network: alignment(network.decoder, network.config.convolutions.grid),
 )

@@ -29,7 +29,6 @@ from export.layers.images.image_input import prepare_tower
 from export.layers.images.vision import patch_count
 from export.models.captioners import bert_decoder
 from export.models.dual_encoders import clip, clip_config
-from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -143,34 +142,6 @@ def graphs(model: GIT, image: ImageSpec | None) -> Graphs:
     return prefix_graphs(model.encoder, model.decoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = TINY_IMAGE | {"num_hidden_layers": 1, "layer_norm_eps": 1e-3}
-_TINY = {
-    "vocab_size": 64,
-    "hidden_size": 30,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 44,
-    "max_position_embeddings": 32,
-    "layer_norm_eps": 1e-3,
-    "bos_token_id": 62,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-    "vision_config": _TINY_IMAGE,
-}
-TWIN = tiny_twin(
-    "transformers:GitForCausalLM",
-    _TINY,
-    {
-        "plain": {"hidden_size": 24, "num_hidden_layers": 1},
-        "odd": {},
-        "tied": {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 1}
-        | {"vision_config": _TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3}},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -180,6 +151,5 @@ ARCHITECTURE = Architecture(
     build=GIT,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image,
 )

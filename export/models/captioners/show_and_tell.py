@@ -27,8 +27,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder
 from export.layers.recurrence.cells import LSTM, States
-from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
-from export.twin import tiny_twin
+from export.models.captioners.captioner_config import CaptionerConfig, prepare_source
 from inference.bundle.inputs import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -124,15 +123,6 @@ def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
     return recurrent_graphs(model.decoder, model.encoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "tests.export.models.captioners.cnn_captioners_paper:ShowAndTell",
-    TINY,
-    {"odd": {**ODD, "channels": [4, 6, 5]}},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -142,6 +132,5 @@ ARCHITECTURE = Architecture(
     build=ShowAndTell,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.convolutions.image,
 )

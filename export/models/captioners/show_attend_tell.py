@@ -27,8 +27,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.images.convolutions import ConvolutionalEncoder
-from export.models.captioners.captioner_config import ODD, TINY, CaptionerConfig, prepare_source
-from export.twin import tiny_twin
+from export.models.captioners.captioner_config import CaptionerConfig, prepare_source
 from inference.bundle.inputs import AlignmentSpec, ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -145,15 +144,6 @@ def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
     return recurrent_graphs(model.decoder, model.encoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "tests.export.models.captioners.show_attend_tell_paper:Paper",
-    {**TINY, "attention_size": 16},
-    {"odd": {**ODD, "attention_size": 7}},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 _MODULES = (
@@ -179,7 +169,6 @@ ARCHITECTURE = Architecture(
     build=ShowAttendTell,
     rename=lambda config: Rename({name: name for name in (*_MODULES, "encoder.positions")}),
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.convolutions.image,
     details=lambda network: {
         "alignment": AlignmentSpec(over="patches", grid=network.config.convolutions.grid),

@@ -27,7 +27,6 @@ from export.layers.blocks import DecoderBlock
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.decoders import llama
-from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -82,31 +81,6 @@ class Gemma(llama.Llama):
         return self.tokens(tokens) * self.scale
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TINY = llama.TINY | {
-    "head_dim": 16,
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 1,
-}
-TWIN = tiny_twin(
-    "transformers:GemmaForCausalLM",
-    TINY,
-    {
-        "odd": {
-            "hidden_size": 30,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 1,
-            "head_dim": 10,
-            "rms_norm_eps": 1e-3,
-        },
-        "of the first releases": {"hidden_act": "gelu", "attention_bias": True},
-        "untied": {"tie_word_embeddings": False, "hidden_act": "relu", "num_key_value_heads": 4},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gemma", read_config, Gemma, llama.names, TWIN)
+ARCHITECTURE = language_model("gemma", read_config, Gemma, llama.names)

@@ -20,7 +20,6 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.rotary import Rotary
 from export.layers.attention.rotary_config import rotary_of
 from export.models.decoders import gemma2, llama
-from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -68,32 +67,6 @@ def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
     return everywhere, rotary_of(reader, given, heads.width, positions, base)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TWO_BASES = {
-    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
-}
-TWIN = tiny_twin(
-    "transformers:Gemma3ForCausalLM",
-    gemma2.TINY,
-    {
-        "plain": {"layer_types": ["sliding_attention", "full_attention"]},
-        "odd": {
-            **llama.ODD,
-            "rope_parameters": _TWO_BASES,
-            "layer_types": ["sliding_attention", "full_attention"],
-        },
-        "every sixth layer": {
-            "num_hidden_layers": 7,
-            "final_logit_softcapping": 4.0,
-            "attention_bias": True,
-            "tie_word_embeddings": False,
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gemma3_text", read_config, gemma2.Gemma, gemma2.names, TWIN)
+ARCHITECTURE = language_model("gemma3_text", read_config, gemma2.Gemma, gemma2.names)

@@ -20,7 +20,6 @@ from export.config.weight_names import Names, WeightLayout, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.heads import Heads
 from export.models.decoders.gpt2 import GPT2
-from export.twin import TINY_GPT, tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -77,18 +76,6 @@ def names(config: DecoderConfig) -> Names:
     return with_and_without("transformer.", table)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "transformers:OpenAIGPTLMHeadModel",
-    TINY_GPT | {"pad_token_id": 0},
-    {
-        "odd": {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
-        "untied": {"tie_word_embeddings": False, "afn": "relu", "n_layer": 1},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gpt1", read_config, partial(GPT2, is_norm_first=False), names, TWIN)
+ARCHITECTURE = language_model("gpt1", read_config, partial(GPT2, is_norm_first=False), names)

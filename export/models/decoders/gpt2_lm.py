@@ -17,7 +17,6 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.models.decoders import gpt2
-from export.twin import TINY_GPT, tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -36,25 +35,6 @@ def names(config: DecoderConfig) -> Names:
     return table | {name.removeprefix("transformer."): ours for name, ours in table.items()}
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "transformers:GPT2LMHeadModel",
-    TINY_GPT,
-    {
-        "odd": {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
-        "untied": {
-            "tie_word_embeddings": False,
-            "scale_attn_by_inverse_layer_idx": True,
-            "reorder_and_upcast_attn": True,
-            "n_layer": 3,
-            "activation_function": "relu",
-        },
-        "unscaled": {"scale_attn_weights": False, "activation_function": "gelu"},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gpt2", read_config, gpt2.GPT2, names, TWIN)
+ARCHITECTURE = language_model("gpt2", read_config, gpt2.GPT2, names)

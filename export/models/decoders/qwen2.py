@@ -17,7 +17,6 @@ from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.layers.attention.heads import Heads
 from export.models.decoders import llama
-from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -43,33 +42,6 @@ def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
     return tuple(replace(heads, window=window) if slides else heads for slides in sliding)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "transformers:Qwen2ForCausalLM",
-    llama.TINY,
-    {
-        "odd": {
-            "hidden_size": 36,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 3,
-            "rms_norm_eps": 1e-3,
-            "tie_word_embeddings": True,
-            "use_sliding_window": True,
-            "sliding_window": 3,
-            "max_window_layers": 1,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
-        },
-        "listed windows": {
-            "use_sliding_window": True,
-            "sliding_window": 4,
-            "layer_types": ["sliding_attention", "full_attention"],
-        },
-        "window switched off": {"sliding_window": 2, "max_window_layers": 0},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("qwen2", read_config, llama.Llama, llama.names, TWIN)
+ARCHITECTURE = language_model("qwen2", read_config, llama.Llama, llama.names)

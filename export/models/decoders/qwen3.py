@@ -15,7 +15,6 @@ from typing import Any
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.models.decoders import llama, qwen2
-from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -35,29 +34,6 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
     return llama.read_shape(reader, layers, positions=qwen2.POSITIONS, has_head_norms=True)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = tiny_twin(
-    "transformers:Qwen3ForCausalLM",
-    llama.TINY,
-    {
-        "plain": {"head_dim": 16},
-        "odd": {
-            **llama.ODD,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
-        },
-        "biased": {
-            "attention_bias": True,
-            "head_dim": 12,
-            "tie_word_embeddings": True,
-            "use_sliding_window": True,
-            "sliding_window": 3,
-            "max_window_layers": 1,
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("qwen3", read_config, llama.Llama, llama.names, TWIN)
+ARCHITECTURE = language_model("qwen3", read_config, llama.Llama, llama.names)

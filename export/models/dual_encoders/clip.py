@@ -28,7 +28,6 @@ from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.layers.images.image_input import pixels_port, prepare_tower
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models.dual_encoders.clip_config import Config, ImageConfig, TextConfig, read_config
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -236,30 +235,6 @@ def tower_graphs(
     return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 1}
-TWIN = Twin(
-    reference="transformers:CLIPModel",
-    configs={
-        "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 20},
-        "legacy-end": {
-            "text_config": _TINY_TEXT
-            | {"eos_token_id": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3},
-            "vision_config": TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3},
-            "projection_dim": 24,
-        },
-        "odd": {
-            "text_config": _TINY_TEXT | {"hidden_size": 30, "num_attention_heads": 3},
-            "vision_config": TINY_IMAGE
-            | {"hidden_size": 36, "num_attention_heads": 2, "patch_size": 12},
-            "projection_dim": 7,
-        },
-    },
-    outputs={"image": "image_embeds", "text": "text_embeds"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -269,6 +244,5 @@ ARCHITECTURE = Architecture(
     build=build,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image.image,
 )

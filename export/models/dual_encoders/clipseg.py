@@ -35,7 +35,6 @@ from export.layers.block_config import BlockConfig
 from export.layers.blocks import make_encoder_blocks
 from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
 from export.models.dual_encoders import clip, clip_config
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, Role
 from inference.bundle.manifest import Tensor as Port
@@ -279,53 +278,6 @@ def _pixels(model: CLIPSeg, axis: int) -> int:
     return int(torch.tensor(strides).prod())
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 1}
-TWIN = Twin(
-    reference="transformers:CLIPSegForImageSegmentation",
-    configs={
-        "plain": {
-            "text_config": _TINY_TEXT,
-            "vision_config": TINY_IMAGE,
-            "projection_dim": 20,
-            "extract_layers": [0, 1],
-            "reduce_dim": 16,
-            "decoder_intermediate_size": 24,
-        },
-        "odd": {
-            "text_config": _TINY_TEXT | {"hidden_size": 30, "num_attention_heads": 3},
-            "vision_config": TINY_IMAGE
-            | {
-                "hidden_size": 36,
-                "num_hidden_layers": 4,
-                "patch_size": 9,
-                "image_size": 30,
-                "layer_norm_eps": 1e-3,
-            },
-            "projection_dim": 7,
-            "extract_layers": [0, 2],
-            "conditional_layer": 1,
-            "reduce_dim": 15,
-            "decoder_num_attention_heads": 3,
-            "decoder_intermediate_size": 22,
-            "use_complex_transposed_convolution": True,
-        },
-        "resized": {
-            "text_config": _TINY_TEXT | {"eos_token_id": 2},
-            "vision_config": TINY_IMAGE | {"hidden_act": "gelu"},
-            "projection_dim": 20,
-            "extract_layers": [1],
-            "reduce_dim": 16,
-            "decoder_intermediate_size": 24,
-            "use_complex_transposed_convolution": True,
-        },
-    },
-    outputs={"text": "conditional_embeddings"},
-    images={"resized": (40, 40)},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -335,6 +287,5 @@ ARCHITECTURE = Architecture(
     build=CLIPSeg,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.towers.image.image,
 )

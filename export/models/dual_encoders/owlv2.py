@@ -22,7 +22,6 @@ from torch import Tensor
 from export.architecture import Architecture, Graphs, no_section
 from export.config.weight_names import Rename
 from export.models.dual_encoders import clip_config, owlvit
-from export.twin import Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
 
@@ -76,15 +75,6 @@ def graphs(model: Owlv2, image: ImageSpec | None) -> Graphs:
     return owlvit.detector_graphs(model, image, (("objectness", Role.OBJECTNESS),))
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TWIN = Twin(
-    reference="transformers:Owlv2ForObjectDetection",
-    configs=owlvit.TWIN_CONFIGS,
-    outputs={"text": "text_embeds"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -94,6 +84,5 @@ ARCHITECTURE = Architecture(
     build=Owlv2,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image.image,
 )

@@ -31,7 +31,6 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
 from export.models.dual_encoders import clip, clip_config
-from export.twin import ODD_TEXT, TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -249,25 +248,6 @@ def detector_graphs(
     return replace(towers, lowerings={**towers.lowerings, "image": detector})
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 0}
-TWIN_CONFIGS: dict[str, dict[str, Any]] = {
-    "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
-    "odd": {
-        "text_config": _TINY_TEXT | ODD_TEXT,
-        "vision_config": TINY_IMAGE
-        | {"hidden_size": 36, "image_size": 44, "patch_size": 12, "hidden_act": "gelu"},
-        "projection_dim": 30,
-    },
-}
-TWIN = Twin(
-    reference="transformers:OwlViTForObjectDetection",
-    configs=TWIN_CONFIGS,
-    outputs={"text": "text_embeds"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -277,6 +257,5 @@ ARCHITECTURE = Architecture(
     build=OwlViT,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image.image,
 )

@@ -32,7 +32,6 @@ from export.layers.blocks import make_encoder_blocks
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.layers.mlp import MLP
 from export.models.dual_encoders import clip
-from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
 from inference.bundle.manifest import Tensor as Port
@@ -232,34 +231,6 @@ def graphs(model: SigLIP, image: ImageSpec | None) -> Graphs:
     return clip.tower_graphs(model, image, (texts,), model.embedding_width)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_TEXT = TINY_TEXT | {
-    "hidden_size": 24,
-    "intermediate_size": 44,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 12,
-    "layer_norm_eps": 1e-3,
-}
-_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
-TWIN = Twin(
-    reference="transformers:SiglipModel",
-    configs={
-        "plain": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE},
-        "odd": {
-            "text_config": _TINY_TEXT
-            | {"hidden_size": 30, "num_attention_heads": 3, "projection_size": 36},
-            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "patch_size": 12},
-        },
-        "other-activations": {
-            "text_config": _TINY_TEXT | {"hidden_act": "gelu", "num_hidden_layers": 1},
-            "vision_config": _TINY_IMAGE | {"hidden_act": "relu", "num_attention_heads": 3},
-        },
-    },
-    outputs={"image": "image_embeds", "text": "text_embeds"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -269,6 +240,5 @@ ARCHITECTURE = Architecture(
     build=SigLIP,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image,
 )

@@ -30,7 +30,6 @@ from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.mlp import MLP
 from export.models.encoder_decoders.bart_config import Config, Form, Positions, read_config
-from export.twin import Twin
 
 UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
 
@@ -230,53 +229,10 @@ def _stack(side: str, form: Form) -> dict[str, Entry]:
     return table | projections(f"{theirs}.self_attn", f"{ours}.attention")
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-SIZES = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 40,
-    "max_position_embeddings": 32,
-}
-TINY = SIZES | {
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": 2,
-}
-ODD = TINY | {
-    "d_model": 30,
-    "encoder_attention_heads": 5,
-    "decoder_attention_heads": 3,
-    "encoder_layers": 1,
-    "scale_embedding": True,
-    "pad_token_id": 0,  # no token of the sources that the tests draw: `generate` would mask it
-    "bos_token_id": 1,
-}
-"""Head widths of 6 and 10, sizes that differ everywhere."""
-TWIN = Twin(
-    reference="transformers:BartForConditionalGeneration",
-    configs={
-        "plain": TINY,
-        "odd": ODD | {"forced_bos_token_id": 1},
-        "separate-tables": TINY
-        | {"tie_word_embeddings": False, "activation_function": "relu", "decoder_layers": 1},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 
-def declare(
-    name: str, tasks: Mapping[str, Section], twin: Twin, form: Form | None = None
-) -> Architecture:
+def declare(name: str, tasks: Mapping[str, Section], form: Form | None = None) -> Architecture:
     """The declaration of a model of this network.
 
     Args:
@@ -289,9 +245,8 @@ def declare(
         build=Bart,
         rename=rename,
         graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
-        twin=twin,
         details=lambda network: alignment(network.decoder),
     )
 
 
-ARCHITECTURE = declare("bart", {"generate": no_section}, TWIN)
+ARCHITECTURE = declare("bart", {"generate": no_section})

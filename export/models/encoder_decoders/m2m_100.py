@@ -13,10 +13,9 @@ not grow beyond `max_position_embeddings`; a padding token within a text keeps i
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart import declare
 from export.models.encoder_decoders.bart_config import Form, Positions
 from export.tokenizer.languages import token_section
-from export.twin import Twin
 
 FORM = Form(
     positions=Positions.SPREAD_SINUSOIDS,
@@ -27,13 +26,5 @@ FORM = Form(
     activation="relu",
     is_embedding_scaled=True,
 )
-TWIN = Twin(
-    reference="transformers:M2M100ForConditionalGeneration",
-    configs={
-        "plain": TINY | {"scale_embedding": False, "pad_token_id": 0, "bos_token_id": 1},
-        "odd": ODD,
-        "another padding token": TINY | {"pad_token_id": 4, "activation_function": "swish"},
-    },
-)
 
-ARCHITECTURE = declare("m2m_100", {"translate": token_section}, TWIN, FORM)
+ARCHITECTURE = declare("m2m_100", {"translate": token_section}, FORM)

@@ -12,18 +12,10 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart import declare
 from export.models.encoder_decoders.bart_config import Form
 from export.tokenizer.languages import token_section
-from export.twin import Twin
 
 FORM = Form(is_norm_first=True, has_final_norm=True)
-TWIN = Twin(
-    reference="transformers:MBartForConditionalGeneration",
-    configs={
-        "plain": TINY | {"scale_embedding": True, "activation_function": "relu"},
-        "odd": ODD,
-    },
-)
 
-ARCHITECTURE = declare("mbart", {"translate": token_section}, TWIN, FORM)
+ARCHITECTURE = declare("mbart", {"translate": token_section}, FORM)

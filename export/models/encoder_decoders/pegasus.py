@@ -10,9 +10,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 from __future__ import annotations
 
 from export.architecture import no_section
-from export.models.encoder_decoders.bart import ODD, TINY, declare
+from export.models.encoder_decoders.bart import declare
 from export.models.encoder_decoders.bart_config import Form, Positions
-from export.twin import Twin
 
 FORM = Form(
     positions=Positions.SINUSOIDS,
@@ -21,19 +20,5 @@ FORM = Form(
     has_final_norm=True,
     pad_token_id=0,
 )
-_IDS = {
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": 1,
-    "decoder_start_token_id": 0,
-    "forced_eos_token_id": 1,
-}
-TWIN = Twin(
-    reference="transformers:PegasusForConditionalGeneration",
-    configs={
-        "plain": TINY | _IDS | {"activation_function": "relu"},
-        "odd": ODD | _IDS | {"activation_function": "relu"},
-    },
-)
 
-ARCHITECTURE = declare("pegasus", {"generate": no_section}, TWIN, FORM)
+ARCHITECTURE = declare("pegasus", {"generate": no_section}, FORM)

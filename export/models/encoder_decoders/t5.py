@@ -36,7 +36,6 @@ from export.layers.mlp import MLP, GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.encoder_decoders.t5_config import Config, read_config
 from export.tokenizer.languages import prefix_section
-from export.twin import tiny_twin
 
 # ---------------------------------------------------------------------------------------- blocks
 
@@ -187,53 +186,6 @@ def tasks_of(config: Config) -> Sequence[str]:
     return ("generate", "translate") if config.translates else ("generate",)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_decoder_layers": 2,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 6,  # all kinds of buckets within a few tokens
-    "feed_forward_proj": "relu",
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "decoder_start_token_id": 0,
-}
-_PREFIX = {"prefix": "translate English to German: "}
-TWIN = tiny_twin(
-    "transformers:T5ForConditionalGeneration",
-    _TINY,
-    {
-        "odd": {
-            "d_model": 18,
-            "d_kv": 7,
-            "num_heads": 5,
-            "num_layers": 1,
-            "num_decoder_layers": 1,
-            "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False,
-            "layer_norm_epsilon": 1e-3,
-            "task_specific_params": {"translation_en_to_de": _PREFIX},
-        },
-        "scaled-gated": {"feed_forward_proj": "gated-silu", "d_kv": 12},
-        "published-buckets": {
-            "relative_attention_num_buckets": 32,
-            "relative_attention_max_distance": 128,
-            "num_decoder_layers": 1,
-            "layer_norm_epsilon": 1e-5,
-        },
-        "mt5": {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "num_heads": 6},
-    },
-    references={"mt5": "transformers:MT5ForConditionalGeneration"},
-    untied={"odd": ("lm_head.weight",), "mt5": ("lm_head.weight",)},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -243,7 +195,6 @@ ARCHITECTURE = Architecture(
     build=T5,
     rename=rename,
     graphs=lambda model, image: text_to_text_graphs(model, model.encoder.tokens),
-    twin=TWIN,
     details=lambda network: alignment(network.decoder),
     tasks_of=tasks_of,
 )

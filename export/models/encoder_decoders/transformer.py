@@ -33,7 +33,6 @@ from export.layers.attention.positions import interleaved_sinusoids
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.mlp import MLP
-from export.twin import tiny_twin
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -212,32 +211,6 @@ def rename(config: Config) -> Rename:
     return Rename(table)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-TINY = {
-    "vocab_size": 64,
-    "max_positions": 32,
-    "d_model": 32,
-    "nhead": 4,
-    "num_encoder_layers": 2,
-    "num_decoder_layers": 2,
-    "dim_feedforward": 48,
-    "decoder_start_token_id": 2,
-    "eos_token_id": 0,
-    "pad_token_id": 3,
-}
-ODD = {"d_model": 30, "nhead": 3, "final_norm": True}
-GELU = {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1}
-TWIN = tiny_twin(
-    "tests.export.models.encoder_decoders.transformer_paper:Transformer",
-    TINY,
-    {
-        "odd": ODD | {"num_encoder_layers": 1, "num_decoder_layers": 4},
-        "gelu": GELU,
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -247,6 +220,5 @@ ARCHITECTURE = Architecture(
     build=Transformer,
     rename=rename,
     graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
-    twin=TWIN,
     details=lambda network: alignment(network.decoder),
 )

@@ -24,7 +24,6 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -124,31 +123,6 @@ def _head_names(head: HeadConfig) -> Names:
     return table | class_names(head)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = TINY_TEXT | {"embedding_size": 16}
-_ODD = _TINY | ODD_TEXT | {"embedding_size": 11}
-TWIN = twin_with_heads(
-    {
-        "odd": ("AlbertModel", _ODD),
-        "groups": (
-            "AlbertModel",
-            _TINY | {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
-        ),
-        "rounded groups": (  # 9 · 14 / 18 is whole, but 9 / (18 / 14) is a little less in floats
-            "AlbertModel",
-            _TINY | {"num_hidden_layers": 18, "num_hidden_groups": 14, "hidden_size": 8},
-        ),
-        "masked": ("AlbertForMaskedLM", _ODD | {"num_hidden_layers": 1}),
-        "untied": ("AlbertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
-        "pretraining": ("AlbertForPreTraining", _ODD | {"hidden_act": "gelu"}),
-        "classes": ("AlbertForSequenceClassification", _ODD | {"num_labels": 3}),
-        "tags": ("AlbertForTokenClassification", _TINY | {"num_labels": 5}),
-    },
-    outputs={"pair": "sop_logits"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("albert", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("albert", read_config, build, rename)

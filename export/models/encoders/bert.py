@@ -27,7 +27,6 @@ from export.layers.blocks import EncoderBlock, make_encoder_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
-from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -166,28 +165,6 @@ def _head_names(head: HeadConfig) -> Names:
     return table | class_names(head)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_ODD = TINY_TEXT | ODD_TEXT | {"type_vocab_size": 3, "hidden_act": "gelu_new"}
-TWIN = twin_with_heads(
-    {
-        "plain": ("BertModel", TINY_TEXT),
-        "odd": ("BertForPreTraining", _ODD),
-        "masked": ("BertForMaskedLM", TINY_TEXT | {"vocab_size": 131, "num_hidden_layers": 1}),
-        "next-sentence": ("BertForNextSentencePrediction", TINY_TEXT),
-        "classes": ("BertForSequenceClassification", _ODD | {"num_labels": 3}),
-        "relevance": ("BertForSequenceClassification", TINY_TEXT | {"num_labels": 1}),
-        "one-segment": (
-            "BertForSequenceClassification",
-            TINY_TEXT | {"type_vocab_size": 1, "hidden_act": "relu"},
-        ),
-        "tags": ("BertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
-        "untied": ("BertForMaskedLM", TINY_TEXT | {"tie_word_embeddings": False}),
-    },
-    outputs={"pair": "seq_relationship_logits"},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("bert", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("bert", read_config, build, rename)

@@ -18,7 +18,6 @@ from export.models.encoders.bert import EMBEDDINGS, Config, Encoder
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -76,29 +75,6 @@ def rename(config: Config) -> Rename:
     return Rename(with_and_without("distilbert.", encoder) | heads)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "vocab_size": 64,
-    "dim": 32,
-    "n_layers": 2,
-    "n_heads": 4,
-    "hidden_dim": 48,
-    "max_position_embeddings": 16,
-}
-_ODD = _TINY | {"dim": 30, "n_heads": 3, "n_layers": 1, "activation": "relu"}
-TWIN = twin_with_heads(
-    {
-        "odd": ("DistilBertModel", _ODD),
-        "plain": ("DistilBertModel", _TINY | {"sinusoidal_pos_embds": True}),
-        "tags": ("DistilBertForTokenClassification", _ODD | {"num_labels": 5}),
-        "masked": ("DistilBertForMaskedLM", _ODD),
-        "untied": ("DistilBertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
-        "classes": ("DistilBertForSequenceClassification", _TINY | {"num_labels": 3}),
-    }
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("distilbert", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("distilbert", read_config, build, rename)

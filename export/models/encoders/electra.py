@@ -25,7 +25,6 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -92,21 +91,6 @@ def rename(config: Config) -> Rename:
     return Rename(with_and_without("electra.", encoder) | heads)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = TINY_TEXT | {"embedding_size": 32}
-_ODD = _TINY | ODD_TEXT | {"embedding_size": 11, "hidden_act": "relu"}
-TWIN = twin_with_heads(
-    {
-        "odd": ("ElectraModel", _ODD),
-        "masked": ("ElectraForMaskedLM", _ODD),
-        "untied": ("ElectraForMaskedLM", _TINY | {"tie_word_embeddings": False}),
-        "classes": ("ElectraForSequenceClassification", _ODD | {"num_labels": 3}),
-        "tags": ("ElectraForTokenClassification", _TINY | {"num_labels": 5}),
-    }
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("electra", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("electra", read_config, build, rename)

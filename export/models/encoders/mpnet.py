@@ -26,7 +26,6 @@ from export.models.encoders.roberta import HEADS, Config
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import read_head
 from export.text_encoders.network import TextEncoder, TextModel
-from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -93,22 +92,6 @@ def rename(config: Config) -> Rename:
     return Rename(with_and_without("mpnet.", encoder) | roberta.head_names(config.head))
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = TINY_TEXT | {"max_position_embeddings": 18}
-_ODD = _TINY | ODD_TEXT | {"num_hidden_layers": 1, "hidden_act": "relu"}
-TWIN = twin_with_heads(
-    {
-        "odd": ("MPNetModel", _ODD),
-        "plain": ("MPNetModel", _TINY),
-        "masked": ("MPNetForMaskedLM", _ODD),
-        "untied": ("MPNetForMaskedLM", _TINY | {"tie_word_embeddings": False}),
-        "classes": ("MPNetForSequenceClassification", _TINY | {"num_labels": 3}),
-        "tags": ("MPNetForTokenClassification", _TINY | {"num_labels": 5}),
-    }
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("mpnet", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("mpnet", read_config, build, rename)

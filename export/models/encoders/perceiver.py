@@ -29,9 +29,6 @@ from export.layers.images.image_heads import ImageModel
 from export.layers.images.pixel_arrays import LearnedPixels, PixelArray
 from export.layers.latents import LatentArray, LatentLayer, LatentShape, OneQuery
 from export.models.encoders.perceiver_config import (
-    CONVOLVED,
-    FOURIER,
-    LEARNED,
     MASK_HEADS,
     MASK_KEY_WIDTH,
     PIXELS,
@@ -42,7 +39,6 @@ from export.text_encoders import declaration
 from export.text_encoders.graphs import text_graphs
 from export.text_encoders.image_graphs import image_graphs
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
-from export.twin import twin_with_heads
 from inference.bundle.inputs import ImageSpec
 
 # --------------------------------------------------------------------------------------- network
@@ -199,62 +195,6 @@ def _classes(model: TextModel | ImageModel, checkpoint: Checkpoint) -> Mapping[s
     return declaration.classify_section(model, checkpoint)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "num_latents": 5,
-    "d_latents": 32,
-    "d_model": 16,
-    "num_self_attends_per_block": 2,
-    "num_self_attention_heads": 4,
-    "num_cross_attention_heads": 2,
-    "vocab_size": 131,
-    "max_position_embeddings": 16,
-}
-_CLASSES = {"id2label": {number: f"class {number}" for number in range(3)}}
-_IMAGE = _TINY | _CLASSES | {"d_latents": 24, "image_size": 9}
-TWIN = twin_with_heads(
-    {
-        "odd": (
-            "PerceiverForMaskedLM",
-            _TINY
-            | {
-                "num_latents": 7,
-                "d_latents": 30,
-                "d_model": 40,
-                "num_blocks": 2,
-                "num_self_attention_heads": 3,
-                "num_cross_attention_heads": 5,
-                "qk_channels": 60,
-                "v_channels": 30,
-                "self_attention_widening_factor": 2,
-                "cross_attention_widening_factor": 3,
-                "hidden_act": "gelu_new",
-                "vocab_size": 70,
-                "image_size": 8,
-            },
-        ),
-        "plain": ("PerceiverForMaskedLM", _TINY),
-        "as-wide-as-queries": (
-            "PerceiverForSequenceClassification",
-            _TINY
-            | _CLASSES
-            | {
-                "cross_attention_shape_for_attention": "q",
-                "use_query_residual": False,
-                "num_cross_attention_heads": 4,
-                "num_blocks": 3,
-            },
-        ),
-        "relevance": ("PerceiverForSequenceClassification", _TINY | {"num_labels": 1}),
-        "learned": (LEARNED, _IMAGE),
-        "fourier": (FOURIER, _IMAGE | {"num_cross_attention_heads": 3}),
-        "convolved": (CONVOLVED, _IMAGE | {"num_blocks": 2}),
-    },
-    images={"fourier": (11, 14), "convolved": (33, 46)},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -268,7 +208,6 @@ ARCHITECTURE = Architecture(
     build=build,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image_size if config.image else None,
     reads_text=lambda config: config.image is None,
     tasks_of=lambda config: ("classify",) if config.image else config.head.tasks,

@@ -25,7 +25,6 @@ from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextModel, with_heads
-from export.twin import ODD_TEXT, TINY_TEXT, twin_with_heads
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -103,37 +102,6 @@ def head_names(head: HeadConfig) -> Names:
     return table | class_names(head, "classifier.out_proj", dense="classifier.dense")
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = TINY_TEXT | {
-    "num_hidden_layers": 1,
-    "max_position_embeddings": 18,
-    "type_vocab_size": 1,
-    "pad_token_id": 1,
-}
-_ODD = _TINY | ODD_TEXT | {"pad_token_id": 31, "max_position_embeddings": 48}
-"""The padding token is one that texts of the tests contain."""
-TWIN = twin_with_heads(
-    {
-        "odd": ("RobertaModel", _ODD),
-        "masked": ("RobertaForMaskedLM", _ODD | {"hidden_act": "relu"}),
-        "untied": ("RobertaForMaskedLM", _TINY | {"tie_word_embeddings": False}),
-        "classes": ("RobertaForSequenceClassification", _ODD | {"num_labels": 3}),
-        "segments": ("RobertaForSequenceClassification", _TINY | {"type_vocab_size": 2}),
-        "relevance": (
-            "XLMRobertaForSequenceClassification",
-            _TINY | {"num_labels": 1, "model_type": "xlm-roberta"},
-        ),
-        "many-languages": ("XLMRobertaModel", _TINY | {"model_type": "xlm-roberta"}),
-        "french": ("CamembertForMaskedLM", _TINY | {"model_type": "camembert"}),
-        "tags": (
-            "CamembertForTokenClassification",
-            _TINY | {"num_labels": 5, "model_type": "camembert", "pad_token_id": 0},
-        ),
-    }
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = text_architecture("roberta", read_config, build, rename, TWIN)
+ARCHITECTURE = text_architecture("roberta", read_config, build, rename)

@@ -29,7 +29,6 @@ from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
 from export.layers.attention.additive_attention import AdditiveAttention
 from export.layers.recurrence.recurrent import BidirectionalGRU, GatedUnit
-from export.twin import tiny_twin
 from inference.bundle.inputs import AlignmentSpec, ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -168,28 +167,6 @@ def graphs(model: Bahdanau, image: ImageSpec | None = None) -> Graphs:
     return recurrent_graphs(model.decoder, model.encoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "attention_size": 16,
-    "readout_size": 12,
-    "max_positions": 32,
-    "decoder_start_token_id": 2,
-    "eos_token_id": 0,
-    "pad_token_id": 3,
-}
-TWIN = tiny_twin(
-    "tests.export.models.recurrent.bahdanau_paper:Paper",
-    _TINY,
-    {
-        "odd": {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -199,6 +176,5 @@ ARCHITECTURE = Architecture(
     build=Bahdanau,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     details=lambda network: {"alignment": AlignmentSpec(over="tokens")},
 )

@@ -26,7 +26,6 @@ from export.decoder_graphs.language_model import LanguageModel
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.recurrence.cells import States
 from export.layers.recurrence.recurrent_config import RecurrentConfig
-from export.twin import Twin
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -77,34 +76,6 @@ def rename(config: Config) -> Rename:
     return Rename({"embedding": "decoder.words", "output": "decoder.output", **names})
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "cell": "lstm",
-    "max_positions": 32,
-    "bos_token_id": 2,
-    "eos_token_id": 0,
-    "pad_token_id": 3,
-}
-_ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
-TWIN = Twin(
-    reference="tests.export.models.recurrent.rnn_paper:RnnForCausalLM",
-    configs={
-        "plain": _TINY,
-        "odd": _ODD | {"cell": "lstm-peephole"},
-        "elman": _TINY | {"cell": "rnn"},
-        "gru": _ODD | {"cell": "gru-reset-after"},
-        "paper-gru": _ODD | {"cell": "gru"},
-        "mut1": _ODD | {"cell": "mut1"},
-        "mut2": _TINY | {"cell": "mut2"},
-        "mut3": _ODD | {"cell": "mut3"},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -114,5 +85,4 @@ ARCHITECTURE = Architecture(
     build=lambda config: LanguageModel(Decoder(config)),
     rename=rename,
     graphs=lambda model, image: recurrent_graphs(model.decoder),
-    twin=TWIN,
 )

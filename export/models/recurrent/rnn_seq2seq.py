@@ -33,7 +33,6 @@ from export.decoder_graphs.source import text_source
 from export.layers.recurrence.cells import States
 from export.layers.recurrence.recurrent_config import RecurrentConfig
 from export.text_encoders.pooling import final_states, mean
-from export.twin import Twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -150,31 +149,6 @@ def graphs(model: Seq2Seq, image: ImageSpec | None = None) -> Graphs:
     return recurrent_graphs(model.decoder, model.encoder, source)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "cell": "lstm",
-    "context": "initial",
-    "max_positions": 32,
-    "decoder_start_token_id": 2,
-    "eos_token_id": 0,
-    "pad_token_id": 3,
-}
-_ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2, "bidirectional": True}
-TWIN = Twin(
-    reference="tests.export.models.recurrent.rnn_paper:RnnSeq2Seq",
-    configs={
-        "plain": _TINY,
-        "odd": _ODD | {"context": "mean"},
-        "final": _ODD | {"context": "final", "cell": "gru"},
-        "elman": _TINY | {"context": "final", "cell": "rnn"},
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -184,5 +158,4 @@ ARCHITECTURE = Architecture(
     build=Seq2Seq,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
 )

@@ -32,7 +32,6 @@ from export.text_encoders.image_graphs import (
     read_head,
     rollout,
 )
-from export.twin import LABELS, ODD_IMAGE, TINY_IMAGE, twin_with_heads
 from inference.bundle.inputs import ImageSpec
 
 LEADING = 2
@@ -177,23 +176,6 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
     return rollout(model.network, image, LEADING)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-
-TWIN = twin_with_heads(
-    {
-        "odd": (
-            TEACHER,
-            ODD_IMAGE,
-        ),
-        "resized": (TEACHER, TINY_IMAGE | LABELS | {"num_hidden_layers": 1}),
-        "one-head": ("DeiTForImageClassification", TINY_IMAGE | LABELS),
-        "pooled": ("DeiTModel", TINY_IMAGE | {"pooler_output_size": 20, "hidden_act": "gelu_new"}),
-    },
-    images={"resized": (56, 40)},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = image_architecture(
@@ -201,7 +183,6 @@ ARCHITECTURE = image_architecture(
     read_config,
     build,
     rename,
-    TWIN,
     image_size=lambda config: config.deit.image,
     attention=attention,
 )

@@ -28,7 +28,6 @@ from export.layers.images.batch_norm import BatchNorm, NormedConvolution, Normed
 from export.layers.images.image_heads import ImageModel, Mean
 from export.layers.images.vision import PixelNorm, check_recipe
 from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
-from export.twin import LABELS, twin_with_heads
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
@@ -277,42 +276,6 @@ def rename(config: Config) -> Rename:
     return Rename(table)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "hidden_sizes": [16, 24, 32],
-    "num_attention_heads": [2, 3, 4],
-    "depths": [1, 1, 1],
-    "key_dim": [4, 4, 4],
-    "attention_ratio": [2, 2, 2],
-    "mlp_ratio": [2, 2, 2],
-    "image_size": 48,
-}
-
-TWIN = twin_with_heads(
-    {
-        "odd": (
-            TEACHER,
-            _TINY
-            | LABELS
-            | {
-                "hidden_sizes": [24, 20, 24],
-                "num_attention_heads": [3, 1, 1],
-                "key_dim": [6, 5, 48],  # wide: else the last stage attends to all patches alike
-                "attention_ratio": [1, 1, 1],
-                "mlp_ratio": [1, 1, 1],
-                "image_size": 144,  # grids of 9, 5 and 3
-            },
-        ),
-        "one-head": ("LevitForImageClassification", _TINY | LABELS),
-        "pooled": (
-            "LevitModel",
-            _TINY | {"depths": [2, 1, 1], "attention_ratio": [1, 3, 2], "mlp_ratio": [1, 3, 2]},
-        ),
-    }
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = image_architecture(
@@ -320,6 +283,5 @@ ARCHITECTURE = image_architecture(
     read_config,
     build,
     rename,
-    TWIN,
     image_size=lambda config: (config.side, config.side),
 )

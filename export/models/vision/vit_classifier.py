@@ -32,7 +32,6 @@ from export.text_encoders.image_graphs import (
     read_head,
     rollout,
 )
-from export.twin import ODD_IMAGE, TINY_IMAGE, twin_with_heads
 from inference.bundle.inputs import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -100,35 +99,6 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
     return rollout(model.network, image)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_PETS = {"id2label": {0: "cat", 1: "dog", 2: "owl"}}
-_CLASSIFIER, _ENCODER = HEADS
-TWIN = twin_with_heads(
-    {
-        "plain": (_CLASSIFIER, TINY_IMAGE | _PETS),
-        "odd": (
-            _CLASSIFIER,
-            ODD_IMAGE,
-        ),
-        "patch-14": (
-            _CLASSIFIER,
-            TINY_IMAGE
-            | {"image_size": 45, "patch_size": 14, "hidden_act": "quick_gelu"}
-            | {"num_hidden_layers": 1}
-            | _PETS,
-        ),
-        "resized": (
-            _CLASSIFIER,
-            TINY_IMAGE | {"problem_type": "multi_label_classification"} | _PETS,
-        ),
-        "pooled": (_ENCODER, TINY_IMAGE | {"pooler_output_size": 20, "pooler_act": "gelu"}),
-        "pooled-resized": (_ENCODER, TINY_IMAGE),
-    },
-    images={"resized": (40, 56), "pooled-resized": (24, 32)},
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = image_architecture(
@@ -136,7 +106,6 @@ ARCHITECTURE = image_architecture(
     read_config,
     build,
     rename,
-    TWIN,
     image_size=lambda config: config.vit.image,
     attention=attention,
 )

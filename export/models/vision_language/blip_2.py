@@ -40,7 +40,6 @@ from export.models.decoders import opt
 from export.models.encoder_decoders import t5, t5_config
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
-from export.twin import TINY_IMAGE, tiny_twin
 from inference.bundle.inputs import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- config
@@ -189,58 +188,6 @@ def details(model: Blip2) -> Mapping[str, Any]:
     return {} if isinstance(model.language, t5.T5) else {"images": model.images}
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "layer_norm_eps": 1e-3}
-_TINY_QFORMER = {
-    "hidden_size": 20,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "intermediate_size": 28,
-    "layer_norm_eps": 1e-3,
-    "vocab_size": 64,
-}
-_TINY_TEXT = {
-    **opt.TWIN.configs["plain"],
-    "model_type": "opt",
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-}
-_TINY = {
-    "text_config": _TINY_TEXT,
-    "vision_config": _TINY_IMAGE,
-    "qformer_config": _TINY_QFORMER,
-    "num_query_tokens": 4,
-    "image_token_index": 61,
-}
-TWIN = tiny_twin(
-    "transformers:Blip2ForConditionalGeneration",
-    _TINY,
-    {
-        "odd": {
-            "text_config": _TINY_TEXT
-            | {"hidden_size": 30, "word_embed_proj_dim": 30, "num_attention_heads": 3},
-            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
-            "qformer_config": _TINY_QFORMER | {"hidden_size": 22},
-        },
-        "every block reads the image": {
-            "qformer_config": _TINY_QFORMER
-            | {"cross_attention_frequency": 1, "hidden_act": "relu", "num_hidden_layers": 2},
-            "vision_config": _TINY_IMAGE | {"hidden_act": "gelu_new", "image_size": 32},
-            "num_query_tokens": 2,
-        },
-        "flan-t5": {
-            "text_config": {**t5.TWIN.configs["odd"], "model_type": "t5"},
-            "num_query_tokens": 3,
-        },
-        "norms behind": {
-            "text_config": _TINY_TEXT | {"do_layer_norm_before": False},
-            "qformer_config": _TINY_QFORMER | {"num_attention_heads": 5},
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -250,7 +197,6 @@ ARCHITECTURE = Architecture(
     build=Blip2,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.image.image,
     details=details,
     generation=generation,

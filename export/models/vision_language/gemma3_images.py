@@ -43,7 +43,6 @@ from export.layers.norm import RMSNorm
 from export.models.decoders import gemma2, gemma3
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import text_of_token
-from export.twin import TINY_IMAGE, tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -204,45 +203,6 @@ def rename(config: Config) -> Rename:
     return Rename(table | language_names(gemma3.ARCHITECTURE.rename(config.text).table))
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = TINY_IMAGE | {
-    "model_type": "siglip_vision_model",
-    "image_size": 16,
-    "patch_size": 4,
-    "layer_norm_eps": 1e-3,
-}
-_TINY_TEXT = {
-    **gemma3.TWIN.configs["plain"],
-    "model_type": "gemma3_text",
-    "max_position_embeddings": 64,
-}
-_TINY = {
-    "text_config": _TINY_TEXT,
-    "vision_config": _TINY_IMAGE | {"vision_use_head": False},
-    "mm_tokens_per_image": 4,
-    "image_token_index": 61,
-    "boi_token_index": 59,
-    "eoi_token_index": 60,
-}
-TWIN = tiny_twin(
-    "transformers:Gemma3ForConditionalGeneration",
-    _TINY,
-    {
-        "odd": {
-            "text_config": {**_TINY_TEXT, **gemma3.TWIN.configs["odd"], "sliding_window": 2},
-            "vision_config": _TINY_IMAGE
-            | {"hidden_size": 36, "num_attention_heads": 3, "image_size": 15, "patch_size": 3},
-        },
-        "wide window, untied": {
-            "text_config": _TINY_TEXT
-            | {"sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]},
-            "tie_word_embeddings": False,
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = image_language_model(
@@ -250,7 +210,6 @@ ARCHITECTURE = image_language_model(
     read_config,
     Gemma3,
     rename,
-    TWIN,
     image_size=lambda config: (config.image, config.image),
     ends=gemma2.ENDS,
     graphs=partial(image_language_graphs, has_blocks=True),

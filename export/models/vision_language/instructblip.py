@@ -36,7 +36,6 @@ from export.layers.qformer import QFormerConfig, QueryBlock
 from export.models.decoders import llama, opt
 from export.models.vision import vit
 from export.models.vision_language import blip_2
-from export.twin import tiny_twin
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -209,30 +208,6 @@ def graphs(model: InstructBlip, image: ImageSpec | None) -> Graphs:
     )
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_PLAIN, _ODD = blip_2.TWIN.configs["plain"], blip_2.TWIN.configs["odd"]
-TWIN = tiny_twin(
-    "transformers:InstructBlipForConditionalGeneration",
-    _PLAIN,
-    {
-        "odd": {
-            **_ODD,
-            "text_config": {
-                **llama.TINY,
-                "model_type": "llama",
-                "hidden_size": 30,
-                "num_attention_heads": 6,
-                "head_dim": 10,
-                "max_position_embeddings": 64,
-                "pad_token_id": 0,
-            },
-        },
-        "every block reads the image": blip_2.TWIN.configs["every block reads the image"],
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = replace(
@@ -242,7 +217,6 @@ ARCHITECTURE = replace(
     build=InstructBlip,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     generation=partial(blip_2.generation, defaults=_ENDS),
     reads_instructions=True,
 )

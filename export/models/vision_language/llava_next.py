@@ -31,7 +31,6 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.image_language_model import image_language_graphs
 from export.layers.images.vision import check_recipe, patch_grid
 from export.models.vision_language import llava, llava_config
-from export.twin import tiny_twin
 from inference.bundle.inputs import ImageSpec, PromptImages, Resolutions, TileGrid
 from inference.errors import CheckpointError
 
@@ -152,35 +151,6 @@ def graphs(model: LlavaNext, image: ImageSpec | None) -> Graphs:
     return image_language_graphs(model, image, tile=tile)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = {"image_size": 8, "patch_size": 8}
-_TINY = {
-    **llava.TWIN.configs["plain"],
-    "vision_config": llava.TWIN.configs["plain"]["vision_config"] | _TINY_IMAGE,
-    "image_grid_pinpoints": [[8, 8], [16, 8], [8, 24], [16, 16]],
-}
-_ODD = llava.TWIN.configs["odd"]
-TWIN = tiny_twin(
-    "transformers:LlavaNextForConditionalGeneration",
-    _TINY,
-    {
-        "odd": {
-            "text_config": _ODD["text_config"],
-            "vision_config": _ODD["vision_config"] | {"image_size": 11, "patch_size": 7},
-            "image_grid_pinpoints": [[11, 11], [22, 11], [33, 22], [11, 33]],
-            "multimodal_projector_bias": False,
-        },
-        "siglip and qwen2": {
-            "text_config": llava.TWIN.configs["siglip and qwen2"]["text_config"],
-            "vision_config": llava.TWIN.configs["siglip and qwen2"]["vision_config"] | _TINY_IMAGE,
-            "vision_feature_layer": [-1, 1],
-            "vision_feature_select_strategy": "full",
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = replace(
@@ -190,6 +160,5 @@ ARCHITECTURE = replace(
     build=LlavaNext,
     rename=rename,
     graphs=graphs,
-    twin=TWIN,
     image_size=lambda config: config.canvas,
 )

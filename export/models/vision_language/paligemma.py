@@ -38,7 +38,6 @@ from export.layers.images.vision import patch_count
 from export.models.decoders import gemma, gemma2
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import prefix_images
-from export.twin import TINY_IMAGE, tiny_twin
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -150,47 +149,6 @@ def rename(config: Config) -> Rename:
     return Rename(table | language_names(language.table))
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = TINY_IMAGE | {
-    "model_type": "siglip_vision_model",
-    "image_size": 16,
-    "layer_norm_eps": 1e-3,
-    "vision_use_head": False,
-}
-_TINY_TEXT = gemma.TINY | {"model_type": "gemma", "max_position_embeddings": 64}
-_TINY = {
-    "text_config": _TINY_TEXT,
-    "vision_config": _TINY_IMAGE,
-    "image_token_index": 61,
-    "projection_dim": 32,
-    "hidden_size": 32,
-}
-TWIN = tiny_twin(
-    "transformers:PaliGemmaForConditionalGeneration",
-    _TINY,
-    {
-        "odd": {
-            "text_config": {
-                **gemma.TWIN.configs["odd"],
-                "model_type": "gemma",
-                "max_position_embeddings": 64,
-            },
-            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
-            "projection_dim": 30,
-            "hidden_size": 30,
-        },
-        "gemma2": {
-            "text_config": {
-                **gemma2.TWIN.configs["plain"],
-                "model_type": "gemma2",
-                "max_position_embeddings": 64,
-            },
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = image_language_model(
@@ -198,7 +156,6 @@ ARCHITECTURE = image_language_model(
     read_config,
     PaliGemma,
     rename,
-    TWIN,
     image_size=lambda config: config.image,
     ends=gemma2.ENDS,
     tasks={"caption": prefix_images, "generate": prefix_images},

@@ -32,7 +32,6 @@ from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.vision_language import qwen2_vl, qwen2_vl_config
 from export.models.vision_language.qwen2_vl_config import EPSILON, Config
-from export.twin import tiny_twin
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -200,45 +199,6 @@ def rename(config: Config) -> Rename:
     return qwen2_vl.rename(config, _BLOCK)
 
 
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY_IMAGE = {
-    "hidden_size": 24,
-    "out_hidden_size": 32,
-    "intermediate_size": 20,
-    "num_heads": 2,
-    "depth": 2,
-    "patch_size": 4,
-    "window_size": 8,
-    "fullatt_block_indexes": [1],
-}
-_ODD = qwen2_vl.TWIN.configs["odd"]
-TWIN = tiny_twin(
-    "transformers:Qwen2_5_VLForConditionalGeneration",
-    {**qwen2_vl.TWIN.configs["plain"], "vision_config": _TINY_IMAGE},
-    {
-        "odd": {
-            "text_config": _ODD["text_config"],
-            "vision_config": {
-                **_TINY_IMAGE,
-                "hidden_size": 36,
-                "out_hidden_size": 60,
-                "intermediate_size": 26,
-                "num_heads": 3,
-                "depth": 3,
-                "patch_size": 5,
-                "window_size": 39,
-                "fullatt_block_indexes": [0],
-                "hidden_act": "gelu",
-            },
-        },
-        "every patch by itself": {
-            "vision_config": {**_TINY_IMAGE, "spatial_merge_size": 1, "window_size": 4},
-        },
-    },
-)
-
-
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = replace(
@@ -247,5 +207,4 @@ ARCHITECTURE = replace(
     read_config=read_config,
     build=Qwen25VL,
     rename=rename,
-    twin=TWIN,
 )

@@ -17,11 +17,11 @@ from benchmarks.gpu import speed, stateless
 from benchmarks.gpu.card import Card, bandwidth, differences
 from benchmarks.gpu.outcome import Outcome, table
 from export.precision import Precision
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.ort.bound_graph import BoundGraph
 from inference.generation import Generation
 from tests.export.conftest import Bundles, bundles, twins
+from tests.export.twin import EXPORTED
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import attention_bundle, language_bundle, recurrent_bundle
 

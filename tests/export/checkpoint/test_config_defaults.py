@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from export.models.decoders import llama
 from export.registry import architecture, families
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
+from tests.export.twin import EXPORTED
+from tests.export.twins import llama, twin_of
 
 
 def _reference(name: str) -> Any:
     """The configuration class of `transformers`; None for networks that it does not have."""
-    module, _, attribute = architecture(name).twin.reference_of(EXPORTED).partition(":")
+    module, _, attribute = twin_of(name).reference_of(EXPORTED).partition(":")
     return getattr(getattr(import_module(module), attribute), "config_class", None)
 
 
@@ -37,7 +37,7 @@ def _compare_defaults(name: str, config_class: Any) -> dict[str, bool]:
 
     Fields of any of the twins; those that one of the two needs are left out.
     """
-    twin = architecture(name).twin
+    twin = twin_of(name)
     values = dict(twin.configs[EXPORTED])
     is_alike = {}
     for field in {key for config in twin.configs.values() for key in config}:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from export.registry import architecture, families
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
 from tests.export.conftest import pair_of
 from tests.export.oracle import compare, difference
-from tests.export.twins import make_twin
+from tests.export.twin import EXPORTED
+from tests.export.twins import make_twin, twin_of
 
 TOLERANCE = 1e-4
 """Above the rounding of badly conditioned networks (soft caps of 0.5), below an ignored field."""
@@ -34,7 +34,7 @@ _TEXTS = (None, "none", "first", "mean", "relative_key", "layer_norm", "gated-ge
 
 def _fields(name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Path and value of each field of the exported twin, those of sections included."""
-    twin = architecture(name).twin
+    twin = twin_of(name)
     module, _, attribute = twin.reference_of(EXPORTED).partition(":")
     values = {k: v for k, v in twin.configs[EXPORTED].items() if k != "model_type"}
     config = getattr(import_module(module), attribute).config_class(**copy.deepcopy(values))
@@ -66,7 +66,7 @@ def _others(value: Any) -> list[Any]:
 
 def _changed(name: str, path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """The exported twin's fields with another value at a path."""
-    values: dict[str, Any] = copy.deepcopy(dict(architecture(name).twin.configs[EXPORTED]))
+    values: dict[str, Any] = copy.deepcopy(dict(twin_of(name).configs[EXPORTED]))
     section = values
     for key in path[:-1]:
         section = section.setdefault(key, {})
@@ -116,7 +116,7 @@ def test_values_without_a_meaning_are_refused(
 ) -> None:
     declared = architecture(name)
     with pytest.raises(CheckpointError, match=reason):
-        declared.build(declared.read_config({**declared.twin.configs[EXPORTED], **change}))
+        declared.build(declared.read_config({**twin_of(name).configs[EXPORTED], **change}))
 
 
 FOLLOWED: list[tuple[str, dict[str, Any]]] = [
@@ -131,15 +131,13 @@ FOLLOWED: list[tuple[str, dict[str, Any]]] = [
 def test_values_that_override_others_are_followed(
     name: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
-    changes = {**architecture(name).twin.configs[EXPORTED], **change}
+    changes = {**twin_of(name).configs[EXPORTED], **change}
     worst = _worst(name, changes, tmp_path / "twin")
     assert worst < TOLERANCE
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [name for name in families() if architecture(name).twin.is_transformers]
-)
+@pytest.mark.parametrize("name", [name for name in families() if twin_of(name).is_transformers])
 def test_no_field_is_ignored(name: str, tmp_path: Path) -> None:
     wrong, compared = [], 0
     for number, (path, value) in enumerate(_fields(name)):

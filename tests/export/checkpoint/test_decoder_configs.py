@@ -13,8 +13,9 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from export.layers.attention.rotary import Rotary
 from export.registry import architecture
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
+from tests.export.twin import EXPORTED
+from tests.export.twins import twin_of
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -64,7 +65,7 @@ SCALED: dict[str, dict[str, Any]] = {
 
 def _values(name: str) -> dict[str, Any]:
     """A configuration as of a checkpoint saved with `transformers` 4: no `rope_parameters`."""
-    values = {"model_type": name, **architecture(name).twin.configs[EXPORTED]}
+    values = {"model_type": name, **twin_of(name).configs[EXPORTED]}
     values.pop("rope_parameters", None)
     return values
 

@@ -15,8 +15,8 @@ from export.checkpoint import mapped_tensors
 from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import return_memory
 from export.graphs.source_model import SourceModel
-from export.twin import EXPORTED
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 MIB = 1 << 20
 

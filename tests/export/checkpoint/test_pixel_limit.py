@@ -5,10 +5,10 @@ import pytest
 from export.checkpoint.tile_recipe import MOST_PIXELS, limit_pixels
 from export.graphs.source_model import SourceModel
 from export.pipeline.manifest import Request, content_hash
-from export.twin import EXPORTED
 from inference.bundle.inputs import ImageSpec, PixelRange
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 HALF = (0.5, 0.5, 0.5)
 FIXED = ImageSpec(resize="exact", size=(56, 56), mean=HALF, std=HALF, resample=3, rescale=1 / 255)

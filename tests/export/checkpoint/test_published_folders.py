@@ -14,10 +14,10 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
 from export.graphs.source_model import SourceModel
 from export.registry import architecture
-from export.twin import EXPORTED
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 IDS = ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
 

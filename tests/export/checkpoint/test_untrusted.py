@@ -24,9 +24,9 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.load_network import load_network, network_bytes
 from export.checkpoint.memory import limit_bytes, needed_bytes
 from export.registry import architecture, families
-from export.twin import EXPORTED
 from inference.errors import CheckpointError, SetupError
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 from tests.traced_memory import memory_below
 
 ROOT = Path(__file__).parents[3]

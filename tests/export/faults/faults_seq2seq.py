@@ -10,7 +10,6 @@ from torch import nn
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.relative import RelativePositions
 from export.models.encoder_decoders import bart
-from export.twin import EXPORTED
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -20,6 +19,7 @@ from tests.export.faults.faults import (
     replaced,
     swapped,
 )
+from tests.export.twin import EXPORTED
 
 _BUCKET = RelativePositions.bucket
 _BIAS = RelativePositions.forward

@@ -15,9 +15,9 @@ from export.architecture import Lowering
 from export.graphs.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
 from export.parity.graph_runs import bundle_path
 from export.registry import families
-from export.twin import EXPORTED
 from inference.bundle.manifest import Graph, Tensor
 from tests.export.conftest import Bundles, Twins
+from tests.export.twin import EXPORTED
 
 
 def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from export.registry import architecture
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
+from tests.export.twin import EXPORTED
+from tests.export.twins import twin_of
 
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     **{
@@ -274,12 +275,12 @@ def test_what_the_network_lacks_is_refused_by_name(
     name, config = twin.split()
     declared = architecture(name)
     with pytest.raises(CheckpointError, match=message):
-        declared.read_config(_changed(declared.twin.configs[config], change))
+        declared.read_config(_changed(twin_of(name).configs[config], change))
 
 
 @pytest.mark.parametrize(("name", "field"), ACTIVATIONS.items())
 def test_unknown_activation_is_refused_by_the_name_of_its_field(name: str, field: str) -> None:
     declared = architecture(name)
-    values = {**declared.twin.configs[EXPORTED], field: "mish"}
+    values = {**twin_of(name).configs[EXPORTED], field: "mish"}
     with pytest.raises(CheckpointError, match=rf"^config.json: {field} = 'mish' is not supported"):
         declared.read_config(values)

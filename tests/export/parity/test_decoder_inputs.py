@@ -10,8 +10,8 @@ from export.parity.decoder_inputs import observe_decoder
 from export.parity.graph_runs import torch_run
 from export.parity.parity_inputs import Array, Feeds, Probe
 from export.pipeline.manifest import Request, build_manifest
-from export.twin import EXPORTED
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 
 @pytest.mark.parametrize("name", ["marian", "llava"])

@@ -17,9 +17,9 @@ from export.parity.graph_runs import torch_run
 from export.parity.verify import observe
 from export.pipeline.manifest import Request, build_manifest
 from export.registry import families
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import SIBLINGS, TwinPair, Twins
+from tests.export.twin import EXPORTED
 
 
 def unexported(twin: TwinPair) -> Bundle:

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from export.parity.torch_runner import TorchRunner
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.search.request import EngineRequest
 from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.twin import EXPORTED
 
 TOP = 3
 LENGTHS = (9, 2, 6)

@@ -22,13 +22,13 @@ from export.parity.judge import CEILING, MULTIPLE, TOLERANCE, Distance, allowed
 from export.parity.parity_inputs import Array, Run
 from export.parity.verify import ParityError, observe, relative_difference, verify
 from export.pipeline.manifest import Request, build_manifest
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import TwinPair, Twins, export_graphs
 from tests.export.faults.faults import Fault, change
 from tests.export.faults.faults_decoders import DECODER_FAULTS
 from tests.export.faults.faults_seq2seq import FAULTS as SEQ2SEQ_FAULTS
 from tests.export.test_planted_faults import disturb
+from tests.export.twin import EXPORTED
 
 GAINS = {"t5": 4.0, "gpt_neo": 6.0, "gemma2": 12.0}
 EVERY = [pytest.param(n, marks=() if n == "gpt_neo" else pytest.mark.full) for n in GAINS]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner
@@ -16,6 +15,7 @@ from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source
+from tests.export.twin import EXPORTED
 from tests.export.twins import generators
 from tests.inference.engine.staggered import run_staggered
 

@@ -14,7 +14,6 @@ from export.parity.token_parity import compare_tokens, mixed_requests
 from export.parity.torch_group import joined
 from export.parity.torch_rank import rank
 from export.parity.torch_runner import TorchRunner
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
@@ -23,6 +22,7 @@ from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_float64 import unexported
 from tests.export.sources import source_or_prompt
+from tests.export.twin import EXPORTED
 from tests.export.twins import generators, has_alignment
 
 MODELS = generators()

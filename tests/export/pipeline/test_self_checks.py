@@ -19,10 +19,10 @@ from export.report.checksums import checksums
 from export.report.file_checks import FileChecks
 from export.report.findings import Findings
 from export.report.rows import Failure
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.bundle.self_check import FILE, SelfCheck, checksum
 from tests.export.conftest import Bundles, Lowered
+from tests.export.twin import EXPORTED
 
 STAGED = ["gpt2", "marian", "vision-encoder-decoder", "bert", "clip", "vit"]
 

@@ -21,7 +21,6 @@ import pytest
 
 from export.pipeline.self_checks import INT8_TOLERANCE
 from export.quantization.product_check import ROUNDING
-from export.twin import EXPORTED
 from inference.saturation import products_saturate
 from tests.export.conftest import LOWERED_ALIKE, Lowered
 from tests.export.processors.outcomes import (
@@ -35,6 +34,7 @@ from tests.export.processors.outcomes import (
     differences,
     read_outcomes,
 )
+from tests.export.twin import EXPORTED
 from tests.export.twins import lowerable
 
 RECORDED = Path(__file__).parent / "vnni.npz"

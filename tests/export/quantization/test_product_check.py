@@ -18,10 +18,10 @@ from export.precision import Precision
 from export.quantization import product_check
 from export.quantization.product_check import RecordedCalls, check_products
 from export.quantization.quantize import quantize
-from export.twin import EXPORTED
 from inference.bundle.manifest import Graph, Tensor
 from inference.saturation import open_cpu_session
 from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.twin import EXPORTED
 
 
 class _Layers(nn.Module):

@@ -23,13 +23,13 @@ from export.parity.graph_runs import LazySessions, bundle_path
 from export.parity.verify import ParityError
 from export.precision import Precision
 from export.quantization.quantize import per_channel, quantize
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Graph, Role, Tensor
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.saturation import open_cpu_session
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
+from tests.export.twin import EXPORTED
 from tests.export.twins import lowerable
 
 Floats = NDArray[np.float32]

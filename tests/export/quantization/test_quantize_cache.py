@@ -22,7 +22,6 @@ from export.quantization.calibrate import (
     calibration_runs,
 )
 from export.quantization.quantize import LARGEST
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
@@ -38,6 +37,7 @@ from tests.export.parity.test_prompt_reading import (
     rules,
     staggered,
 )
+from tests.export.twin import EXPORTED
 from tests.export.twins import generators, growth
 
 LENGTH = 12

@@ -23,11 +23,11 @@ from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_static import stems
 from export.targets.runtime_rules import check_runtime
 from export.targets.runtime_rules import lowered as lowered_for
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 from inference.openvino_core import has_bf16
 from tests.export.conftest import TwinPair, Twins
+from tests.export.twin import EXPORTED
 from tests.shared_folders import made_once, shared_folder
 
 Bundles = Callable[[TwinPair], Bundle]

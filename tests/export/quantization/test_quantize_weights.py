@@ -23,7 +23,6 @@ from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import STEPS, per_group, quantize_weights
 from export.registry import architecture
 from export.targets.runtime_rules import check_runtime
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUPS
@@ -32,6 +31,7 @@ from inference.engine.search.request import EngineRequest
 from inference.errors import SetupError
 from inference.openvino_core import openvino_core, scales_activations
 from tests.export.conftest import Twins, export_graphs
+from tests.export.twin import EXPORTED
 from tests.openvino_precisions import require_precision
 
 Floats = NDArray[np.float32]

@@ -11,11 +11,11 @@ from export.parity.graph_runs import bundle_path
 from export.precision import Precision
 from export.report.checks import Verification
 from export.report.findings import Check, Status
-from export.twin import EXPORTED
 from inference.bundle.manifest import MANIFEST, Bundle
 from tests.export.conftest import Bundles, Twins
 from tests.export.report.conftest import write_report
 from tests.export.targets.cuda.bundles import on_cuda
+from tests.export.twin import EXPORTED
 
 
 def _published(

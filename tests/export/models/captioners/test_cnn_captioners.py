@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.models.captioners import cnn_transformer
 from export.parity.judge import TOLERANCE
 from inference.bundle.manifest import Growth, Role
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, transformers_inputs
+from tests.export.twins import twin_of
 
 
 def test_image_is_kept_in_replaced_states_alone(twins: Twins) -> None:
@@ -23,7 +23,7 @@ def test_image_is_kept_in_replaced_states_alone(twins: Twins) -> None:
     assert step.output(Role.EMIT) is None
 
 
-@pytest.mark.parametrize("config", cnn_transformer.TWIN.configs)
+@pytest.mark.parametrize("config", twin_of("cnn-transformer").configs)
 def test_alignment_is_the_cross_attention_of_torch(config: str, twins: Twins) -> None:
     twin = twins("cnn-transformer", config)
     shape = (1, *twin.prepared.image.shape)

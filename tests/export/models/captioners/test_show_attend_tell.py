@@ -6,14 +6,17 @@ import numpy as np
 import onnxruntime
 import torch
 
-from export.models.captioners.show_attend_tell import TWIN, read_config
+from export.models.captioners.show_attend_tell import read_config
 from export.parity.graph_runs import bundle_path
 from inference.bundle.manifest import Growth, Role
 from tests.export.conftest import Bundles, Twins
+from tests.export.twins import twin_of
 
 
 def test_grid_rounds_up() -> None:
-    assert read_config({**TWIN.configs["plain"], "image_size": [17, 64]}).convolutions.grid == (
+    assert read_config(
+        {**twin_of("show-attend-tell").configs["plain"], "image_size": [17, 64]}
+    ).convolutions.grid == (
         5,
         16,
     )

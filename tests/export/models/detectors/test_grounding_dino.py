@@ -20,6 +20,7 @@ from export.targets.runtime_rules import check_precision
 from inference.errors import CheckpointError, SetupError
 from tests.export.conftest import TwinPair, Twins
 from tests.export.oracle import difference, normalised
+from tests.export.twins import twin_of
 
 START, END, STOP, ASK = DELIMITERS
 TEXTS = (
@@ -29,7 +30,7 @@ TEXTS = (
     (STOP, 3, 3),
     (5,),
 )
-PLAIN = architecture("grounding-dino").twin.configs["plain"]
+PLAIN = twin_of("grounding-dino").configs["plain"]
 
 
 def _found(twin: TwinPair, pixels: torch.Tensor, texts: torch.Tensor, lengths: torch.Tensor) -> Any:

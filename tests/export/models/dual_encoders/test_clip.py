@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from export.parity.judge import TOLERANCE
-from export.registry import architecture
 from inference.bundle.manifest import Role
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.twins import twin_of
 
 
-@pytest.mark.parametrize("config", architecture("clip").twin.configs)
+@pytest.mark.parametrize("config", twin_of("clip").configs)
 def test_logits_are_the_scaled_cosines_of_both_towers(config: str, twins: Twins) -> None:
     twin = twins("clip", config)
     graphs = twin.graphs()

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from export.parity.judge import TOLERANCE
-from export.registry import architecture
 from inference.bundle.manifest import Role
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.twins import twin_of
 
 
-@pytest.mark.parametrize("config", architecture("clipseg").twin.configs)
+@pytest.mark.parametrize("config", twin_of("clipseg").configs)
 def test_masks_of_texts_are_those_of_transformers(config: str, twins: Twins) -> None:
     twin = twins("clipseg", config)
     graphs = twin.graphs()

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from export.parity.judge import TOLERANCE
-from export.registry import architecture
 from inference.bundle.manifest import Role
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.twins import twin_of
 
 
 @pytest.mark.parametrize("name", ["owlvit", "owlv2"])
-@pytest.mark.parametrize("config", architecture("owlvit").twin.configs)
+@pytest.mark.parametrize("config", twin_of("owlvit").configs)
 def test_logits_of_regions_and_texts_are_those_of_transformers(
     config: str, name: str, twins: Twins
 ) -> None:

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from export.parity.judge import TOLERANCE
-from export.registry import architecture
 from inference.bundle.manifest import Role
 from inference.tasks.zero_shot import ZeroShotSection
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.twins import twin_of
 
 
-@pytest.mark.parametrize("config", architecture("siglip").twin.configs)
+@pytest.mark.parametrize("config", twin_of("siglip").configs)
 def test_scores_are_the_sigmoids_of_transformers(config: str, twins: Twins) -> None:
     twin = twins("siglip", config)
     graphs = twin.graphs()

@@ -14,8 +14,7 @@ from transformers.models.perceiver.image_processing_pil_perceiver import Perceiv
 from transformers.pipelines import pipeline
 
 from export.models.encoders.perceiver_config import CONVOLVED, FOURIER, LEARNED
-from export.registry import architecture
-from tests.export.twins import randomise
+from tests.export.twins import randomise, twin_of
 
 MASKED, CLASSES = "PerceiverForMaskedLM", "PerceiverForSequenceClassification"
 IMAGES = (LEARNED, FOURIER, CONVOLVED)
@@ -36,7 +35,7 @@ _FIELDS: dict[str, Any] = {
 def write(folder: Path, kind: str) -> Path:
     """A random checkpoint of a class of `transformers`; returns its folder."""
     network = getattr(transformers, kind)
-    values = {**architecture("perceiver").twin.configs["plain"], **_FIELDS}
+    values = {**twin_of("perceiver").configs["plain"], **_FIELDS}
     del values["architectures"]
     model = network(network.config_class(**values)).eval()
     randomise(model)

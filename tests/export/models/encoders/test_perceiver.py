@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from export.pipeline.cli import export
-from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
@@ -30,10 +29,11 @@ from tests.export.models.encoders.perceiver_folders import (
     reference,
 )
 from tests.export.oracle import difference
+from tests.export.twins import twin_of
 from tests.pictures import encoded
 from triptych import images as wire_images
 
-CONFIGS = architecture("perceiver").twin.configs
+CONFIGS = twin_of("perceiver").configs
 TOLERANCE = 1e-4
 
 

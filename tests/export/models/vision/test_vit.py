@@ -11,15 +11,16 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from export.graphs.source_model import SourceModel
-from export.models.vision.vit_classifier import ARCHITECTURE, TWIN
+from export.models.vision.vit_classifier import ARCHITECTURE
 from export.parity.judge import TOLERANCE
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs
+from tests.export.twins import twin_of
 
-PLAIN = TWIN.configs["plain"]
+PLAIN = twin_of("vit").configs["plain"]
 
 
 def test_checkpoint_without_pooler_embeds_with_its_class_token(
@@ -49,7 +50,9 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     ("config", "task"), [("plain", "classify"), ("pooled", "embed"), ("odd", "classify")]
 )
 def test_head_selects_the_task(config: str, task: str) -> None:
-    assert ARCHITECTURE.tasks_of(ARCHITECTURE.read_config(TWIN.configs[config])) == (task,)
+    assert ARCHITECTURE.tasks_of(ARCHITECTURE.read_config(twin_of("vit").configs[config])) == (
+        task,
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tests.export.models.interleaved import (
     prompt_images,
 )
 from tests.export.sources import interleaved
+from tests.export.twins import twin_of
 
 PROMPTS = (9, 4, 1, 7)
 NEW_TOKENS = 8
@@ -95,7 +96,7 @@ def _folder(folder: Path, *, tokens: tuple[str, ...], **config: Any) -> Checkpoi
         json.dumps({"model": {"vocab": {"<s>": 1}}, "added_tokens": added})
     )
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
-    values = dict(architecture("idefics").twin.configs["plain"])
+    values = dict(twin_of("idefics").configs["plain"])
     del values[IMAGE_TOKEN]
     return Checkpoint(folder, "x", values | config)
 

@@ -30,7 +30,7 @@ from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import assert_left_padded, normalised, types_of_tokens
 from tests.export.oracle import difference
-from tests.export.twins import make_twin
+from tests.export.twins import make_twin, twin_of
 
 IMAGE = 61
 NEW_TOKENS = 8
@@ -196,7 +196,7 @@ def test_place_of_an_image_is_the_text_of_its_token(twins: Twins, tmp_path: Path
 
 
 def test_an_image_that_fills_the_models_positions_is_refused(tmp_path: Path) -> None:
-    values = copy.deepcopy(dict(architecture("llava").twin.configs["plain"]))
+    values = copy.deepcopy(dict(twin_of("llava").configs["plain"]))
     values["text_config"]["max_position_embeddings"] = 4
     reference = make_twin("llava", "plain", tmp_path, values)
     twin = pair_of("llava", "plain", tmp_path, reference)

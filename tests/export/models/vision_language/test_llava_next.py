@@ -16,7 +16,6 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 
 from export.parity.torch_runner import TorchRunner
-from export.registry import architecture
 from inference.bundle.inputs import ImageSpec, Resolutions, TileGrid
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
@@ -32,7 +31,7 @@ from tests.export.conftest import Bundles, TwinPair, Twins, pair_of
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import assert_left_padded
 from tests.export.oracle import difference
-from tests.export.twins import make_twin
+from tests.export.twins import make_twin, twin_of
 from tests.pictures import noise
 
 IMAGE = 61
@@ -89,7 +88,7 @@ def _check(reference: Any, spec: ImageSpec, runner: Runner, given: Sequence[Engi
 def four(tmp_path_factory: pytest.TempPathFactory) -> TwinPair:
     """With four vectors a tile."""
     folder = tmp_path_factory.mktemp("llava_next")
-    vision = architecture("llava_next").twin.configs["plain"]["vision_config"]
+    vision = twin_of("llava_next").configs["plain"]["vision_config"]
     changes = {
         "vision_config": {**vision, "image_size": 17},
         "image_grid_pinpoints": [[17, 17], [34, 17], [17, 51], [34, 34]],

@@ -12,9 +12,9 @@ from export.parity.verify import Report, verify
 from export.precision import Precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import Bundles, Twins
+from tests.export.twin import EXPORTED
 
 OWN_OPERATORS = {"bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm", "t5", "pix2struct"}
 """Whose graphs for CUDA are not those for the CPU in float32."""

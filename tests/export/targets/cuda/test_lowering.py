@@ -22,12 +22,12 @@ from export.targets.cuda import gate
 from export.targets.cuda.gate import BOUNDS, compare_low, kind_of
 from export.targets.cuda.kernels import restriction
 from export.targets.cuda.lowering import finish_cuda
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Role
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.targets.cuda.bundles import on_cuda
 from tests.export.targets.cuda.conftest import CudaBundles
+from tests.export.twin import EXPORTED
 from tests.export.twins import lowerable
 
 QUICK = {"marian", "gpt2", "clip"}

@@ -18,10 +18,10 @@ from export.pipeline.publish import config
 from export.precision import Device, Precision, Runtime, check_device
 from export.targets.runtime_rules import check_runtime
 from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
-from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle, Limits, Manifest
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
+from tests.export.twin import EXPORTED
 
 
 def on_tensorrt(

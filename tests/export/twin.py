@@ -1,7 +1,6 @@
-"""What a model file declares for its tests: tiny checkpoints and the reference of its network.
+"""The form of a twin: tiny checkpoints of an architecture, and the reference of its network.
 
-A twin is data. Nothing here imports `transformers` or a test module; the tests in `tests/export`
-read every twin of the registry and hold the architecture to its reference.
+A twin is data: `tests/export/twins` has one file for each module of `export/models`.
 """
 
 from __future__ import annotations

@@ -22,13 +22,21 @@ from safetensors.torch import save_file
 from torch import nn
 
 from export.architecture import Architecture, Graphs
-from export.registry import architecture, families
-from export.twin import EXPORTED
+from export.registry import architecture, families, module_of
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Growth, Role
+from tests.export.twin import EXPORTED, Twin
 
 _BATCH_NORMS = nn.BatchNorm2d | nn.BatchNorm1d
 _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
+
+
+@cache
+def twin_of(model_type: str) -> Twin:
+    """The twin of an architecture: the module of this folder that has its module's name."""
+    module = module_of(model_type).rpartition(".")[2]
+    twin: Twin = import_module(f"{__name__}.{module}").TWIN
+    return twin
 
 
 def make_twin(
@@ -45,7 +53,7 @@ def make_twin(
         seed: Of the weights of a model of `transformers`.
     """
     declared = architecture(name)
-    twin = declared.twin
+    twin = twin_of(name)
     module, _, attribute = twin.reference_of(config).partition(":")
     reference = getattr(import_module(module), attribute)
     values = {**twin.configs[config], **(changes or {})}
@@ -123,7 +131,7 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
         return None
     return ImageSpec(
         resize="exact",
-        size=declared.twin.images.get(name) or size,
+        size=twin_of(declared.name).images.get(name) or size,
         resample=2,
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.25, 0.3),
@@ -133,7 +141,7 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
 
 def every_config() -> list[tuple[str, str]]:
     """(architecture, configuration) of every twin."""
-    return [(name, config) for name in families() for config in architecture(name).twin.configs]
+    return [(name, config) for name in families() for config in twin_of(name).configs]
 
 
 @cache
@@ -146,7 +154,7 @@ def interface(name: str, config: str = EXPORTED) -> Graphs:
 def build(name: str, config: str = EXPORTED) -> tuple[Any, nn.Module]:
     """A twin's configuration and its network, with the weights of its construction."""
     declared = architecture(name)
-    parsed = declared.read_config(declared.twin.configs[config])
+    parsed = declared.read_config(twin_of(name).configs[config])
     return parsed, declared.build(parsed)
 
 
@@ -164,7 +172,7 @@ def generators(
         name
         for name in families()
         if {"step", graph} <= set(interface(name).lowerings)
-        and is_transformers in (None, architecture(name).twin.is_transformers)
+        and is_transformers in (None, twin_of(name).is_transformers)
         and has_source in (None, "admit" in interface(name).lowerings)
     ]
 
@@ -190,7 +198,7 @@ def growth(name: str) -> set[Growth]:
 
 
 def _own_twin(name: str, declared: Architecture, reference: Any, config: str, folder: Path) -> Any:
-    values = {"model_type": name, **declared.twin.configs[config]}
+    values = {"model_type": name, **twin_of(name).configs[config]}
     network = declared.build(declared.read_config(values))
     randomise(network)
     save_file(network.state_dict(), folder / "model.safetensors")

@@ -1,0 +1,81 @@
+"""Twins of `export.models.decoders.llama`."""
+
+from __future__ import annotations
+
+from tests.export.twin import tiny_twin
+
+TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+ODD = {
+    "hidden_size": 36,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 10,
+    "rms_norm_eps": 1e-3,
+}
+TINY_INNER = TINY | {"model_type": "llama", "max_position_embeddings": 64, "pad_token_id": 0}
+"""Inside a model that reads images."""
+NARROW = {"hidden_size": 30, "num_attention_heads": 6, "head_dim": 10, "rms_norm_eps": 1e-3}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 8,
+    "beta_fast": 1.2,
+    "beta_slow": 0.2,
+}
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 100.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.8],
+    "long_factor": [1.0, 2.0, 4.0, 8.0],
+    "original_max_position_embeddings": 32,
+}
+TWIN = tiny_twin(
+    "transformers:LlamaForCausalLM",
+    TINY,
+    {
+        "odd": {
+            **NARROW,
+            "rope_parameters": _LLAMA3,
+            "tie_word_embeddings": True,
+        },
+        "biased": {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "num_key_value_heads": 1,
+            "hidden_act": "gelu",
+            "eos_token_id": [2, 3],
+        },
+        "rotated by the operator": {"head_dim": 16, "num_key_value_heads": None},
+        "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+        "yarn": {"head_dim": 12, "rope_parameters": _YARN},
+        "longrope": {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
+        "dynamic": {
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}
+        },
+        "mistral": {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
+        "mistral without a window": {"model_type": "mistral", "sliding_window": None},
+    },
+    references={
+        "mistral": "transformers:MistralForCausalLM",
+        "mistral without a window": "transformers:MistralForCausalLM",
+    },
+)

@@ -1,0 +1,48 @@
+"""Twins of `export.models.vision_language.llava`."""
+
+from __future__ import annotations
+
+from tests.export.twin import TINY_IMAGE, tiny_twin
+from tests.export.twins import llama
+
+_TINY_IMAGE = TINY_IMAGE | {
+    "model_type": "clip_vision_model",
+    "image_size": 16,
+    "num_hidden_layers": 3,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_TEXT = llama.TINY_INNER
+_TINY = {
+    "text_config": _TINY_TEXT,
+    "vision_config": _TINY_IMAGE,
+    "image_token_index": 61,
+    "image_seq_length": 4,
+}
+TWIN = tiny_twin(
+    "transformers:LlavaForConditionalGeneration",
+    _TINY,
+    {
+        "odd": {
+            "text_config": _TINY_TEXT | llama.NARROW,
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "num_attention_heads": 3},
+            "image_seq_length": 4,
+            "multimodal_projector_bias": False,
+        },
+        "two layers, with the class token": {
+            "vision_feature_layer": [-1, 1],
+            "vision_feature_select_strategy": "full",
+            "vision_config": _TINY_IMAGE | {"image_size": 8},
+            "image_seq_length": 2,
+            "projector_hidden_act": "gelu_pytorch_tanh",
+            "text_config": _TINY_TEXT | {"tie_word_embeddings": True},
+            "tie_word_embeddings": True,
+        },
+        "mistral": {"text_config": _TINY_TEXT | {"model_type": "mistral", "sliding_window": 3}},
+        "siglip and qwen2": {
+            "text_config": _TINY_TEXT | {"model_type": "qwen2"},
+            "vision_config": _TINY_IMAGE | {"model_type": "siglip_vision_model"},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    },
+)

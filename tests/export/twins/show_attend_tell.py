@@ -1,0 +1,12 @@
+"""Twins of `export.models.captioners.show_attend_tell`."""
+
+from __future__ import annotations
+
+from tests.export.twin import tiny_twin
+from tests.export.twins.captioner_config import ODD, TINY
+
+TWIN = tiny_twin(
+    "tests.export.models.captioners.show_attend_tell_paper:Paper",
+    {**TINY, "attention_size": 16},
+    {"odd": {**ODD, "attention_size": 7}},
+)
