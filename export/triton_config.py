@@ -100,7 +100,7 @@ def stateless_config(
     rows = _largest_rows(graph) if graph.profiles else MAX_ROWS
     config = _config(name, BACKENDS[runtime], max_batch=rows, device=device)
     if runtime == "openvino":
-        # What is not int8 is float32 (D60): not every processor has bf16.
+        # What is not int8 is float32 (D123): not every processor has bf16.
         inference = "bf16" if precision == "bf16" else "f32"
         config.parameters["inference_precision"].string_value = inference
     if placement is not None and device == "cpu":

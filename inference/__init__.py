@@ -1,6 +1,7 @@
 """From arrays to answers: bundles, tokenizers, tasks and the decode engine.
 
-Export and serving both use it (D95). Never imports torch.
+Export and serving use it and not each other, so that the gate runs the code that serves. Never
+imports torch.
 """
 
 import os

@@ -53,7 +53,7 @@ def has_bf16() -> bool:
 
 @cache
 def scales_activations() -> bool:
-    """Whether products with integer weights round groups of activations here (D116): computed.
+    """Whether products with integer weights round groups of activations here (D99): computed.
 
     Without VNNI OpenVINO 2026.4 ignores the option and multiplies float32.
     """

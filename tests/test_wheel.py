@@ -1,4 +1,4 @@
-"""The wheel, built and installed: its packages, and commands that need no others (D96)."""
+"""The wheel, built and installed: its packages, and commands that need no others."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ One envelope for every task: a request names an optional `model`, the response h
 order of the request; an item that failed has an `error` in its place. The protobuf twins are
 generated from these models (`make proto`).
 
-Decision D91.
+Decision D34.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ conversations, all answers of which are learnt; the last steps have longer ones.
 
     python -m examples.chat.train
 
-Decision D94.
+A small model knows nothing to talk about, so its answers are in the conversation: facts told some
+turns before, in made-up names of several tokens, which it must copy. Copying is found late by
+gradient descent alone, so two heads are initialised for it.
 """
 
 from itertools import islice

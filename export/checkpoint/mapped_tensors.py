@@ -1,6 +1,6 @@
 """Large tensors of a network in a file: the kernel writes their pages back and can drop them.
 
-Decision D118.
+Decision D90.
 """
 
 from __future__ import annotations

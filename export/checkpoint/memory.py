@@ -12,7 +12,7 @@ _BASE_BYTES = round(0.7 * _GIB)
 """Libraries, and what tracing a graph leaves."""
 _WEIGHTS_HELD = 1.2
 """Copies of the weights at the peak: those that a session of ONNX Runtime or OpenVINO packs, with
-what its calls need. The network itself is pages of a file (D118)."""
+what its calls need. The network itself is pages of a file (D90)."""
 _DEFAULT_SHARE = 0.9
 
 

@@ -1,7 +1,4 @@
-"""How an image recipe divides images into tiles, or keeps their size or aspect ratio.
-
-Decisions D108, D111.
-"""
+"""How an image recipe divides images into tiles, or keeps their size or aspect ratio."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ MOST_TILES = 16
 """In a row or column, which bounds the text that stands for an image."""
 MOST_PIXELS = 1280 * 28 * 28
 """Of pictures that keep their size, unless the export says otherwise: a tower's time grows with the
-square of their pixels, and published folders allow twelve times as many (D111)."""
+square of their pixels, and published folders allow twelve times as many."""
 MOST_EDGE = 4096
 """Of pictures that keep their aspect ratio."""
 Sizes = tuple[tuple[int, int], ...]

@@ -10,7 +10,7 @@ places, which follow from a row's length and its count of image tokens: the engi
 Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, L vectors of an
 image, S source positions (I · L of the sequence with the most images).
 
-Decision D111.
+Decision D104.
 """
 
 from __future__ import annotations

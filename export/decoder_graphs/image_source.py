@@ -4,8 +4,6 @@ The image's tokens in the source are a number of one kind; each has a vector of 
 of its embedding.
 
 Legend: B sequences, S source positions, L tokens of an image, D width.
-
-Decision D109.
 """
 
 from __future__ import annotations

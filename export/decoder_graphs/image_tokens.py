@@ -102,8 +102,8 @@ class ImageTokenStep(nn.Module):
 
     Args:
         image_token: Stands for a part of an image.
-        has_blocks: Whether image tokens in a row attend to each other in both directions (D112).
-        has_axes: Whether positions have three axes (D111).
+        has_blocks: Whether image tokens in a row attend to each other in both directions.
+        has_axes: Whether positions have three axes (`image_axes.py`).
     """
 
     def __init__(

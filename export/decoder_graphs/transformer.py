@@ -133,7 +133,11 @@ class Admit(nn.Module):
 
 
 class ReadPrefix(Admit):
-    """`admit`: source → the first positions of the decoder's caches."""
+    """`admit`: source → the first positions of the decoder's caches.
+
+    Not a HOLD state: one softmax covers image and text, and the operator that writes the cache has
+    no second source of keys.
+    """
 
     def project(self, source: Tensor) -> list[KeyValue]:
         """(B, N, D) → keys and values of every decoder layer, (B, G, N, K)."""

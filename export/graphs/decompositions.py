@@ -3,8 +3,10 @@
 `torch.onnx.export` traces a module to record its operators, and the record once more to decompose
 those without a translation. Of the operators that our networks use, few have none, and each of them
 is another operator with other arguments. Replacing these saves the second trace, which takes half
-of an export. The exporter would compute the record once more to find types; it has them already
-(decision D121).
+of an export. The exporter would compute the record once more to find types; it has them already.
+
+The functions that are replaced are private to PyTorch. Its version is pinned, and a test fails
+where they are no longer called.
 """
 
 from __future__ import annotations

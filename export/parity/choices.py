@@ -4,7 +4,8 @@ Two places whose scores differ by rounding have no order, and what follows depen
 is another vector than query 18. So the modules are given the choice that the graph made, and return
 how far its places are from the best in CHOSEN_SCORES; a wrong choice differs there.
 
-Decision D120.
+Other precisions cannot be compared in this way: their choice differs by more than ties. They are
+refused.
 """
 
 from __future__ import annotations

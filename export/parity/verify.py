@@ -2,7 +2,7 @@
 
 Outputs are held against the modules in float64 (`export/parity/judge.py`), at shapes other than the
 traced ones, ragged and with beams; tokens and scores through the very engine that serves, batched
-and alone (`docs/architecture.md`, D7, D90, D118).
+and alone (`docs/architecture.md`, D7, D90).
 """
 
 from __future__ import annotations

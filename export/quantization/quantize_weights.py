@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits (D110) as a rewrite of an exported graph, for OpenVINO.
+"""Weights of 8 or 4 bits (D99) as a rewrite of an exported graph, for OpenVINO.
 
 The runtime expands no weights: it scales groups of activations to int8 as a graph runs, and
 multiplies integers. Embedding tables and the layer of scores have 8 bits in both:

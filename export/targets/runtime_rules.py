@@ -1,4 +1,4 @@
-"""Which runtime takes which precision (D116, D120), and how its graphs are lowered."""
+"""Which runtime takes which precision, and how its graphs are lowered."""
 
 from __future__ import annotations
 

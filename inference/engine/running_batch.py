@@ -170,7 +170,7 @@ class RunningBatch(Slots):
 
         Args:
             is_alone: Whether nothing waits for the end of the step.
-            chunk_tokens: So many of a prompt in prefill are taken along (D101).
+            chunk_tokens: So many of a prompt in prefill are taken along (D99).
         """
         prefilled, joining = self._take_along(chunk_tokens)
         counts, candidates = self._step(is_alone=is_alone)
@@ -200,7 +200,7 @@ class RunningBatch(Slots):
         return StepCounts(rows), candidates
 
     def takes_along(self, prefilling: PrefillingSequence) -> bool:
-        """Whether the next step can prefill tokens of a prompt in its call (D101)."""
+        """Whether the next step can prefill tokens of a prompt in its call (D99)."""
         is_one_call = isinstance(self.group, RaggedGroup) and not self.group.pads_rows
         return is_one_call and not prefilling.sequence.reads_given and bool(self.sequences)
 

@@ -39,7 +39,7 @@ class SequenceState:
         admission: Its place in the order of admissions; the largest number is the youngest.
         reads_given: Whether the tokens that its request gives are scored in its prefill.
         is_read_whole: Whether one call must read its request's prompt and nothing else.
-        whole_tokens: So many of the first tokens must be read by one call (D112).
+        whole_tokens: So many of the first tokens must be read by one call (D104).
         was_put_back: Whether it has lost its memory once; it does not lose it again.
     """
 
@@ -87,7 +87,7 @@ class SequenceState:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a call behind that of its prompt must read what it generated (D109)."""
+        """Whether a call behind that of its prompt must read what it generated (D104)."""
         return self.is_read_whole and bool(self._fed)
 
     @property

@@ -4,8 +4,6 @@ Lee et al. 2022, "Pix2Struct", §2.2 (arXiv 2210.03347): an image is scaled so t
 as possible fit into a budget, and a question is drawn above it. `Pix2StructImageProcessorPil` of
 `transformers` has the same steps. It draws with Arial, which it downloads; here the font is the one
 that Pillow carries (Aileron, in the public domain), so that nothing is downloaded or shipped.
-
-Decision D108.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Each step is bounded by llguidance's own counts of work, which do not depend on 
 is most of compiling; the rest (patterns of which all must match) by a time. What exceeds them is
 refused. References to other documents are never fetched.
 
-Decision D78.
+A grammar's state is beside the search, so a step costs no round trip, and the other rules, sampling
+and log-probabilities work on what it allows. Beams would need a state each: they are refused.
 """
 
 from __future__ import annotations

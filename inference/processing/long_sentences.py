@@ -1,7 +1,9 @@
 """Sentences that are longer than a model takes, as parts that fit.
 
 A part ends at a clause if one ends in its second half, else at white space, else anywhere. Parts
-are translated like sentences, so the cut costs the model its view of the other parts only.
+are translated like sentences, so the cut costs the model its view of the other parts only. That
+costs agreement and word order, so it is done where a request says so, or where a client has no
+sentence to shorten, as with a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Image files as what a model takes of them: one array, or the tiles of an image.
-
-Decisions D108, D111.
-"""
+"""Image files as what a model takes of them: one array, or the tiles of an image."""
 
 from __future__ import annotations
 

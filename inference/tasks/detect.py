@@ -3,7 +3,9 @@
 A generator that writes boxes is asked in `detection/written.py`, a detector that reads the text of
 all labels with the image in `detection/grounded.py`.
 
-Decisions D103, D113, D120.
+Images and labels are two graphs, and the gateway multiplies their vectors: labels are embedded
+once, and images of requests with other labels share a call. Overlapping boxes are not suppressed,
+as in `transformers`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`segment`: masks of images for label texts (CLIPSeg, arXiv 2112.10003, section 3).
 
-Decision D114.
+A mask is no product of an image and a label: the image graph takes the labels' vectors and runs its
+tower once for all of them. Masks have the model's size, since a larger one says no more.
 """
 
 from __future__ import annotations

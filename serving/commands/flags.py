@@ -1,4 +1,7 @@
-"""Flags of a command, one for each field of its settings (D98)."""
+"""Flags of a command, one for each field of its settings.
+
+A refused value is not repeated in the error: it may be a secret.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Settings that several commands have: each field is a flag and an environment variable (D98)."""
+"""Settings that several commands have: each field is a flag and an environment variable.
+
+Help and the table in `docs/settings.md` follow from the fields, too. `serve` hands on those of its
+two commands as arguments; secrets reach these through the environment alone.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ what is not simply run:
 - `setup`: starts or exports something, or needs files of the reader; its commands and flags are
   checked by `tests/docs/test_pages.py`.
 - `refused`: must fail; the block after it is the error.
-
-Decision D82.
 """
 
 from __future__ import annotations

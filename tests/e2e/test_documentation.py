@@ -1,7 +1,4 @@
-"""Every snippet of the documentation runs against the examples, and prints what its page shows.
-
-Decision D82.
-"""
+"""Every snippet of the documentation runs against the examples, and prints what its page shows."""
 
 from __future__ import annotations
 

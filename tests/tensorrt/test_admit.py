@@ -1,6 +1,6 @@
 """The graph `admit` of every generator that has one is parsed and built, with profiles.
 
-Engines run it with ONNX Runtime (D74); this shows what TensorRT could run.
+Engines run it with ONNX Runtime (D70); this shows what TensorRT could run.
 """
 
 from __future__ import annotations

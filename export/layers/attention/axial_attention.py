@@ -5,8 +5,6 @@ a patch's row, the other by its column.
 
 Legend: B images of one size, M rows and columns of a square's patches, N patches, H heads, K width
 of a head, E width of the tower.
-
-Decision D111.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class CachedAttention(Attention):
         return together & not_behind(positions, keys.shape[1], self.heads.window)
 
     def _attend_in_blocks(self, packed: Tensor, rows: Rows) -> Tensor:
-        """New positions attend to earlier new ones and to all of their block (D112).
+        """New positions attend to earlier new ones and to all of their block (D104).
 
         As `_attend_both_ways`: (R, T, (H + 2·G)·K') → mixed of a row's first call.
         """

@@ -44,7 +44,7 @@ class Heads:
     is_prefix_lm: bool = False
     """Of a decoder: the positions of a row's first call, which holds its prompt, attend to each
     other in both directions, whatever the window; what follows is causal (Raffel et al. 2020,
-    "T5", §3.2.1, arXiv 1910.10683; D109)."""
+    "T5", §3.2.1, arXiv 1910.10683; D104)."""
 
     @property
     def width(self) -> int:

@@ -1,10 +1,9 @@
 """The small convolutional network in front of a caption decoder: pixels → features of a grid.
 
 Where papers take VGG or Inception, trained on ImageNet, this stack is small enough for an example.
+All captioners over such a network share it, so their scores compare how words read a picture.
 
 Legend: B images, N grid cells, D width of a cell's features.
-
-Decision D66.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Legend: B images, h x w grid of the image tower, N = h·w, D width of the tower,
 
 Differences from `transformers`: pixels come as uint8; queries, keys and values of the image tower
 are projected by three layers; image tokens beyond those of the image are ordinary ones.
-
-Decisions D109, D113.
 """
 
 from __future__ import annotations

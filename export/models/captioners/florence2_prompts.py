@@ -1,7 +1,4 @@
-"""What Florence-2 is asked with: a sentence for each task, as its training data had it.
-
-Decision D113.
-"""
+"""What Florence-2 is asked with: a sentence for each task, as its training data had it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ Differences from `transformers`: inference only; cross-attention keys and values
 a patch is A pixels and one that holds its row and column; `admit` returns the number of patches
 that are no padding, which `step` reads from a state. A row or column behind the last of its table
 has the last one's vector.
-
-Decision D108.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ Differences from `transformers`: pixels come as uint8, and images of one call ha
 none is padded and a result does not depend on its neighbours; a text's last phrase is judged by the
 text's own end, not by that of its batch; scores end at the text's last token, and are not padded to
 the 256 that it may have. Places too near an edge have a large number for a box, not infinity.
-
-Decision D120.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Differences from `transformers`: images and texts are two graphs, because labels
 and a call of the image graph takes several of them: the tower runs once, the decoder for each.
 Blocks of the tower behind the last one that is read are left out. Prompts that are images are not
 exported.
-
-Decision D114.
 """
 
 from __future__ import annotations

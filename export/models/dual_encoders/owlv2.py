@@ -8,8 +8,6 @@ Legend: B batch, N patches, D width of the image tower.
 What OWL-ViT lacks: a head that scores how likely a patch is any object at all, and images that are
 padded to a square in place of being stretched (`ImageSpec.resize` "padded"), so that boxes are in
 parts of the square. Differences from `transformers`: as for OWL-ViT.
-
-Decision D103.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Differences from `transformers`: images and texts are two graphs, because labels
 The scale and the shift of a patch's scores are applied to its vector, so that the score of a text
 is one product; `transformers` adds 1e-6 to the lengths by which it divides texts' vectors, which
 changes scores by as much. Image-guided detection is not exported.
-
-Decision D103.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ of the image tower, F width of the queries, D width of the language model.
 Differences from `transformers`: an image's vectors are computed once, by `admit`; a prompt of OPT
 may hold several images, or none; T5's encoder reads one image with its text; pixels come as uint8.
 
-Decision D109.
+Decision D104.
 """
 
 from __future__ import annotations

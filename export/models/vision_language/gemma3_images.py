@@ -12,7 +12,7 @@ Legend: B images, n patches in a row, E width of the image tower, L vectors of a
 Differences from `transformers`: an image's vectors are computed once, by `admit`; pixels come as
 uint8; image tokens that a prompt repeats without images are ordinary ones.
 
-Decision D112.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ tower, D width.
 Differences from `transformers`: a tile's vectors are computed once, by `admit`; pixels come as
 uint8. A prepared tile has no padding, so there is no mask. Videos are not read.
 
-Decision D108.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ the image tower, F width of the queries, D width of the language model.
 Differences from `transformers`: an image's vectors are computed once for an instruction, by
 `admit`; a prompt may hold several images, or none; pixels come as uint8. T5 is refused.
 
-Decision D109.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ L vectors of an image, D width.
 Differences from `transformers`: an image comes as a canvas (`TileGrid`), whose size says what is
 left out; otherwise as `llava.py`.
 
-Decision D108.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Differences from `transformers`: an image's vectors are computed once, by `admit
 no image; positions are counted from 0 and not from 1, which rotations do not see; pixels come as
 uint8.
 
-Decision D109.
+Decision D104.
 """
 
 from __future__ import annotations

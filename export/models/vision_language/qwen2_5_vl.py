@@ -12,7 +12,7 @@ image, G patches of a window, H heads, K width of a head, E width of the tower.
 Differences from `transformers`: as `qwen2_vl.py`; windows at the edges are filled up and what
 fills them is hidden.
 
-Decision D111.
+Decision D104.
 """
 
 from __future__ import annotations

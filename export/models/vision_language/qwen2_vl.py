@@ -15,7 +15,7 @@ frame here, whose weights are summed; an image's vectors are computed once, by `
 as uint8. A prompt may end with an image, and images may be neighbours: there, a cache continues
 each axis by itself, and neighbours are taken for one image.
 
-Decisions D104, D111.
+Decision D104.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Products with a vocabulary of any size, in the kernels for sizes that are multiples of 8.
 
 cuBLAS has slow kernels alone where the rows of a 16-bit result are not aligned to 16 bytes: of
-GPT-2's 50,257 tokens the product took twice as long on an H100 (D122).
+GPT-2's 50,257 tokens the product took twice as long on an H100 (D70).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def substitute(path: Path, key: str) -> None:
     """Rewrites an exported float32 file in place, if it has such operators.
 
     `ArgMax` of integers reads them as float32, which holds token ids and masks exactly. The sum of
-    a residual connection and the norm that follows become one `SkipLayerNormalization` (D122), in
+    a residual connection and the norm that follows become one `SkipLayerNormalization` (D70), in
     `step` alone: encoders with it crash ONNX Runtime 1.32 on the CPU, where the gate runs float16
     (DeBERTa's and XLNet's).
 

@@ -194,7 +194,7 @@ class RaggedGroup(Group):
     def take_along(
         self, prefill: Prefill, count: int, row_request: CandidateRequest | None = None
     ) -> None:
-        """Prefills the next `count` tokens of a prompt in the call of the next step (D101).
+        """Prefills the next `count` tokens of a prompt in the call of the next step (D99).
 
         Requires that `pads_rows` is false.
 
@@ -253,7 +253,7 @@ class Runner(ABC):
     """Whether the first call of a row must hold exactly its request's prompt."""
     whole_image_token: int | None = None
     """Stands for parts of images that a row's first call must hold, all of them; None: no tokens
-    must be read together (D112)."""
+    must be read together (D104)."""
     scores_prompts: bool = False
     """Whether prefills have `score`, so that given tokens need no step each."""
     keeps_buffers: bool = False

@@ -1,8 +1,8 @@
 """Device memory: the operations that states need, and the CPU's implementation.
 
 The engine holds tensors by handle and never looks inside: on a device the host has no access to
-them except by an explicit `fetch` (architecture, decision D12). On the CPU a handle is the numpy
-array itself, so nothing is slower than direct indexing.
+them except by an explicit `fetch` (D3). On the CPU a handle is the numpy array itself, so nothing
+is slower than direct indexing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The text is "a cat. a remote control.": each region has a score for every token of it. Boxes, scores
 and labels are those of `GroundingDinoProcessor.post_process_grounded_object_detection`.
 
-Decision D120.
+Image and text read each other from the first layer on, so nothing of either is kept. Each image is
+a call of its own at its own size: padding would change its result.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Xiao et al. 2023, "Florence-2", §3.1 (arXiv 2311.06242). Behind a phrase are the places of its
 boxes, each of four: left, top, right, bottom.
-
-Decision D113.
 """
 
 from __future__ import annotations

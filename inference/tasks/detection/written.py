@@ -1,6 +1,7 @@
 """`detect` by a generator that is asked in words and writes boxes into its answer (Florence-2).
 
-Decision D113.
+The score of a box is the geometric mean of the probabilities of the four tokens that place it: how
+sure the model is of the place, not of the label. It is not comparable with other detectors'.
 """
 
 from __future__ import annotations

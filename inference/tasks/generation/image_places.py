@@ -1,6 +1,7 @@
 """Prompts with images between their words: where they are, and how a model reads that.
 
-Decision D108.
+The texts of an image's tiles are written before the prompt is tokenised, as the checkpoint's
+processor does: words beside an image share tokens with what is written for it.
 """
 
 from __future__ import annotations

@@ -149,7 +149,11 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         return None
 
     def size(self, request: AnyRequest) -> int | None:
-        """Characters that `prepare` works on; None where it decodes images or the like."""
+        """Characters that `prepare` works on; None where it decodes images or the like.
+
+        Small work is done on the event loop, so what is repeated counts each time: a query for each
+        document, a prompt for each text.
+        """
         return None
 
     def section_of(self, model: LoadedModel) -> AnySection:

@@ -2,7 +2,8 @@
 
 A translator chooses its languages in one of four ways: it has one pair; it reads `>>xx<<` before a
 sentence; it reads words before a sentence (`prefixes`); or a token of the source's language stands
-in the source and the output begins with the target's (`LanguageTokens`).
+in the source and the output begins with the target's (`LanguageTokens`). There is no default
+source: a model would translate from the wrong language without an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Triton backend `onnxruntime`: stateless graphs where Triton has no native one (decision D2).
+"""Triton backend `onnxruntime`: stateless graphs where Triton has no native one (decision D1).
 
 Same repository, same outputs and same refusals as NVIDIA's backend; the configuration is compared
 with the graph when the model loads.

@@ -245,7 +245,7 @@ class Admission:
         """Compare what the current request's key uses at all gateways with the key's limits.
 
         Called once what is compared has been reserved here; returns at once if the key has no
-        limit on it (D115).
+        limit on it (D85).
 
         Raises:
             Overloaded: other gateways leave too little.

@@ -6,7 +6,7 @@ transaction, so that of two which count at the same moment the second sees the f
 absolute number and has a lease: what a process that was killed had admitted is free again after
 `LEASE_S`, and a server that lost its data has it again after `BEAT_S`.
 
-Without the server the limits hold for each gateway alone, and no request waits for it (D115).
+Without the server the limits hold for each gateway alone, and no request waits for it (D85).
 """
 
 from __future__ import annotations

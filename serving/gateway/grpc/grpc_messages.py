@@ -1,9 +1,8 @@
 """Serialized messages of calls: counted before they are parsed, parsed, and as requests of tasks.
 
 protobuf parses a whole message in one call, during which no other thread runs: millions of values
-would hold up the event loop. Wire format: https://protobuf.dev/programming-guides/encoding
-
-Decision D39.
+would hold up the event loop, and pydantic reports each wrong one at about a kilobyte.
+Wire format: https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations

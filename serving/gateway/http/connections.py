@@ -2,8 +2,6 @@
 
 The event loop reads about 256 KB of a connection at a time, and copies them: reads of a hundred
 large bodies in a row would delay whatever else waits for the loop.
-
-Decision D87.
 """
 
 from __future__ import annotations

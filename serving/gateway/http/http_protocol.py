@@ -3,7 +3,8 @@
 uvicorn bounds neither headers nor the number and duration of connections, and httptools joins the
 pieces of one header by copying, so that a long one takes quadratic time.
 
-Decision D87.
+At the cap a new connection replaces the one that has waited longest for its client, so a flood of
+slow ones starves no probe. A share by address would be wrong behind a proxy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Denies what nothing else guards: paths that belong to no dialect, and gRPC's other services.
 
-Decision D77.
+Dialects check keys themselves: each has its own form of refusal, and LibreTranslate's key is in the
+body. A new path therefore needs a key unless it is listed here as open.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Spans of requests, exported over OTLP by OpenTelemetry's SDK. Imported only when it is enabled.
 
 Spans have routes, models, sizes and error names; never texts, keys, or paths that a client chose.
-
-Decision D79.
 """
 
 from __future__ import annotations

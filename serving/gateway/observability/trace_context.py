@@ -1,6 +1,7 @@
 """W3C trace context: which trace a request belongs to (https://www.w3.org/TR/trace-context-2/).
 
-Decision D79.
+The gateway decides what is traced. Without an exporter the client's context is passed on as it
+came: a span that is not exported would cut the trace.
 """
 
 from __future__ import annotations

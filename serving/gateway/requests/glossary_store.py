@@ -4,7 +4,7 @@ The folder is all there is: several processes may share it, and what one of them
 read with the next request. A file is written under another name and moved into place, so that it is
 always whole. Its first line is what a list shows, the second has the terms.
 
-Decision D80.
+Owners are names of keys, not their hashes: a key can be replaced without losing its glossaries.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Only from hosts that the operator lists, only from public addresses, without cre
 proxies or compression. Each redirect is checked like the first URL. An image that cannot be fetched
 is an error at its index; the others are served.
 
-Decision D81.
+httpcore's pool, below an HTTP client, has no redirects, proxies, cookies or decompression to switch
+off, and its network backend is the one place where a name becomes an address.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A name is resolved once, each of its addresses is checked, and the connection is made to an address
 that was checked: a name that resolves to another address the next time (DNS rebinding) gains
 nothing.
-
-Decision D81.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Waiting stateless calls of one version of a model, and how several of them become one."""
+"""Waiting stateless calls of one version of a model, and how several of them become one.
+
+Triton's batcher joins only calls that wait there at the same instant, and a small request costs
+each process a whole call (D57).
+"""
 
 from __future__ import annotations
 

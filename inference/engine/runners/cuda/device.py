@@ -236,7 +236,7 @@ class CudaDevice(AddressDevice):
             "user_compute_stream": str(self.runtime.stream),
             "enable_cuda_graph": str(int(is_captured)),
             "use_tf32": "0",  # float32 bundles compute in float32
-            "enable_skip_layer_norm_strict_mode": "1",  # sums in float32 (D122)
+            "enable_skip_layer_norm_strict_mode": "1",  # sums in float32 (D70)
             "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
             "arena_extend_strategy": "kSameAsRequested",
         }
@@ -244,7 +244,7 @@ class CudaDevice(AddressDevice):
 
 @cache
 def _run_options(graph_id: int) -> onnxruntime.RunOptions:
-    """Captured runs do not wait for the device (D122).
+    """Captured runs do not wait for the device (D70).
 
     Others do: without, ONNX Runtime 1.31 frees a kernel's page-locked memory (`Split`, `LSTM`) in a
     callback of the stream, where CUDA does not permit it, and the process ends.

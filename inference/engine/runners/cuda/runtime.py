@@ -116,7 +116,7 @@ class CudaRuntime:
         self._call("cudaFree", ctypes.c_void_p(address))
 
     def stage(self, nbytes: int) -> NDArray[np.uint8] | None:
-        """Page-locked host memory, whose copies need no second one in between (D122).
+        """Page-locked host memory, whose copies need no second one in between (D70).
 
         It is used again after the next `synchronize`. None where too little is left until then.
         """

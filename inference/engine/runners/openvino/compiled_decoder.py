@@ -39,7 +39,7 @@ SOURCE_MULTIPLE = 16
 another order, and a source's bits would depend on the longest one beside it."""
 QUANTISATION_GROUPS = (128, 64)
 """Activations that share a scale, in graphs with weights of 8 or 4 bits: the first that has no
-more inputs than each of their products (D116). OpenVINO 2026.4 computes a narrower product in
+more inputs than each of their products (D99). OpenVINO 2026.4 computes a narrower product in
 float32, and its bits then depend on the number of rows."""
 _DEQUANTISATION = ("Transpose", "Reshape", "Multiply", "Subtract", "Convert")
 

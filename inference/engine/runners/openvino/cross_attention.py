@@ -1,6 +1,6 @@
 """Attention to sources in the form that OpenVINO computes with the fewest passes over their keys.
 
-Decision D116.
+Decision D99.
 
 Legend: B sequences, H heads, W rows of a sequence, S positions of a source, K width of a head.
 """

@@ -41,8 +41,7 @@ class Span(NamedTuple):
         past: Positions that are in the row's blocks.
         tokens: New ones, at least one.
         blocks: Of the row, with room for the new tokens.
-        images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`
-            (D117).
+        images: What takes the place of its first image tokens, if it has any; see `ImageRows.of`.
         shifts: From the places of its tokens to their positions; see `ImageRows.shifts`.
     """
 

@@ -1,11 +1,13 @@
 """Images of prompts: what takes the place of their tokens in a call.
 
 A call has one table of vectors for all image tokens in it, whatever sequences these belong to, so
-a running sequence holds nothing of its images but their keys and values.
+a running sequence holds nothing of its images but their keys and values. `step.onnx` remains the
+file that the gate has judged: it counts the image tokens of a row and reads the next vectors, so
+the table is given as one sequence, with the count that stands before a token's row.
 
 Legend: T tokens of a prompt, n vectors, D width.
 
-Decision D117.
+Decisions D99, D104.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from inference.engine.runners.prompt import Prompt
 
 Arrays = Mapping[str, NDArray[Any]]
 _SHIFT = 3
-"""Column of `places`, behind the offsets of three axes (D111)."""
+"""Column of `places`, behind the offsets of three axes (D104)."""
 
 
 class ImageInputs:
     """Inputs of `step` for the image tokens of a call, all of which read one table.
 
-    `step` takes row `seen` of the table at an image token, and of a row beyond it none (D104).
+    `step` takes row `seen` of the table at an image token, and of a row beyond it none.
 
     Attributes:
-        has_axes: Whether positions are not places (D111).
+        has_axes: Whether positions are not places.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -82,7 +84,7 @@ class ImageRows:
         token_id: Stands for a part of an image.
         rows: (n, …) by the inputs of `step`, of the images that are not left out.
         left_out: Rows of the images before those.
-        places: The one of `rows` with offsets from places to positions in axes, and shifts (D111).
+        places: The one of `rows` with offsets from places to positions in axes, and shifts.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class ImageEncoder:
 
     Args:
         run: Inputs of `admit` → its outputs, valid until the next call.
-        kept_bytes: Bound on the rows that are kept for other prompts (D104).
+        kept_bytes: Bound on the rows that are kept for other prompts.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def block_size(vocabulary_size: int) -> int | None:
     """Tokens of a block; None where ranking the whole vocabulary at once is as fast.
 
     The maxima of all blocks and the candidates of the best blocks are ranked: about as many of
-    each. On CUDA one TopK is faster at any size (D122).
+    each. On CUDA one TopK is faster at any size (D70).
     """
     divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
     if vocabulary_size < _MIN_BLOCKED_VOCABULARY or not divisors:

@@ -1,4 +1,8 @@
-"""`text_generation`: a prompt continued, whole or as TGI's events."""
+"""`text_generation`: a prompt continued, whole or as TGI's events.
+
+Events have one token each: the text of a chunk is divided among its tokens, and only the last token
+waits for the end of the stream.
+"""
 
 from __future__ import annotations
 

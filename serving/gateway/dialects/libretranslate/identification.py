@@ -1,4 +1,7 @@
-"""Which of the served languages a text is in, by fastText's `lid.176.ftz` (arXiv 1607.01759)."""
+"""Which of the served languages a text is in, by fastText's `lid.176.ftz` (arXiv 1607.01759).
+
+It has 1 MB, of which lingua's models have 96, and is nearly as accurate on sentences.
+"""
 
 from __future__ import annotations
 
