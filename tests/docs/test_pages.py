@@ -14,7 +14,7 @@ from triptych.cli import run
 ROOT = Path(__file__).parents[2]
 GLOBS = (
     *("*.md", "docs/**/*.md", "docker/*.md", "benchmarks/**/*.md", "*/README.md"),
-    *("examples/*/README.md", "tests/*/README.md"),
+    *("examples/*.md", "examples/*/README.md", "tests/*/README.md"),
 )
 PAGES = sorted(
     {
