@@ -134,7 +134,7 @@ page-images: .venv/installed ## the pictures of the page in docs/images, made by
 	@mkdir -p docs/images
 	@PAGE_IMAGES=docs/images $(TOOL)/pytest -q tests/e2e/page/test_screenshots.py
 
-figures: export ## the figures and numbers of docs/attention.md, those of served models included
+figures: export ## the figures and numbers of examples/attention, those of served models included
 	@$(TOOL)/python -m benchmarks.figures --repository $(FOLDER)
 
 proto: .venv/installed ## what follows from tasks and settings: proto, client methods, tables

@@ -1,6 +1,6 @@
 """What the examples are worth: held-out scores in PyTorch, ONNX, int8 and through the served API.
 
-`make quality` prints the table of docs/quality.md, and writes each bundle's scores into its
+`make quality` prints the table of examples/quality.md, and writes each bundle's scores into its
 report. The columns go through the same tasks and the same held-out data;
 they differ only in the runtime.
 """

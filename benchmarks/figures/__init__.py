@@ -1,4 +1,4 @@
-"""The figures of `docs/attention.md`, one module each: `python -m benchmarks.figures`."""
+"""The figures of `examples/attention`, one module each: `python -m benchmarks.figures`."""
 
 NAMES = (
     "alignment",

@@ -1,6 +1,6 @@
-"""Makes the figures of `docs/attention.md`, and prints the numbers that the page states.
+"""Makes the figures of `examples/attention`, and prints the numbers that the page states.
 
-`python -m benchmarks.figures rotary` writes `docs/images/attention-rotary.png`; without a name, all
+`python -m benchmarks.figures rotary` writes `attention-rotary.png` there; without a name, all
 figures. Those of served models start a stack of their own (`make export` first), or use `--url`.
 """
 
@@ -19,7 +19,7 @@ from examples.demo.server import serving
 from triptych import Client
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ROOT / "docs" / "images"
+IMAGES = ROOT / "examples" / "attention" / "images"
 FACTS = ROOT / "benchmarks" / "results" / "figures.json"
 PROCESSORS = "processors"
 """Name in the file of the numbers: the processor that each figure was measured on."""

@@ -36,11 +36,13 @@ def compare(
     output: Annotated[Path | None, typer.Option(help="Write the figures as JSON.")] = None,
     write: Annotated[
         bool,
-        typer.Option("--write", help="Record the figures; write docs/history.md and its plots."),
+        typer.Option(
+            "--write", help="Record the figures; write their page in examples/history, and plots."
+        ),
     ] = False,
     render: Annotated[
         bool,
-        typer.Option("--render", help="Write docs/history.md from recorded figures; no measuring."),
+        typer.Option("--render", help="Write that page from recorded figures; no measuring."),
     ] = False,
 ) -> None:
     """Measures the course's systems side by side: quality, size and speed.

@@ -1,4 +1,4 @@
-"""docs/history.md: the list of the systems and their recorded figures, as one page."""
+"""examples/history/README.md: the list of the systems and their recorded figures, as one page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from examples.history.system import Group
 from examples.history.systems import GROUPS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "history.md"
+PAGE = ROOT / "examples" / "history" / "README.md"
 _HEAD = """\
 # The history, measured
 
 From recurrence to attention to models of pictures and text: small systems of each kind, trained by
-scripts of this repository on its own worlds ([examples](../examples)), exported,
+scripts of this repository on its own worlds ([examples](../README.md)), exported,
 verified, and served by one engine. `triptych compare --render` writes this page from
 `examples/history` and from the figures in `benchmarks/results`:
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from triptych.fields import Bounds, MessageField, fields_of
+from triptych.parameters import OutputParameters, StructureParameters
 from triptych.task import IMAGES, Task
+from triptych.tasks.generate import GenerateRequest
 
 _BLOCK = re.compile(
     r"(<!-- fields of (?P<task>[\w-]+): made by `make proto` -->\n).*?(<!-- end of fields -->)",
@@ -27,11 +29,27 @@ def with_tables(page: str, tasks: Mapping[str, Task]) -> str:
 
 def _table(task: Task) -> str:
     rows = ["| field | type | range | meaning |", "|---|---|---|---|"]
+    explained = _explained_elsewhere(task)
     for field in fields_of(task.request).values():
+        if field.name in explained:
+            continue
         meaning = f"{field.description}{' Required.' if field.is_required else ''}"
         cells = (f"`{field.name}`", _type(field), _range(field.bounds), meaning)
         rows.append(f"| {' | '.join(cells)} |")
+    if explained:
+        names = ", ".join(f"`{name}`" for name in explained)
+        rows.append(f"| {names} | | | as of [generate](generate.md#fields) |")
     return "\n".join(rows) + "\n"
+
+
+def _explained_elsewhere(task: Task) -> list[str]:
+    """Parameters of tasks that may sample; the page of `generate` explains them."""
+    if task.request is GenerateRequest or not issubclass(task.request, OutputParameters):
+        return []
+    known = fields_of(GenerateRequest)
+    shared = {*OutputParameters.model_fields, *StructureParameters.model_fields}
+    fields = fields_of(task.request)
+    return [name for name in fields if name in shared and fields[name] == known[name]]
 
 
 def _type(field: MessageField) -> str:

@@ -1,1 +1,1 @@
-"""The systems of the course, from recurrence to few-shot multimodal models: docs/history.md."""
+"""The systems of the course, from recurrence to few-shot multimodal models: examples/history."""

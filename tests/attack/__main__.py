@@ -64,7 +64,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=sorted(CASES), metavar="NAME")
     parser.add_argument("--workers", type=int, default=1, help="Processes of the gateway.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--record", action="store_true", help="The table of docs/security.md.")
+    parser.add_argument("--record", action="store_true", help="Write the tables of README.md here.")
     return parser.parse_args()
 
 

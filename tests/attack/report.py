@@ -1,4 +1,4 @@
-"""The results as lines and as the table of docs/security.md."""
+"""The results as lines and as the table of the page beside this file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.attack.case import CASES
 from tests.attack.measure import Result
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parent / "README.md"
 _HEAD = """| attack | what is sent | slowest health check, translation, image | memory | answers |
 |---|---|---|---|---|"""
 

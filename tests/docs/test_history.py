@@ -1,4 +1,4 @@
-"""docs/history.md is what the list of the course's systems and the recorded figures make of it."""
+"""examples/history is what the list of the course's systems and the recorded figures make of it."""
 
 from benchmarks.history import page
 

@@ -54,7 +54,9 @@ def test_defaults_of_the_edges_limits_are_the_gateways() -> None:
     assert read == {name: GatewaySettings.model_fields[name].default for name in read}
 
 
-@pytest.mark.parametrize("page", ["operations", "production", "supervision"])
+@pytest.mark.parametrize(
+    "page", ["operations", "several-tritons", "supervision", "deployment/one-machine"]
+)
 def test_flags_of_a_page_for_operators_exist(page: str) -> None:
     cited = set(re.findall(r"`(--[a-z-]+)", (DOCS / f"{page}.md").read_text(encoding="utf-8")))
     assert cited

@@ -12,17 +12,24 @@ import pytest
 from triptych.cli import run
 
 ROOT = Path(__file__).parents[2]
+GLOBS = (
+    *("*.md", "docs/**/*.md", "docker/*.md", "benchmarks/**/*.md", "*/README.md"),
+    *("examples/*.md", "examples/*/README.md", "tests/*/README.md"),
+)
 PAGES = sorted(
     {
         path
-        for pattern in ("*.md", "docs/**/*.md", "docker/*.md", "benchmarks/**/*.md", "*/README.md")
+        for pattern in GLOBS
         for path in ROOT.glob(pattern)
         if not {".venv", ".cache"} & set(path.parts)
     }
 )
-TOP = r"(?:export|serving|clients|model_repository|tests|docker|benchmarks|docs)/"
+TOP = (
+    r"(?:export|serving|inference|clients|model_repository|tests|docker|benchmarks|docs|examples)/"
+)
 CITED = re.compile(rf"`({TOP}[\w./-]*)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)]+)\)")
 VERB = re.compile(r"\bmake ([a-z][a-z0-9-]*)")
 COMMAND = re.compile(r"^(?:\$ )?triptych ([a-z-]+)((?: .*)?)$", re.MULTILINE)
 ADDED = re.compile(r"title=clients/triptych/tasks/(\w+)\.py")
@@ -46,6 +53,20 @@ def test_links_resolve(page: Path) -> None:
 
 
 @pages
+def test_anchors_are_headings(page: Path) -> None:
+    """GitHub makes an anchor of a heading; some anchors are written."""
+    anchors = ANCHOR.findall(page.read_text(encoding="utf-8"))
+    lost = [
+        f"{link}#{anchor}"
+        for link, anchor in anchors
+        if "://" not in link
+        and (target := page.parent / link if link else page).suffix == ".md"
+        and anchor not in _anchors(target)
+    ]
+    assert lost == []
+
+
+@pages
 def test_make_verbs_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
@@ -65,6 +86,15 @@ def test_commands_and_their_flags_exist(page: Path) -> None:
         if flag not in _help(command, (rest.split() or [""])[0])
     ]
     assert unknown == []
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    made = {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in plain}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The figures of `docs/attention.md` that served models make, through the real stack."""
+"""The figures of `examples/attention` that served models make, through the real stack."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pipeline_tag: translation
 
 One of the small English to French translators of an invented gazette
 (`examples/en_fr/gazette.py`) that differ in what the decoder sees of its source, and have
-about the same number of parameters. docs/history.md compares them, with beams. It does not
+about the same number of parameters. examples/history compares them, with beams. It does not
 translate text outside the gazette.
 
 | | |

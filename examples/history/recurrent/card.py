@@ -33,8 +33,8 @@ _MEASURED = (
     "Measured by `examples/history/recurrent/scores.py` with PyTorch's own layers from this "
     "folder, in\n"
     f"float32, on {TEST_COUNT} texts a cell (seed {TEST_SEED}). PyTorch, ONNX, int8 and the "
-    "served API beside\neach other, and beside the systems that followed: docs/history.md, made by "
-    "`triptych compare`."
+    "served API beside\neach other, and beside the systems that followed: examples/history, "
+    "made by `triptych compare`."
 )
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
 

@@ -1,6 +1,6 @@
 """The systems of the course, from recurrence to few-shot multimodal models, as data.
 
-`triptych compare` scores them and writes docs/history.md. A system is one `System` in its group's
+`triptych compare` scores them and writes examples/history. A system is one `System` in its group's
 file; a group is one file and one line here. The order is that of the page.
 """
 

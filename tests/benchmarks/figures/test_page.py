@@ -1,4 +1,4 @@
-"""`docs/attention.md`: its figures exist, have a command, and the numbers that it states."""
+"""`examples/attention`: its figures exist, have a command, and the numbers that it states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.figures import NAMES
 from benchmarks.figures.__main__ import FACTS, IMAGES, ROOT
 from benchmarks.figures.figure import picture
 
-PAGE = ROOT / "docs" / "attention.md"
+PAGE = ROOT / "examples" / "attention" / "README.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 RECORDED = json.loads(FACTS.read_text(encoding="utf-8"))
 LARGEST_BYTES = 150_000

@@ -1,5 +1,7 @@
 """Tables of request fields in the documentation."""
 
+import re
+
 import pytest
 
 from codegen.pages import with_tables
@@ -45,3 +47,14 @@ def test_types_and_ranges_are_readable(row: str) -> None:
 def test_block_of_an_unknown_task_is_an_error() -> None:
     with pytest.raises(KeyError, match="sing"):
         with_tables(BLOCK.format("sing", ""), TASKS)
+
+
+@pytest.mark.parametrize("name", ["chat", "caption"])
+def test_parameters_that_generate_explains_are_named_once(name: str) -> None:
+    rows = with_tables(BLOCK.format(name, ""), TASKS).splitlines()
+    (named,) = (row for row in rows if "(generate.md#fields)" in row)
+    fields = set(TASKS[name].request.model_fields)
+    shared = fields & set(GenerationParameters.model_fields)
+    assert shared <= set(re.findall(r"`(\w+)`", named))
+    cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
+    assert {found for cell in cells for found in re.findall(r"`(\w+)`", cell)} == fields
