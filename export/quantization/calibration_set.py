@@ -25,7 +25,6 @@ from inference.processing.image import decode_image, prepare_image
 from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.windows import truncated_pair, windows
-from inference.tasks.shared.length_buckets import fixed_width
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
 HELD_OUT = 5
@@ -133,10 +132,8 @@ def text_feeds(
         feeds[Role.CHOICES] = ids[positions][None]
         mask = mask_token_id(model.manifest)
         ids[positions] = ids[positions] if mask is None else mask
-    width = fixed_width(graph) or len(ids)
-    feeds[Role.TOKENS] = np.pad(ids, (0, width - len(ids)), constant_values=model.pad_token_id)[
-        None
-    ]
+    padding = model.padding(graph)
+    feeds[Role.TOKENS] = padding.padded([ids.tolist()], padding.width or len(ids))
     return {port.name: feeds[port.role] for port in graph.inputs if port.role is not None}
 
 
