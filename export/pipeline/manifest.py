@@ -115,7 +115,7 @@ def build_manifest(
     fields: dict[str, Any] = {**declared.details(network), **graphs.fields}
     _check_image_tokens(fields.get("images"), limits)
     fields["source_vocabulary_size"] = graphs.source_vocabulary
-    warnings: list[str] = []
+    warnings = checkpoint.notes()
     if "step" in graphs.lowerings:
         own = declared.generation
         fields["generation"], unsupported = generation_defaults(
