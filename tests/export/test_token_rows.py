@@ -16,7 +16,7 @@ from torch import nn
 
 from export.graphs.source_model import Preprocessing, SourceModel
 from export.pipeline.manifest import Request, build_manifest
-from export.pipeline.token_rows import usable_padding
+from export.pipeline.token_rows import check_texts, usable_padding
 from export.registry import architecture, families
 from export.twin import EXPORTED
 from inference.bundle.inputs import TokenizerSpec
@@ -247,3 +247,27 @@ def test_default_that_is_never_chosen_is_a_warning(name: str, token: int, tmp_pa
     ] == (3,)
     assert rules.pad_token_id == 0
     assert [line for line in warnings if f"{name} to {token}," in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "named"),
+    [("bert", "mask_token_id", "a mask"), ("llava", "images", "an image")],
+)
+def test_token_that_a_task_writes_by_its_id_needs_an_embedding(
+    name: str, field: str, named: str, twins: Twins
+) -> None:
+    config = "masked" if name == "bert" else EXPORTED
+    twin = twins(name, config)
+    manifest = build_manifest(Request("twin"), 1, twin.source, twin.graphs())[0]
+    rows = manifest.text_rows
+    assert rows is not None
+    files = {"tokenizer.json": tokenizer_json(rows)}
+    manifest = manifest.model_copy(update={"tokenizer": SPEC})
+    check_texts(manifest, files, Path("twin"))
+    if field == "images":
+        assert manifest.images is not None
+        changed = {"images": manifest.images.model_copy(update={"token_id": rows})}
+    else:
+        changed = {"tasks": {"fill-mask": {**manifest.tasks["fill-mask"], field: rows}}}
+    with pytest.raises(CheckpointError, match=f"twin: {named} is token {rows}"):
+        check_texts(manifest.model_copy(update=changed), files, Path("twin"))
