@@ -133,7 +133,7 @@ def check_texts(manifest: Manifest, files: TokenizerFiles, place: Path) -> list[
 
 def _written_always(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     """What texts of the tasks have whatever a request says, and whether tokens are added to it."""
-    yield "", True
+    yield "a", True  # the canary's text; special tokens are added to every one
     for section in sections_of(manifest, TASKS).values():
         if isinstance(section, ChatSection):
             template = ChatTemplate(section.template, section.special_tokens)

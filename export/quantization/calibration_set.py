@@ -20,7 +20,7 @@ from export.tokenizer.special_token_templates import (
     reads_only_pairs,
 )
 from inference.bundle.manifest import Bundle, Graph, Role
-from inference.errors import ServingError, SetupError
+from inference.errors import InvalidRequest, ServingError, SetupError
 from inference.processing.image import decode_image, prepare_image
 from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
@@ -179,7 +179,10 @@ def _encoded(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]
     prompt = embed.get("prompts", {}).get(embed.get("default_prompt"), "")
     longest = limit * CHARACTERS_PER_TOKEN
     text, second = (prompt + sample.text)[:longest], sample.second and sample.second[:longest]
-    whole = model.spans.encode_text(text, second)
+    try:
+        whole = model.spans.encode_text(text, second)
+    except InvalidRequest as error:  # a token without an embedding
+        raise SetupError(f"--calibration {sample.place}: {error.message}") from None
     if not whole.ids:
         raise SetupError(f"--calibration {sample.place}: the text has no tokens")
     if len(whole) <= limit:
