@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,13 @@ from typing import Any
 
 from torch import Tensor
 
+from export.checkpoint.formats import (
+    PICKLES,
+    code_of,
+    describe_other_weights,
+    quantisation_notes,
+    refuse_adapters,
+)
 from export.checkpoint.weight_files import INDEX, read_headers, read_tensors, tensor_names
 from inference.errors import CheckpointError
 
@@ -33,12 +41,10 @@ SENTENCES = "sentence_transformers"
 """Section of `config.json` for cross-encoders."""
 HUB_FILES = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.jinja", "README.md"]
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_CONVERSION = {
-    False: "load it with `transformers` where you trust it and call `save_pretrained`",
-    True: "load it with `open_clip` where you trust it and call "
-    "`open_clip.push_to_hf_hub.save_for_hf`",
-}
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+_OPEN_CLIP_CONVERSION = (
+    "convert it to safetensors first: load it with `open_clip` where you trust it and call "
+    "`open_clip.push_to_hf_hub.save_for_hf`"
+)
 
 
 INSTRUCTION_TOKENIZER = "qformer_tokenizer"
@@ -107,6 +113,21 @@ class Checkpoint:
             for name in tensor_names(path, expected)
         }
 
+    def notes(self) -> list[str]:
+        """One line for each thing in the folder that is not what is exported.
+
+        Raises:
+            CheckpointError: an adapter is beside the weights, or they are quantised.
+        """
+        lines = quantisation_notes(self.folder, self.config, self.headers())
+        refuse_adapters(self.folder, (path.name for path in self.folder.glob("*")))
+        for file in (CONFIG, "tokenizer_config.json", "preprocessor_config.json"):
+            if (code := code_of(self.json(file))) is not None:
+                lines.append(
+                    f"{file} names code of the checkpoint's own ({code}), which is not run"
+                )
+        return lines
+
     @property
     def is_open_clip(self) -> bool:
         """Whether the folder is read in open_clip's format."""
@@ -139,11 +160,11 @@ class Checkpoint:
             return files
         if self.has(WEIGHTS) and not self.is_open_clip:
             return {self.folder / WEIGHTS: None}
-        if any(next(self.folder.glob(pattern), None) for pattern in _PICKLES):
-            raise CheckpointError(
-                f"{self.folder} holds its weights in a format that can run code when it is read; "
-                f"convert it to safetensors first: {_CONVERSION[self.is_open_clip]}"
-            )
+        other = describe_other_weights(_names(self.folder, self.location, self.revision))
+        if other is not None and self.is_open_clip and PICKLES in other:
+            other = f"holds its weights in {PICKLES}: {_OPEN_CLIP_CONVERSION}"
+        if other is not None:
+            raise CheckpointError(f"{self.folder} {other}")
         expected = OPEN_CLIP_WEIGHTS if self.is_open_clip else f"{WEIGHTS} or {INDEX}"
         raise CheckpointError(f"{self.folder} has no weights: expected {expected}")
 
@@ -159,16 +180,31 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
             link leads out of the folder.
     """
     folder, commit = Path(source), None
+    if folder.is_file():
+        other = describe_other_weights([folder.name])
+        raise CheckpointError(f"{source} {other or 'is a file: give the folder of the checkpoint'}")
     if not folder.is_dir():
         folder, commit = _download(source, revision)
     if not any((folder / file).is_file() for file in (CONFIG, OPEN_CLIP_CONFIG)):
-        raise CheckpointError(
-            f"{source} is not a checkpoint: it has no {CONFIG} and no {OPEN_CLIP_CONFIG}"
-        )
+        other = describe_other_weights(_names(folder, source, commit))
+        missing = f"is not a checkpoint: it has no {CONFIG} and no {OPEN_CLIP_CONFIG}"
+        raise CheckpointError(f"{source} {other or missing}")
     refuse_outer_links(folder)
     name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
     location = str(folder.resolve()) if commit is None else source
     return Checkpoint(folder, name, _read_config(folder), commit, location)
+
+
+def _names(folder: Path, location: str | None, commit: str | None) -> list[str]:
+    """Names of a checkpoint's files; on the hub also of those that are not downloaded."""
+    names = [path.relative_to(folder).as_posix() for path in folder.glob("*")]
+    names += [path.relative_to(folder).as_posix() for path in folder.glob("*/*")]
+    if commit is not None:
+        from huggingface_hub import list_repo_files
+
+        with suppress(Exception):  # the hub's client raises what its transport raises
+            names += list_repo_files(str(location), revision=commit)
+    return names
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

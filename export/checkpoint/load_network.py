@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint
+from export.checkpoint.formats import code_of
 from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
 from export.config.weight_names import Rename
@@ -58,9 +59,11 @@ def load_network(
         folder: Of the file that holds large tensors; without it they are in memory.
 
     Raises:
-        CheckpointError: lists every missing, unexpected and misshaped tensor.
+        CheckpointError: lists every missing, unexpected and misshaped tensor, or says what the
+            folder holds in place of float weights (`Checkpoint.notes`).
         SetupError: the export needs more memory than the limit.
     """
+    checkpoint.notes()
     with torch.device("meta"), _bounded_parameters(checkpoint):
         planned = build()
     load(planned, checkpoint, rename)
@@ -161,7 +164,9 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     if problems:
         listing = "\n  ".join(problems)
         config = OPEN_CLIP_CONFIG if checkpoint.is_open_clip else CONFIG
-        raise CheckpointError(f"{checkpoint.folder} does not fit its {config}:\n  {listing}")
+        code = code_of(checkpoint.config)
+        own = "" if code is None else f" (it names code of its own, {code}, which is not run)"
+        raise CheckpointError(f"{checkpoint.folder} does not fit its {config}{own}:\n  {listing}")
 
 
 def _place(

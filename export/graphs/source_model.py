@@ -11,6 +11,7 @@ from torch import nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint, open_checkpoint
+from export.checkpoint.formats import code_of
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import load_network
 from export.checkpoint.tile_recipe import limit_pixels
@@ -64,7 +65,7 @@ class SourceModel:
         scratch: Path | None = None,
     ) -> None:
         self.checkpoint = checkpoint
-        self.architecture = declared or architecture(checkpoint.config.get("model_type"))
+        self.architecture = declared or _architecture(checkpoint)
         self._memory_limit_bytes = memory_limit_bytes
         self._max_pixels = max_pixels
         self._scratch = scratch
@@ -144,3 +145,21 @@ class SourceModel:
         if has_attention:
             return with_attention(self.architecture, self.network, graphs, self.image)
         return graphs
+
+
+def _architecture(checkpoint: Checkpoint) -> Architecture:
+    """The architecture of a checkpoint.
+
+    Raises:
+        CheckpointError: it is not in the registry; names the code that it would need.
+    """
+    try:
+        return architecture(checkpoint.config.get("model_type"))
+    except CheckpointError as error:
+        code = code_of(checkpoint.config)
+        if code is None:
+            raise
+        raise CheckpointError(
+            f"{checkpoint.folder}: config.json names code of the checkpoint's own ({code}), which "
+            f"is not run, and its {error.message}"
+        ) from None

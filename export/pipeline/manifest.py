@@ -13,6 +13,7 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
 from export.graphs.source_model import SourceModel
+from export.pipeline.token_rows import check_texts, usable_padding, usable_rules
 from export.precision import Device, Precision, Runtime
 from export.quantization.samples import samples_hash
 from export.registry import module_of
@@ -21,7 +22,6 @@ from export.text_encoders.sentence_transformers import limits as sentence_limits
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Limits, Manifest, SourceInfo
 from inference.errors import CheckpointError
-from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import sections_of
 
@@ -107,24 +107,26 @@ def build_manifest(
 
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
-        CheckpointError: an image fills the positions of the model, or a default token is none.
+        CheckpointError: an image fills the positions of the model, or it has no row of a token
+            that texts or answers need.
     """
     checkpoint, declared, network = model.checkpoint, model.architecture, model.network
     limits = sentence_limits(checkpoint, model.configuration.limits)
     fields: dict[str, Any] = {**declared.details(network), **graphs.fields}
     _check_image_tokens(fields.get("images"), limits)
     fields["source_vocabulary_size"] = graphs.source_vocabulary
-    warnings: list[str] = []
+    warnings = checkpoint.notes()
     if "step" in graphs.lowerings:
         own = declared.generation
-        fields["generation"], warnings = generation_defaults(
+        fields["generation"], unsupported = generation_defaults(
             checkpoint,
             limits,
             has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
         size = fields["vocabulary_size"] = _vocabulary_size(network)
-        _check_tokens(checkpoint, fields["generation"], size)
+        fields["generation"], lines = usable_rules(fields["generation"], size, checkpoint.folder)
+        warnings += [*unsupported, *lines]
     manifest = Manifest(
         name=request.name,
         version=version,
@@ -151,28 +153,11 @@ def build_manifest(
         **fields,
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
+    if manifest.tokenizer is not None:
+        spec = usable_padding(manifest, manifest.tokenizer, checkpoint.folder)
+        manifest = manifest.model_copy(update={"tokenizer": spec})
+        warnings += check_texts(manifest, model.preprocessing.files, checkpoint.folder)
     return manifest, warnings
-
-
-def _check_tokens(checkpoint: Checkpoint, rules: Generation, size: int) -> None:
-    """Refuse defaults with tokens that a decoder would read, or score, and does not have.
-
-    Raises:
-        CheckpointError: names the field and the token.
-    """
-    tokens = {
-        "decoder_start_token_id": rules.decoder_start_ids,
-        "forced_bos_token_id": [rules.forced_bos_token_id],
-        "forced_eos_token_id": [rules.forced_eos_token_id],
-        "sequence_bias": list(rules.logit_bias),
-    }
-    for name, given in tokens.items():
-        for token in given:
-            if token is not None and not 0 <= token < size:
-                raise CheckpointError(
-                    f"{checkpoint.folder}: generation default {name} = {token} is outside the "
-                    f"vocabulary of {size} tokens"
-                )
 
 
 def _check_image_tokens(images: PromptImages | None, limits: Limits) -> None:

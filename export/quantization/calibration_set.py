@@ -20,12 +20,11 @@ from export.tokenizer.special_token_templates import (
     reads_only_pairs,
 )
 from inference.bundle.manifest import Bundle, Graph, Role
-from inference.errors import ServingError, SetupError
+from inference.errors import InvalidRequest, ServingError, SetupError
 from inference.processing.image import decode_image, prepare_image
 from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.windows import truncated_pair, windows
-from inference.tasks.shared.length_buckets import fixed_width
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
 HELD_OUT = 5
@@ -133,10 +132,8 @@ def text_feeds(
         feeds[Role.CHOICES] = ids[positions][None]
         mask = mask_token_id(model.manifest)
         ids[positions] = ids[positions] if mask is None else mask
-    width = fixed_width(graph) or len(ids)
-    feeds[Role.TOKENS] = np.pad(ids, (0, width - len(ids)), constant_values=model.pad_token_id)[
-        None
-    ]
+    padding = model.padding(graph)
+    feeds[Role.TOKENS] = padding.padded([ids.tolist()], padding.width or len(ids))
     return {port.name: feeds[port.role] for port in graph.inputs if port.role is not None}
 
 
@@ -182,7 +179,10 @@ def _encoded(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]
     prompt = embed.get("prompts", {}).get(embed.get("default_prompt"), "")
     longest = limit * CHARACTERS_PER_TOKEN
     text, second = (prompt + sample.text)[:longest], sample.second and sample.second[:longest]
-    whole = model.spans.encode_text(text, second)
+    try:
+        whole = model.spans.encode_text(text, second)
+    except InvalidRequest as error:  # a token without an embedding
+        raise SetupError(f"--calibration {sample.place}: {error.message}") from None
     if not whole.ids:
         raise SetupError(f"--calibration {sample.place}: the text has no tokens")
     if len(whole) <= limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
@@ -99,10 +99,25 @@ def fast_tokenizer(
         eos_token_id=ids["eos_token"],
         bos_token_id=ids["bos_token"],
         unk_token_id=ids["unk_token"],
+        padding_side=_padding_side(fast, checkpoint),
         files={"tokenizer": FAST_FILE},
         clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
     )
     return spec, {FAST_FILE: fast.content}
+
+
+def _padding_side(fast: FastTokenizer, checkpoint: Checkpoint) -> Literal["right", "left"]:
+    """The side that `AutoTokenizer` of the folder pads on.
+
+    Raises:
+        CheckpointError: neither left nor right.
+    """
+    if fast.padding_side not in ("right", "left"):
+        raise CheckpointError(
+            f"{checkpoint.folder / SETTINGS}: padding_side must be left or right, "
+            f"not {fast.padding_side!r}"
+        )
+    return "left" if fast.padding_side == "left" else "right"
 
 
 def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:

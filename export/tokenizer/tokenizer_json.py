@@ -35,10 +35,12 @@ class FastTokenizer:
         content: As it travels with a bundle.
         special: Name → text of the special tokens of the tokenizer's class, e.g. `pad_token`; empty
             where `transformers` does not load it.
+        padding_side: By the settings, else the class's (Gemma's pad on the left).
     """
 
     content: bytes
     special: Mapping[str, str]
+    padding_side: str = "right"
 
     @cached_property
     def added(self) -> dict[str, int]:
@@ -67,17 +69,18 @@ def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
     (`do_lower_case`, `add_prefix_space`, `legacy`, `add_bos_token`): what the file holds of those
     is ignored. Where `transformers` is not installed the file is used as it is.
     """
-    if is_siglip(checkpoint, settings := checkpoint.json(SETTINGS)):
-        return FastTokenizer(tokenizer_json(_pieces(checkpoint, PIECES_FILE), settings), {})
+    side = str((settings := checkpoint.json(SETTINGS)).get("padding_side", "right"))
+    if is_siglip(checkpoint, settings):
+        return FastTokenizer(tokenizer_json(_pieces(checkpoint, PIECES_FILE), settings), {}, side)
     if checkpoint.has(FAST_FILE):
         content = read_file(checkpoint, FAST_FILE)
         try:
             json.loads(content)
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
-        return _rebuilt(checkpoint) or FastTokenizer(content, {})
+        return _rebuilt(checkpoint) or FastTokenizer(content, {}, side)
     if is_of_bytes(checkpoint.config, settings):
-        return FastTokenizer(byte_tokenizer(settings), {})
+        return FastTokenizer(byte_tokenizer(settings), {}, side)
     return _converted(checkpoint)
 
 
@@ -138,7 +141,8 @@ def _from_transformers(folder: Path, content_hash: str) -> FastTokenizer:
     if SEGMENTS not in tokenizer.model_input_names:
         content = without_segments(content)
     names = tokenizer.special_tokens_map
-    return FastTokenizer(content, {name: str(text) for name, text in names.items()})
+    special = {name: str(text) for name, text in names.items()}
+    return FastTokenizer(content, special, tokenizer.padding_side)
 
 
 def without_segments(content: bytes) -> bytes:

@@ -25,6 +25,8 @@ class TokenizerSpec(Frozen):
     eos_token_id: int | None = None
     bos_token_id: int | None = None
     unk_token_id: int | None = None
+    padding_side: Literal["right", "left"] = "right"
+    """Of texts that a graph reads at one length, padding included. Elsewhere padding is masked."""
     files: dict[str, str]
     """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
     tokenizer, and `INSTRUCTION`, a second one, where an image encoder reads a prompt's words."""

@@ -241,6 +241,31 @@ class Manifest(Frozen):
         return self.images.token_id if self.images is not None and has_whole else None
 
     @property
+    def takes_source(self) -> bool:
+        """Whether an encoder, or what reads images, takes tokens of its own (SOURCE_TOKENS)."""
+        admit = self.graphs.get("admit")
+        return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether texts are an encoder's source; otherwise they are the decoder's prompt."""
+        return self.images is None and self.takes_source
+
+    @property
+    def source_rows(self) -> int | None:
+        """Rows of the table that a text encoder's tokens are looked up in."""
+        return self.source_vocabulary_size or self.vocabulary_size
+
+    @property
+    def text_rows(self) -> int | None:
+        """Rows of the table that the tokens of texts are looked up in: an encoder's or a decoder's.
+
+        A tokenizer may have more tokens; texts with those are refused.
+        """
+        is_source = self.generator is None or self.reads_source
+        return self.source_rows if is_source else self.vocabulary_size
+
+    @property
     def generator(self) -> str | None:
         """Triton model of a generator; None for a stateless bundle."""
         return next(iter(self.parts.values())) if "step" in self.graphs else None

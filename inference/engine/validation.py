@@ -38,14 +38,14 @@ class RequestValidator:
         self._word_edges = None if word_edges is None else lru_cache(maxsize=1)(word_edges)
         admit = manifest.graphs.get("admit")
         pixels = admit.input(Role.PIXELS) if admit else None
-        self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
+        self._takes_source = manifest.takes_source
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._images = manifest.images
         self._source_image = manifest.source_image
         self._limits = manifest.limits
         self._has_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
-        self._source_vocabulary_size = manifest.source_vocabulary_size or self._vocabulary_size
+        self._source_rows = manifest.source_rows or 0
 
     def validate(self, request: EngineRequest) -> EngineRequest:
         """The request, `max_new_tokens` lowered to the free positions.
@@ -79,7 +79,7 @@ class RequestValidator:
         if ids is None or not len(ids):
             raise InvalidRequest("source_ids is missing or empty", field="source_ids")
         self._check_length(len(ids), "source_ids")
-        _check_ids(ids, self._source_vocabulary_size, "source_ids")
+        _check_ids(ids, self._source_rows, "source_ids")
         if (image := self._source_image) is not None:
             places = int(np.count_nonzero(ids == image.token_id))
             if places != image.tokens:

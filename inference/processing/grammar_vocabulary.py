@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from inference.bundle.manifest import Bundle
 from inference.errors import InvalidRequest
 
@@ -60,14 +62,19 @@ class GrammarVocabulary:
 
 
 def library_tokenizer(bundle: Bundle, vocabulary: GrammarVocabulary, ends: list[int]) -> Any:
-    """Llguidance's tokenizer, by its own reader for vocabularies of bytes."""
+    """Llguidance's tokenizer, by its own reader for vocabularies of bytes.
+
+    That refuses a file with more tokens than the model scores.
+    """
     from llguidance import LLTokenizer, TokenizerWrapper
 
     spec = bundle.manifest.tokenizer
     assert spec is not None
     if "tokenizer" in spec.files:
         text = (bundle.folder / spec.files["tokenizer"]).read_text(encoding="utf-8")
-        if (json.loads(text).get("decoder") or {}).get("type") == "ByteLevel":
+        is_of_bytes = (json.loads(text).get("decoder") or {}).get("type") == "ByteLevel"
+        last = max(Tokenizer.from_str(text).get_vocab().values(), default=0)
+        if is_of_bytes and last < len(vocabulary.tokens):
             return LLTokenizer(text, n_vocab=len(vocabulary.tokens), eos_token=ends)
     wrapper = TokenizerWrapper(vocabulary)
     return LLTokenizer(wrapper, n_vocab=len(vocabulary.tokens), eos_token=ends)

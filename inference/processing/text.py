@@ -18,7 +18,7 @@ from inference.bundle.inputs import INSTRUCTION, TokenizerSpec
 from inference.bundle.manifest import Bundle
 from inference.errors import BundleError
 from inference.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
-from inference.processing.tokenizer import EncodedText, Tokenizer
+from inference.processing.tokenizer import EncodedText, Rows, Tokenizer
 
 WORD_START = "▁"  # sentencepiece's mark for a space
 _LETTER = "x"
@@ -26,6 +26,9 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 # The same replacements in the same order as `transformers`' clean_up_tokenization.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+ANY = Rows()
 
 
 class SentencePiecePair:
@@ -37,7 +40,8 @@ class SentencePiecePair:
     special tokens behind the vocabulary, and no `>>xx<<` (`transformers.M2M100Tokenizer`).
     """
 
-    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+    def __init__(self, spec: TokenizerSpec, folder: Path, rows: Rows = ANY) -> None:
+        self._rows = rows
         self._has_prefixes = spec.kind == "sentencepiece_pair"
         sides = ("source", "target") if self._has_prefixes else ("pieces", "pieces")
         self._source, self._target = (
@@ -62,12 +66,19 @@ class SentencePiecePair:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a source text, `</s>` at the end."""
         ids = [self._ids.get(piece, self._unknown) for piece in self._split(text)]
-        return [*ids, self._end] if add_special_tokens else ids
+        ids += [self._end] if add_special_tokens else []
+        self._rows.check(ids, self._source_names.get)
+        return ids
+
+    def tokens_without_rows(self) -> list[str]:
+        """See `Rows.without`."""
+        return self._rows.without(self._ids.items())
 
     def encode_output(self, text: str) -> list[int] | None:
         """Ids of a target text; None if the vocabulary lacks a piece of it."""
-        ids = [self._target_ids.get(piece) for piece in self._target.encode(text, out_type=str)]
-        return [number for number in ids if number is not None] if None not in ids else None
+        found = [self._target_ids.get(piece) for piece in self._target.encode(text, out_type=str)]
+        ids = [number for number in found if number is not None]
+        return ids if None not in found and self._rows.writes(ids) else None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Target text of generated ids."""
@@ -112,7 +123,8 @@ class SentencePiecePair:
 class FastTokenizer:
     """A tokenizer described by a `tokenizer.json` (byte-level BPE, WordPiece, unigram)."""
 
-    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+    def __init__(self, spec: TokenizerSpec, folder: Path, rows: Rows = ANY) -> None:
+        self._rows = rows
         self._tokenizer = RustTokenizer.from_file(str(folder / spec.files["tokenizer"]))
         # A file may configure truncation and padding: lengths must be the text's own.
         self._tokenizer.no_truncation()
@@ -130,13 +142,26 @@ class FastTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
+        return self._checked(self._encoded(text, add_special_tokens=add_special_tokens))
+
+    def tokens_without_rows(self) -> list[str]:
+        """See `Rows.without`."""
+        return self._rows.without(self._tokenizer.get_vocab(with_added_tokens=True).items())
+
+    def _encoded(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        """The ids; raises InvalidRequest where the model has no embedding of one."""
+        self._rows.check(ids, self._tokenizer.id_to_token)
+        return ids
 
     def encode_text(
         self, text: str, second: str | None = None, *, with_offsets: bool = False
     ) -> EncodedText:
         """A text or a pair as the file's post-processor completes them."""
         encoding = self._tokenizer.encode(text, second)
+        self._checked(encoding.ids)
         offsets = encoding.offsets if with_offsets else ()
         return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
 
@@ -162,14 +187,14 @@ class FastTokenizer:
         """By name in the vocabulary, e.g. `Ġred`, else as encoded without special tokens."""
         number: int | None = self._tokenizer.token_to_id(text)
         if number is not None:
-            return number
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return int(ids[0]) if len(ids) == 1 and ids[0] != self._unknown else None
+            return self._checked([number])[0]
+        ids = self._encoded(text, add_special_tokens=False)
+        return self._checked(ids)[0] if len(ids) == 1 and ids[0] != self._unknown else None
 
     def encode_output(self, text: str) -> list[int] | None:
         """Ids without special tokens; None if the vocabulary lacks some of the text."""
-        ids = self.encode(text, add_special_tokens=False)
-        return None if self._unknown in ids else ids
+        ids = self._encoded(text, add_special_tokens=False)
+        return ids if self._unknown not in ids and self._rows.writes(ids) else None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
@@ -255,8 +280,9 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
     Raises:
         BundleError: a file is damaged or the vocabulary lacks a token that the manifest names.
     """
-    spec = bundle.manifest.tokenizer
-    return None if spec is None else _loaded(bundle, spec)
+    manifest = bundle.manifest
+    rows = Rows(manifest.text_rows, manifest.vocabulary_size)
+    return None if manifest.tokenizer is None else _loaded(bundle, manifest.tokenizer, rows)
 
 
 def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -269,13 +295,14 @@ def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
     if spec is None or INSTRUCTION not in spec.files:
         return None
     files = {"tokenizer": spec.files[INSTRUCTION]}
-    return _loaded(bundle, TokenizerSpec(kind="tokenizers", pad_token_id=0, files=files))
+    spec = TokenizerSpec(kind="tokenizers", pad_token_id=0, files=files)
+    return _loaded(bundle, spec, Rows(bundle.manifest.source_rows))
 
 
-def _loaded(bundle: Bundle, spec: TokenizerSpec) -> Tokenizer:
+def _loaded(bundle: Bundle, spec: TokenizerSpec, rows: Rows) -> Tokenizer:
     kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
     try:
-        return kind(spec, bundle.folder)
+        return kind(spec, bundle.folder, rows)
     except BundleError:
         raise
     # `tokenizers` raises bare Exception for a damaged file, sentencepiece RuntimeError or OSError.

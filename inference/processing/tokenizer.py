@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from inference.errors import InvalidRequest
 from inference.processing.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the tables that a tokenizer's ids are looked up in; it may have more tokens.
+
+    Attributes:
+        read: Of the table for texts; None: any id is taken.
+        written: Of the table for outputs.
+    """
+
+    read: int | None = None
+    written: int | None = None
+
+    def check(self, ids: Sequence[int], name: Callable[[int], str | None]) -> None:
+        """Refuses a text with a token that has no row.
+
+        Args:
+            name: The text of a token.
+
+        Raises:
+            InvalidRequest: names the first one.
+        """
+        if self.read is None or max(ids, default=0) < self.read:
+            return
+        token = next(number for number in ids if number >= self.read)
+        raise InvalidRequest(
+            f"{name(token)!r} is token {token}, and the model has embeddings of tokens 0 to "
+            f"{self.read - 1} alone: leave it out"
+        )
+
+    def without(self, tokens: Iterable[tuple[str, int]]) -> list[str]:
+        """Tokens of a vocabulary for texts that have no row, in the order of their ids."""
+        found = [] if self.read is None else [each for each in tokens if each[1] >= self.read]
+        return [text for text, _ in sorted(found, key=lambda each: each[1])]
+
+    def writes(self, ids: Iterable[int]) -> bool:
+        """Whether all tokens have a row of the table for outputs."""
+        return self.written is None or all(number < self.written for number in ids)
 
 
 class Tokenizer(Protocol):
     """Text to token ids and back. Implementations may be used from several threads at once."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens."""
+        """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens.
+
+        Raises:
+            InvalidRequest: the model has no embedding of a token.
+        """
 
     def encode_output(self, text: str) -> list[int] | None:
         """Ids of a text that the model writes, without special tokens; None if it lacks some."""
@@ -79,7 +123,11 @@ class SpanTokenizer(Tokenizer, Protocol):
     def encode_text(
         self, text: str, second: str | None = None, *, with_offsets: bool = False
     ) -> EncodedText:
-        """A text, or a pair of texts, as the model reads them."""
+        """A text, or a pair of texts, as the model reads them.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
 
     def continues(self, text: str, encoded: EncodedText) -> list[bool]:
         """Whether each token continues the word of the token before it.
@@ -89,7 +137,11 @@ class SpanTokenizer(Tokenizer, Protocol):
         """
 
     def token_id(self, text: str) -> int | None:
-        """The one token that a text is: in the vocabulary by that name, or encoded; else None."""
+        """The one token that a text is: in the vocabulary by that name, or encoded; else None.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
 
     def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Text of ids."""

@@ -15,7 +15,7 @@ from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.length_buckets import Bucket
-from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
+from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel, naming
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import Row
@@ -247,10 +247,11 @@ def _targets(targets: Sequence[str], model: LoadedModel) -> tuple[int, ...]:
     """
     found: dict[int, None] = {}
     for index, target in enumerate(targets):
+        field = f"targets.{index}"
         is_short = len(target) <= CHARACTERS_PER_TOKEN
-        token = model.spans.token_id(target) if is_short else None
+        with naming(field):
+            token = model.spans.token_id(target) if is_short else None
         if token is None:
-            field = f"targets.{index}"
             raise InvalidRequest(
                 f"{field} is not one token of {model.name}: give another word", field=field
             )

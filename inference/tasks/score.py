@@ -149,7 +149,7 @@ class _Reader:
 
     def output(self, target: str, with_end: bool | None) -> list[int]:
         """Tokens of a whole output: the forced first one, the text, the end."""
-        self.model.encode(target, self.field)  # refuses what is far too long
+        self.model.check_characters(len(target), self.field)
         ids = self.model.tokenizer.encode_output(target)
         if ids is None:
             raise InvalidRequest(

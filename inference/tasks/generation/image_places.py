@@ -14,7 +14,7 @@ from pydantic import Field
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
 from inference.processing.prepared_image import Grid, ImageLayout
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, naming
 from inference.tasks.shared.model_calls import Array
 from inference.tasks.shared.served_task import TaskConfig
 
@@ -159,7 +159,8 @@ class ImagePlaces(TaskConfig):
             return {}
         words = self._behind_images(text, field)
         model.check_characters(len(words), field)
-        ids = model.instruction_tokenizer.encode(words)
+        with naming(field):
+            ids = model.instruction_tokenizer.encode(words)
         longest = model.manifest.limits.max_input_tokens
         if longest is not None and len(ids) > longest:
             raise TooLong(

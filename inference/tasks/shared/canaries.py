@@ -7,7 +7,6 @@ import numpy as np
 from inference.bundle.manifest import Role
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.generation import Overrides
-from inference.tasks.shared.length_buckets import fixed_width
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall
 
@@ -59,9 +58,8 @@ def _part_canary(model: LoadedModel, takes: Role, returns: Role) -> InferCall | 
         given[Role.CONDITIONS] = np.zeros((1, 1, int(conditions.shape[-1])), np.float32)
     if part.graph.input(Role.TOKENS) is not None:
         encoded = model.tokenizer.encode(_TEXT)
-        width = fixed_width(part.graph) or len(encoded)
-        ids = np.full((1, width), model.pad_token_id, dtype=np.int64)
-        ids[0, : len(encoded)] = encoded
+        padding = model.padding(part.graph)
+        ids = padding.padded([encoded], padding.width or len(encoded))
         one = np.zeros((1, 1), dtype=np.int64)
         given |= {
             Role.TOKENS: ids,

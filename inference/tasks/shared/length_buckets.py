@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Role
 
 ROWS = 8
@@ -45,37 +46,75 @@ LARGE = BucketSizes(step=2, tokens=256)
 """Of requests with hundreds of sequences, whose calls are not joined."""
 
 
+@dataclass(frozen=True)
+class Padding:
+    """How sequences become equally long.
+
+    Attributes:
+        width: The length that all are padded to, where the graph takes one only.
+        is_left: Whether padding comes first.
+    """
+
+    token_id: int
+    width: int | None = None
+    is_left: bool = False
+
+    @classmethod
+    def of(cls, graph: Graph, spec: TokenizerSpec) -> Padding:
+        """The padding of a graph's texts: on the tokenizer's side where the graph reads it."""
+        width = fixed_width(graph)
+        is_left = width is not None and spec.padding_side == "left"
+        return cls(spec.pad_token_id, width, is_left)
+
+    def place(self, length: int, width: int) -> slice:
+        """Where a sequence of that length is in one of that width."""
+        return slice(width - length, width) if self.is_left else slice(length)
+
+    def padded(self, sequences: Sequence[Sequence[int]], width: int) -> npt.NDArray[np.int64]:
+        """(B, `width`)."""
+        token_ids = np.full((len(sequences), width), self.token_id, dtype=np.int64)
+        for row, sequence in zip(token_ids, sequences, strict=True):
+            row[self.place(len(sequence), width)] = sequence
+        return token_ids
+
+
 @dataclass(frozen=True, eq=False)
 class Bucket:
     """Sequences of one padded length."""
 
     rows: tuple[int, ...]
     """Their positions among all sequences."""
-    token_ids: npt.NDArray[np.int64]  # (B, T), right-padded
+    token_ids: npt.NDArray[np.int64]  # (B, T)
     lengths: npt.NDArray[np.int32]  # (B,)
+    padding: Padding
+
+    def place(self, row: int) -> slice:
+        """Where the tokens of a row are; the rest is padding."""
+        return self.padding.place(int(self.lengths[row]), self.token_ids.shape[1])
 
 
 def buckets(
     sequences: Sequence[Sequence[int]],
-    pad: int,
+    padding: Padding,
     limit: int | None,
-    width: int | None = None,
     sizes: BucketSizes = JOINED,
 ) -> Iterator[Bucket]:
     """Sequences grouped by padded length.
 
     Args:
         sequences: Token ids, none longer than `limit`.
-        width: The length that all are padded to, where the graph takes one only.
         sizes: Of the groups.
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, sequence in enumerate(sequences):
-        groups[width or padded_length(len(sequence), limit, sizes.step)].append(row)
+        groups[padding.width or padded_length(len(sequence), limit, sizes.step)].append(row)
     for length, rows in sorted(groups.items()):
         most = sizes.rows(length)
         for start in range(0, len(rows), most):
-            yield _padded(rows[start : start + most], sequences, length, pad)
+            chosen = rows[start : start + most]
+            own = [sequences[row] for row in chosen]
+            lengths = np.array([len(sequence) for sequence in own], dtype=np.int32)
+            yield Bucket(tuple(chosen), padding.padded(own, length), lengths, padding)
 
 
 def padded_length(length: int, limit: int | None, step: int = JOINED.step) -> int:
@@ -89,11 +128,3 @@ def fixed_width(graph: Graph) -> int | None:
     tokens = graph.input(Role.TOKENS)
     size = tokens.shape[1] if tokens else None
     return size if isinstance(size, int) else None
-
-
-def _padded(rows: list[int], sequences: Sequence[Sequence[int]], width: int, pad: int) -> Bucket:
-    token_ids = np.full((len(rows), width), pad, dtype=np.int64)
-    for position, row in enumerate(rows):
-        token_ids[position, : len(sequences[row])] = sequences[row]
-    lengths = np.array([len(sequences[row]) for row in rows], dtype=np.int32)
-    return Bucket(tuple(rows), token_ids, lengths)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from pydantic import BaseModel
 
 from inference.bundle.inputs import AlignmentSpec, ImageSpec
-from inference.bundle.manifest import Manifest, Part, Role
+from inference.bundle.manifest import Graph, Manifest, Part, Role
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation, Overrides
 from inference.processing.cancellation import check_abandoned
@@ -17,7 +18,7 @@ from inference.processing.image import ImageLimits
 from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.length_buckets import JOINED, BucketSizes
+from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding
 from inference.tasks.shared.model_calls import Array, GenerateCall
 
 CHARACTERS_PER_TOKEN = 100
@@ -89,6 +90,11 @@ class LoadedModel:
         assert self.manifest.tokenizer is not None
         return self.manifest.tokenizer.pad_token_id
 
+    def padding(self, graph: Graph) -> Padding:
+        """How texts of a graph become equally long."""
+        assert self.manifest.tokenizer is not None
+        return Padding.of(graph, self.manifest.tokenizer)
+
     @property
     def image(self) -> ImageSpec:
         """The image recipe; tasks that use it have declared that they need one."""
@@ -104,17 +110,12 @@ class LoadedModel:
     @property
     def reads_source(self) -> bool:
         """Whether texts are an encoder's source; otherwise they are the decoder's prompt."""
-        return self.manifest.images is None and self._takes_source
+        return self.manifest.reads_source
 
     @property
     def reads_instructions(self) -> bool:
         """Whether a prompt's words are the source, too: they decide what is read of its images."""
-        return self.manifest.images is not None and self._takes_source
-
-    @property
-    def _takes_source(self) -> bool:
-        admit = self.manifest.graphs.get("admit")
-        return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+        return self.manifest.images is not None and self.manifest.takes_source
 
     @property
     def beginning(self) -> list[int]:
@@ -158,11 +159,13 @@ class LoadedModel:
         """Token ids of one sequence; a text far over the limit is refused before tokenising.
 
         Raises:
+            InvalidRequest: the model has no embedding of a token.
             TooLong: names the tightest limit and the length.
         """
         check_abandoned()
         self.check_characters(len(text), field)
-        return self.tokenizer.encode(text, add_special_tokens=special)
+        with naming(field):
+            return self.tokenizer.encode(text, add_special_tokens=special)
 
     def check_characters(self, length: int, field: str) -> None:
         """Raises TooLong for a text that `encode` would refuse unread.
@@ -210,7 +213,7 @@ class LoadedModel:
                 and only the gateway's limit holds.
 
         Raises:
-            InvalidRequest: a text is empty.
+            InvalidRequest: a text is empty, or the model has no embedding of a token.
             TooLong: names the limit and the length.
         """
         check_abandoned()
@@ -220,7 +223,8 @@ class LoadedModel:
                 check_characters(len(part), field, limit)
                 if not part.strip():
                     raise InvalidRequest(f"{field} is empty", field=field)
-        encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
+        with naming(field, what):
+            encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
         if not encoded.ids:  # a tokenizer without special tokens may drop all characters
             raise InvalidRequest(f"{field} is empty: it has no tokens", field=field)
         if len(encoded) > limit:
@@ -250,6 +254,21 @@ class LoadedModel:
         if own.max_total_tokens is not None and not self.reads_source:
             left = own.max_total_tokens - len(self.generation.decoder_start_ids)
             yield left - 1, f"{self.name} holds {left} with its output"
+
+
+@contextmanager
+def naming(field: str, what: str = "") -> Iterator[None]:
+    """Names the field of a text in what its tokenizer refuses.
+
+    Args:
+        what: Follows the field in the message.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.field is not None:
+            raise
+        raise InvalidRequest(f"{field}{what}: {error.message}", field=field) from None
 
 
 def check_characters(length: int, field: str, tokens: int) -> None:

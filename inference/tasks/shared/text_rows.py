@@ -9,7 +9,7 @@ import numpy as np
 
 from inference.bundle.manifest import Part, Role
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.shared.length_buckets import Bucket, buckets, fixed_width
+from inference.tasks.shared.length_buckets import Bucket, buckets
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall
 from inference.tasks.shared.rows import Row
@@ -52,8 +52,8 @@ class TextRows:
         rows: dict[int, Row] = {}
         sequences = [text.ids for text in self.texts]
         limit = self.model.manifest.limits.max_input_tokens
-        width = fixed_width(part.graph)
-        for bucket in buckets(sequences, self.model.pad_token_id, limit, width, self.model.sizes):
+        padding = self.model.padding(part.graph)
+        for bucket in buckets(sequences, padding, limit, self.model.sizes):
             for position, number in enumerate(bucket.rows):
                 rows[number] = Row(len(calls), position)
             calls.append(InferCall.of(part, self._inputs(part, bucket, further), returns))
@@ -68,7 +68,6 @@ class TextRows:
         if part.graph.input(Role.SEGMENTS):
             segments = np.zeros_like(bucket.token_ids)
             for position, number in enumerate(bucket.rows):
-                own = self.texts[number].segments
-                segments[position, : len(own)] = own
+                segments[position, bucket.place(position)] = self.texts[number].segments
             inputs[Role.SEGMENTS] = segments
         return {role: array for role, array in inputs.items() if part.graph.input(role)}

@@ -119,7 +119,10 @@ class TermSpeller:
 
     def _reads(self, text: str) -> bool:
         """Whether the source vocabulary has a text, in few tokens."""
-        ids = self.model.tokenizer.encode(text, add_special_tokens=False)
+        try:
+            ids = self.model.tokenizer.encode(text, add_special_tokens=False)
+        except InvalidRequest:  # a token without an embedding
+            return False
         return len(ids) <= COPIED_TOKENS and self._unknown not in ids
 
     @property

@@ -11,7 +11,7 @@ from inference.processing.cancellation import check_abandoned
 from inference.processing.long_sentences import Fits, with_parts
 from inference.processing.sentences import Paragraph, split_sentences
 from inference.processing.terms import FoundTerm, composed
-from inference.tasks.shared.loaded_model import LoadedModel, check_characters
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters, naming
 from inference.tasks.translation.languages import LanguageEncoding, target_prefixes
 from inference.tasks.translation.sentence_terms import (
     GlossarySentence,
@@ -94,7 +94,9 @@ def divided(
         paragraph = without_cut_terms(paragraph, found)
     if most is not None:
         kept = [(term.start, term.end) for term in found]
-        paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART), most.count(field))
+        fits, count = (most.fits(1.0), most.fits(PART)), most.count(field)
+        with naming(field):
+            paragraph = with_parts(paragraph, fits[0], kept, fits[1], count)
     if speller is None:
         return paragraph, [GlossarySentence(sentence) for sentence in paragraph.sentences]
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)

@@ -146,3 +146,13 @@ def test_template_that_fails_for_the_simplest_conversation_is_refused(
 ) -> None:
     with pytest.raises(CheckpointError, match=f"cannot be used: .*{reason}.*export the model with"):
         _section(folder(chat_template=template))
+
+
+def test_template_with_a_token_without_an_embedding_is_refused_by_name(folder: Folder) -> None:
+    source = folder(chat_template="<|late|>" + CONTENT)
+    tokenizer = chat_tokenizer()
+    tokenizer.add_tokens([f"more{number}" for number in range(64)])  # the table has 64 rows
+    tokenizer.add_special_tokens(["<|late|>"])
+    tokenizer.save(str(source / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match=r"every text would be refused: '<\|late\|>'"):
+        _manifest(source)

@@ -57,6 +57,14 @@ def test_every_fifth_text_is_held_out_and_ids_are_the_gateways(tmp_path: Path) -
     }
 
 
+def test_a_token_without_an_embedding_is_named_with_its_sample(tmp_path: Path) -> None:
+    bundle = example_bundle("example-bert-sentiment", tmp_path)
+    last = max(load_model(bundle).spans.encode_text("The food was good").ids)
+    bounded = bundle.manifest.model_copy(update={"source_vocabulary_size": last})
+    with pytest.raises(SetupError, match=rf"samples.txt:1: .* is token {last}, and the model"):
+        _set(Bundle(bundle.folder, bounded), _texts(tmp_path, *["The food was good"] * COUNT))
+
+
 def test_a_text_that_is_too_long_is_cut_as_windows_are(tmp_path: Path) -> None:
     bundle = example_bundle("example-bert-tags", tmp_path)
     limit = bundle.manifest.limits.max_input_tokens

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Manifest
-from inference.errors import BundleError
+from inference.errors import BundleError, InvalidRequest
 from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
+from inference.processing.tokenizer import Rows
 from tests.inference.manifests import make_manifest
 from tests.inference.processing.byte_pairs import byte_pairs
 
@@ -127,6 +128,24 @@ def test_separate_vocabularies_decode_with_the_target_side(marian_folder, tmp_pa
     files = {**spec.files, "target_vocab": "target_vocab.json"}
     apart = SentencePiecePair(spec.model_copy(update={"files": files, "pad_token_id": 3}), tmp_path)
     assert apart.decode([2, 3, 4, 0]) == "the red"
+
+
+def test_each_side_of_separate_vocabularies_has_its_own_rows(marian_folder) -> None:
+    folder, spec = marian_folder
+    whole = SentencePiecePair(spec, folder)
+    source = SPANISH[1]
+    target = next(text for text in " ".join(ENGLISH).split() if whole.encode_output(text))
+    read, written = max(whole.encode(source)), max(whole.encode_output(target) or ())
+    for rows in (Rows(read, written + 1), Rows(None, written)):
+        bounded = SentencePiecePair(spec, folder, rows)
+        assert (bounded.encode_output(target) is None) == (rows.written == written)
+        assert bool(bounded.tokens_without_rows()) == (rows.read == read)
+        if rows.read is None:
+            assert bounded.encode(source) == whole.encode(source)
+            continue
+        with pytest.raises(InvalidRequest, match=f"is token {read}, and the model has"):
+            bounded.encode(source)
+        assert bounded.encode("") == [0]
 
 
 def byte_level(folder: Path) -> TokenizerSpec:

@@ -6,7 +6,7 @@ import pytest
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
 from inference.tasks.shared.embedding_cache import EmbeddingCache
-from inference.tasks.shared.length_buckets import buckets
+from inference.tasks.shared.length_buckets import Padding, buckets
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.zero_shot import TASK, ZeroShotPlan
@@ -172,7 +172,7 @@ def test_failed_labels_fail_the_request(classifier: LoadedModel) -> None:
 
 def test_rows_of_like_length_share_a_bucket() -> None:
     lengths = [3, 9, 8, 12, 1]
-    made = list(buckets([[7] * length for length in lengths], pad=0, limit=12))
+    made = list(buckets([[7] * length for length in lengths], Padding(0), limit=12))
     assert [(bucket.rows, bucket.token_ids.shape) for bucket in made] == [
         ((0, 2, 4), (3, 8)),
         ((1, 3), (2, 12)),
@@ -180,7 +180,7 @@ def test_rows_of_like_length_share_a_bucket() -> None:
     for bucket in made:
         np.testing.assert_array_equal((bucket.token_ids == 7).sum(axis=1), bucket.lengths)
         assert [lengths[row] for row in bucket.rows] == bucket.lengths.tolist()
-    assert len(list(buckets([[1]] * 17, pad=0, limit=None))) == 3
+    assert len(list(buckets([[1]] * 17, Padding(0), limit=None))) == 3
 
 
 def test_top_k_cuts_the_list_and_not_the_scores(classifier: LoadedModel) -> None:

@@ -13,7 +13,7 @@ from export.targets.tensorrt.profiles import (
 )
 from inference.bundle.manifest import Graph, Limits, Profile, Role, Tensor
 from inference.errors import SetupError
-from inference.tasks.shared.length_buckets import ROWS, buckets, padded_length
+from inference.tasks.shared.length_buckets import ROWS, Padding, buckets, padded_length
 from inference.tasks.shared.model_calls import MAX_ROWS
 from tests.export.pipeline.test_publish import IMAGE, TEXT
 from triptych.tasks.fill_mask import MAX_TARGETS
@@ -100,7 +100,7 @@ def test_lengths_are_those_of_the_gateways_buckets() -> None:
         made = {
             bucket.token_ids.shape[1]
             for n in range(1, limit + 1)
-            for bucket in buckets([[0] * n], 0, limit)
+            for bucket in buckets([[0] * n], Padding(0), limit)
         }
         assert made == {padded_length(n, limit) for n in range(1, limit + 1)}
 

@@ -287,3 +287,27 @@ def test_a_lost_output_goes_on_within_its_grammar(model: Model, search: str) -> 
         (rest,) = model.outputs(count=1, **rules, generated_ids=whole.token_ids[:cut])
         assert rest.token_ids == whole.token_ids[cut:]
         assert rest.finish_reason == whole.finish_reason
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_tokens_that_the_model_does_not_score_are_in_no_grammar(kind: str, tmp_path: Path) -> None:
+    """A tokenizer's last tokens, as those that were added to it later."""
+    model = Model(kind, tmp_path)
+    path = tmp_path / "tokenizer.json"
+    last = model.tokenizer._tokenizer.get_vocab_size()
+    made = json.loads(path.read_text())
+    names = ("plainnew", "othernew")
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    made["added_tokens"] += [
+        {"id": last + place, "content": name, **plain} for place, name in enumerate(names)
+    ]
+    path.write_text(json.dumps(made))
+    manifest = model.bundle.manifest.model_copy(update={"vocabulary_size": last})
+    compiler = GrammarCompiler(Bundle(tmp_path, manifest))
+    for source in (GrammarSource(choices=names), GrammarSource(regex="plain[a-z]+")):
+        state = compiler.compile(source).start()
+        banned = state.banned()
+        assert banned.max() < last
+        free = sorted(set(range(last)) - set(banned.tolist()))
+        assert free
+        state.take(free[0])

@@ -12,7 +12,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, InferCall
 from inference.tasks.shared.text_rows import TextRows
 from tests.inference.text_models import text_classifier, word_labeller
-from tests.inference.tiny_models import served
+from tests.inference.tiny_models import served, two_towers
 
 
 def text(*ids: int, segment: int = 0) -> EncodedText:
@@ -95,3 +95,26 @@ def test_no_text_needs_no_call() -> None:
     rows, calls = TextRows(served(text_classifier())), []
     assert rows.batch(part(rows.model), (Role.LOGITS,), calls) == []
     assert calls == []
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("width", [5, "T"])
+def test_padding_is_on_the_tokenizers_side_where_the_graph_reads_it(
+    side: str, width: int | str
+) -> None:
+    described = two_towers()
+    tokens, lengths = described.graphs["text"].inputs
+    ports = (tokens.model_copy(update={"shape": ("B", width)}), lengths)
+    graph = described.graphs["text"].model_copy(update={"inputs": ports})
+    assert described.tokenizer is not None
+    spec = described.tokenizer.model_copy(update={"padding_side": side, "pad_token_id": 9})
+    graphs = {**described.graphs, "text": graph}
+    model = served(described.model_copy(update={"graphs": graphs, "tokenizer": spec}))
+    rows, calls = TextRows(model), []
+    rows.add(text(3, 4))
+    rows.batch(model.part(takes=Role.TOKENS, returns=Role.EMBEDDING), (Role.EMBEDDING,), calls)
+    if width == "T":  # padding is masked
+        assert values(calls, "token_ids") == [[[3, 4, *[9] * 6]]]
+    else:
+        wanted = [9, 9, 9, 3, 4] if side == "left" else [3, 4, 9, 9, 9]
+        assert values(calls, "token_ids") == [[wanted]]
