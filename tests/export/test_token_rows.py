@@ -18,7 +18,6 @@ from export.graphs.source_model import Preprocessing, SourceModel
 from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.token_rows import check_texts, usable_padding
 from export.registry import architecture, families
-from export.twin import EXPORTED
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import CheckpointError, InvalidRequest
@@ -27,7 +26,8 @@ from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of
 from tests.export.conftest import Twins, pair_of
-from tests.export.twins import make_twin
+from tests.export.twin import EXPORTED
+from tests.export.twins import make_twin, twin_of
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.chat import ChatMessage, ChatRequest
 from triptych.tasks.classify import ClassifyRequest
@@ -48,7 +48,7 @@ READS_TEXT = [
     name
     for name in families()
     if (declared := architecture(name)).tokenizer is not None
-    and declared.reads_text(declared.read_config(declared.twin.configs[EXPORTED] | {}))
+    and declared.reads_text(declared.read_config(twin_of(name).configs[EXPORTED] | {}))
 ]
 SPEC = TokenizerSpec(
     kind="tokenizers",

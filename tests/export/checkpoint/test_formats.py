@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel
 from export.pipeline.manifest import Request, build_manifest
-from export.twin import EXPORTED
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
+from tests.export.twin import EXPORTED
 
 WEIGHTS = "model.safetensors"
 QUANTISED = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
