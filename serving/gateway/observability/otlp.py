@@ -8,28 +8,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import requests
-from opentelemetry import trace as api
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode
-from opentelemetry.trace.span import TraceFlags, TraceState
+from opentelemetry.trace import SpanKind
 
-from serving.gateway.observability.trace_context import (
-    TRACE,
-    Attribute,
-    Trace,
-    TraceContext,
-    Tracer,
-)
+from serving.gateway.observability.trace_context import Trace, TraceContext, Tracer
 from serving.local_http import is_loopback
 
 _PATH = "/v1/traces"
@@ -63,81 +52,15 @@ class OtlpTracer(Tracer):
 
     def begin(self, parent: TraceContext | None) -> Trace:
         """A span of kind server below the client's."""
-        context = _sdk_context(parent) if parent else None
-        return RecordedTrace(
-            self._tracer, self._tracer.start_span("request", context, SpanKind.SERVER)
-        )
+        above = parent.otel_context if parent else None
+        span = self._tracer.start_span("request", above, SpanKind.SERVER)
+        return Trace(TraceContext.of(span), span, self._tracer)
 
     def close(self, timeout_s: float) -> None:
         """Export what is left; spans of a collector that does not respond are lost."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(timeout_s)
-
-
-class RecordedTrace(Trace):
-    """A span and those below it."""
-
-    def __init__(self, tracer: api.Tracer, span: Span) -> None:
-        super().__init__(_our_context(span.get_span_context()))
-        self._tracer = tracer
-        self._span = span
-
-    def annotate(self, attributes: Mapping[str, Attribute]) -> None:
-        """Add attributes."""
-        self._span.set_attributes(attributes)
-
-    def event(self, name: str) -> None:
-        """Add an event."""
-        self._span.add_event(name)
-
-    def phase(self, name: str, start_s: float, end_s: float) -> None:
-        """Add a span that has ended."""
-        above = api.set_span_in_context(self._span)
-        span = self._tracer.start_span(name, above, start_time=_wall_ns(start_s))
-        span.end(_wall_ns(end_s))
-
-    @contextmanager
-    def span(self, name: str, attributes: Mapping[str, Attribute]) -> Iterator[Trace]:
-        """A span of kind client."""
-        above = api.set_span_in_context(self._span)
-        span = self._tracer.start_span(name, above, SpanKind.CLIENT, attributes)
-        below = RecordedTrace(self._tracer, span)
-        token = TRACE.set(below)
-        try:
-            yield below
-        finally:
-            TRACE.reset(token)
-            span.end()
-
-    def end(self, name: str, failure: str | None, *, is_fault: bool) -> None:
-        """Name and end the span."""
-        self._span.update_name(name)
-        if failure is not None:
-            self._span.set_attribute("error.type", failure)
-        if is_fault:
-            self._span.set_status(StatusCode.ERROR)
-        self._span.end()
-
-
-def _sdk_context(parent: TraceContext) -> Context:
-    state = TraceState.from_header([parent.state]) if parent.state else None
-    flags = TraceFlags(parent.flags)
-    context = SpanContext(int(parent.trace_id, 16), int(parent.span_id, 16), True, flags, state)
-    return api.set_span_in_context(NonRecordingSpan(context))
-
-
-def _our_context(context: SpanContext) -> TraceContext:
-    return TraceContext(
-        api.format_trace_id(context.trace_id),
-        api.format_span_id(context.span_id),
-        int(context.trace_flags),
-        context.trace_state.to_header(),
-    )
-
-
-def _wall_ns(monotonic_s: float) -> int:
-    return time.time_ns() - int((time.monotonic() - monotonic_s) * 1e9)
 
 
 class _OncePerMinute(logging.Filter):

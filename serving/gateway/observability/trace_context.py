@@ -6,28 +6,32 @@ came: a span that is not exported would cut the trace.
 
 from __future__ import annotations
 
-import re
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from opentelemetry import trace as api
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
 from inference.errors import ServingError
 from inference.sequences import Finished
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+
+# It warns of each header that is not valid, with its text, which a client chose.
+logging.getLogger(api.__name__).setLevel(logging.ERROR)
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 TRACERESPONSE = "traceresponse"
 """Header of responses: the request's own trace and span."""
 
-_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_STATE_MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
-_MAX_STATE = 512
-_MAX_MEMBERS = 32
+_PROPAGATOR = TraceContextTextMapPropagator()
 _KNOWN_FLAGS = 0b11
-_SAMPLED = 0b01
 
 Attribute = str | int | float
 
@@ -41,10 +45,22 @@ class TraceContext:
     flags: int
     state: str = ""
 
+    @classmethod
+    def of(cls, span: Span) -> TraceContext:
+        """That of a span of OpenTelemetry."""
+        found = span.get_span_context()
+        ids = api.format_trace_id(found.trace_id), api.format_span_id(found.span_id)
+        return cls(*ids, found.trace_flags & _KNOWN_FLAGS, found.trace_state.to_header())
+
+    @property
+    def otel_context(self) -> Context:
+        """A context of OpenTelemetry in which this span is the parent of others."""
+        return _PROPAGATOR.extract(self.headers())
+
     @property
     def is_sampled(self) -> bool:
         """Whether the trace is recorded."""
-        return bool(self.flags & _SAMPLED)
+        return bool(self.flags & api.TraceFlags.SAMPLED)
 
     @property
     def traceparent(self) -> str:
@@ -64,50 +80,55 @@ def parse(parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
         parents: Values of `traceparent`; several are invalid.
         states: Values of `tracestate`; left out as a whole if one is invalid.
     """
-    match = _PARENT.fullmatch(parents[0].strip()) if len(parents) == 1 else None
-    if match is None:
+    if len(parents) != 1:
         return None
-    version, trace_id, span_id, flags, rest = match.groups()
-    if (
-        version == "ff"
-        or (version == "00" and rest)
-        or not int(trace_id, 16)
-        or not int(span_id, 16)
-    ):
-        return None
-    return TraceContext(trace_id, span_id, int(flags, 16) & _KNOWN_FLAGS, _state(states))
-
-
-def _state(given: Sequence[str]) -> str:
-    members = [member.strip() for value in given for member in value.split(",") if member.strip()]
-    state = ",".join(members)
-    is_valid = (
-        len(state) <= _MAX_STATE
-        and len(members) <= _MAX_MEMBERS
-        and all(_STATE_MEMBER.fullmatch(member) for member in members)
-    )
-    return state if is_valid else ""
+    found = _PROPAGATOR.extract({TRACEPARENT: list(parents), TRACESTATE: list(states)})
+    span = api.get_current_span(found)
+    return TraceContext.of(span) if span.get_span_context().is_valid else None
 
 
 class Trace:
-    """The trace of one request; without an exporter, its client's context, passed on unchanged."""
+    """The trace of one request: a span, and those below it.
 
-    def __init__(self, context: TraceContext) -> None:
+    Args:
+        context: Of the span.
+        span: It records; None: it only passes on its client's context, unchanged.
+        tracer: Of the span.
+    """
+
+    def __init__(
+        self, context: TraceContext, span: Span | None = None, tracer: api.Tracer | None = None
+    ) -> None:
         self.context = context
+        self._span = span or api.get_current_span(context.otel_context)
+        self._tracer = tracer or api.NoOpTracer()
 
     def annotate(self, attributes: Mapping[str, Attribute]) -> None:
         """Add attributes to the span, never users' texts."""
+        self._span.set_attributes(attributes)
 
     def event(self, name: str) -> None:
         """Mark this moment in the span."""
+        self._span.add_event(name)
 
     def phase(self, name: str, start_s: float, end_s: float) -> None:
         """Record what has been done from one monotonic time to another as a span below this one."""
+        above = api.set_span_in_context(self._span)
+        span = self._tracer.start_span(name, above, start_time=_wall_ns(start_s))
+        span.end(_wall_ns(end_s))
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Attribute]) -> Iterator[Trace]:
         """A span below this one, `TRACE` of what is done in the block."""
-        yield self
+        above = api.set_span_in_context(self._span)
+        span = self._tracer.start_span(name, above, SpanKind.CLIENT, attributes)
+        below = Trace(TraceContext.of(span), span, self._tracer)
+        token = TRACE.set(below)
+        try:
+            yield below
+        finally:
+            TRACE.reset(token)
+            span.end()
 
     def end(self, name: str, failure: str | None, *, is_fault: bool) -> None:
         """The request has ended.
@@ -117,6 +138,16 @@ class Trace:
             failure: Name of its error.
             is_fault: Whether the error is the server's.
         """
+        self._span.update_name(name)
+        if failure is not None:
+            self._span.set_attribute("error.type", failure)
+        if is_fault:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+def _wall_ns(monotonic_s: float) -> int:
+    return time.time_ns() - int((time.monotonic() - monotonic_s) * 1e9)
 
 
 class Tracer:

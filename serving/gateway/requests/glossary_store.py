@@ -15,12 +15,12 @@ import logging
 import os
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cachetools import LRUCache
 from pydantic import ValidationError
 
 from inference.errors import InternalError, InvalidRequest, SetupError, UnknownGlossary
@@ -60,7 +60,7 @@ class GlossaryStore:
             raise SetupError(f"{folder} is not a folder: glossaries are stored in one")
         self._folder = folder
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[Signature, StoredTerms]] = OrderedDict()
+        self._kept: LRUCache[Path, tuple[Signature, StoredTerms]] = LRUCache(_KEPT)
 
     def put(self, owner: str, glossary: Glossary) -> GlossaryInfo:
         """Store a glossary, or replace the one of that name.
@@ -159,10 +159,7 @@ class GlossaryStore:
         signature = _signature(path)
         with self._lock:
             known = self._kept.get(path)
-            if known is None or known[0] != signature:
-                return None
-            self._kept.move_to_end(path)
-        return known[1]
+        return known[1] if known is not None and known[0] == signature else None
 
     def read(self, owner: str, name: str) -> StoredTerms:
         """The terms, read from the file and kept in memory.
@@ -177,9 +174,6 @@ class GlossaryStore:
         terms = StoredTerms(TermTable(glossary.terms), glossary.source, glossary.target)
         with self._lock:
             self._kept[path] = signature, terms
-            self._kept.move_to_end(path)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
         return terms
 
     def _path(self, owner: str, name: str) -> Path:

@@ -77,6 +77,24 @@ def test_graph_is_rewritten_over_its_own_weights(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["linear.onnx", "linear.onnx.data"]
 
 
+@pytest.mark.parametrize("element", [TensorProto.BFLOAT16, TensorProto.FLOAT16, TensorProto.INT4])
+def test_weights_of_every_type_are_moved_out_and_rewritten(element: int, tmp_path: Path) -> None:
+    path, numbers = tmp_path / "held.onnx", np.tile(np.arange(-4, 4), 500).tolist()
+    held = helper.make_tensor("held", element, [40, 100], numbers)
+    y = helper.make_tensor_value_info("y", element, [40, 100])
+    node = helper.make_node("Identity", ["held"], ["y"])
+    graph = helper.make_graph([node], "held", [], [y], [held])
+    opset = [helper.make_opsetid("", 21)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    for _ in range(2):
+        model = open_graph(path)
+        (tensor,) = model.graph.initializer
+        assert tensor.external_data
+        assert weight_bytes(tensor) == data_path(path).stat().st_size
+        assert values(tensor, tmp_path).astype(np.int64).reshape(-1).tolist() == numbers
+        save(model, path)
+
+
 def test_small_weights_go_back_into_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

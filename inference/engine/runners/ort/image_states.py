@@ -8,10 +8,10 @@ Decision D104.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from inference.engine.state.device import DeviceTensor
@@ -27,9 +27,12 @@ class ImageStates:
     """
 
     def __init__(self, capacity_bytes: int) -> None:
-        self._capacity = capacity_bytes
-        self._held: OrderedDict[Key, Sequence[DeviceTensor]] = OrderedDict()
-        self.nbytes = 0
+        self._held: LRUCache[Key, Sequence[DeviceTensor]] = LRUCache(capacity_bytes, _size)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all states."""
+        return int(self._held.currsize)
 
     @staticmethod
     def key(pixels: NDArray[np.uint8], source_ids: NDArray[np.int64] | None = None) -> Key:
@@ -42,26 +45,16 @@ class ImageStates:
 
     def get(self, key: Key) -> Sequence[DeviceTensor] | None:
         """One tensor (1, …) for each HOLD state, in the manifest's order; None if not kept."""
-        found = self._held.get(key)
-        if found is not None:
-            self._held.move_to_end(key)
-        return found
+        return self._held.get(key)
 
     def put(self, key: Key, states: Sequence[DeviceTensor]) -> None:
         """Keeps the states of an image."""
-        size = _size(states)
-        if key in self._held or size > self._capacity:
-            return
-        self._held[key] = states
-        self.nbytes += size
-        while self.nbytes > self._capacity:
-            _, dropped = self._held.popitem(last=False)
-            self.nbytes -= _size(dropped)
+        if key not in self._held and _size(states) <= self._held.maxsize:
+            self._held[key] = states
 
     def clear(self) -> None:
         """Drops everything."""
         self._held.clear()
-        self.nbytes = 0
 
 
 def _size(states: Sequence[DeviceTensor]) -> int:

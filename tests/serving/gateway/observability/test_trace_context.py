@@ -81,6 +81,16 @@ def test_state_is_passed_on_only_if_it_is_valid(given: list[str], taken: str) ->
     assert context.state == taken
 
 
+def test_nothing_of_an_invalid_header_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for parent, state in (
+        (PARENT, "secret"),
+        (PARENT, "a=1,a=1"),
+        (f"cc{PARENT[2:]}-{'x' * 600}", ""),
+    ):
+        parse([parent], [state])
+    assert caplog.records == []
+
+
 async def test_ids_are_logged_and_returned(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:

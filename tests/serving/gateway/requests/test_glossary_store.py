@@ -66,8 +66,9 @@ def test_unchanged_glossary_is_read_once(store: GlossaryStore) -> None:
     assert store.kept("alice", "kitchen") is stored
 
 
-def test_memory_has_a_bound(store: GlossaryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glossary_store, "_KEPT", 2)
+    store = GlossaryStore(tmp_path)
     for name in ("a", "b", "c"):
         store.put("alice", glossary(name))
         store.read("alice", name)
