@@ -34,6 +34,7 @@ expected and what to do; it never holds the user's text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from triptych.errors import TriptychError
@@ -215,3 +216,14 @@ class DeviceError(SetupError):
     """This machine lacks what a bundle's graphs run on; other bundles are served."""
 
     wire = "device"
+
+
+def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
+    for kind in root.__subclasses__():
+        if kind is not SetupError:
+            yield kind
+            yield from _kinds(kind)
+
+
+KINDS = {kind.wire: kind for kind in _kinds(ServingError)}
+"""Wire name → class, of all errors of requests."""
