@@ -18,6 +18,7 @@ ServingError
 ├── UnknownGlossary           404  NOT_FOUND           unknown_glossary
 ├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
 ├── MethodNotAllowed          405  UNIMPLEMENTED       method_not_allowed
+├── PreconditionFailed        412  FAILED_PRECONDITION precondition_failed
 ├── Overloaded                429  RESOURCE_EXHAUSTED  overloaded
 ├── Unavailable               503  UNAVAILABLE         unavailable
 ├── DeadlineExceeded          504  DEADLINE_EXCEEDED   deadline_exceeded
@@ -156,6 +157,12 @@ class MethodNotAllowed(ServingError):
     """The path exists, the verb does not."""
 
     wire, http_status, grpc_status = "method_not_allowed", 405, "UNIMPLEMENTED"
+
+
+class PreconditionFailed(ServingError):
+    """What the request is to change is not as the request requires."""
+
+    wire, http_status, grpc_status = "precondition_failed", 412, "FAILED_PRECONDITION"
 
 
 class Overloaded(ServingError):
