@@ -18,6 +18,7 @@ ServingError
 ├── UnknownGlossary           404  NOT_FOUND           unknown_glossary
 ├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
 ├── MethodNotAllowed          405  UNIMPLEMENTED       method_not_allowed
+├── PreconditionFailed        412  FAILED_PRECONDITION precondition_failed
 ├── Overloaded                429  RESOURCE_EXHAUSTED  overloaded
 ├── Unavailable               503  UNAVAILABLE         unavailable
 ├── DeadlineExceeded          504  DEADLINE_EXCEEDED   deadline_exceeded
@@ -34,6 +35,7 @@ expected and what to do; it never holds the user's text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from triptych.errors import TriptychError
@@ -157,6 +159,12 @@ class MethodNotAllowed(ServingError):
     wire, http_status, grpc_status = "method_not_allowed", 405, "UNIMPLEMENTED"
 
 
+class PreconditionFailed(ServingError):
+    """What the request is to change is not as the request requires."""
+
+    wire, http_status, grpc_status = "precondition_failed", 412, "FAILED_PRECONDITION"
+
+
 class Overloaded(ServingError):
     """The queue is full: busy, not dead."""
 
@@ -215,3 +223,14 @@ class DeviceError(SetupError):
     """This machine lacks what a bundle's graphs run on; other bundles are served."""
 
     wire = "device"
+
+
+def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
+    for kind in root.__subclasses__():
+        if kind is not SetupError:
+            yield kind
+            yield from _kinds(kind)
+
+
+KINDS = {kind.wire: kind for kind in _kinds(ServingError)}
+"""Wire name → class, of all errors of requests."""

@@ -59,6 +59,7 @@ def pytest_unconfigure() -> None:
 
 LONGEST = (
     *("stack", "page", "tests/serving/triton/test_server.py", "tests/e2e/test_versions.py"),
+    "tests/places/test_places.py",
     *("tests/e2e/test_staying_alive.py", "tiny_stack", "tests/e2e/test_several_tritons.py"),
     *("tests/e2e/test_workers.py", "tests/docs/test_tutorials.py"),
     *("tests/e2e/test_lost_processes.py", "tests/serving/triton/test_run_triton.py"),

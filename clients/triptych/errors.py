@@ -8,7 +8,7 @@ TriptychError
 ├── Timeout                no response within the client's timeout
 ├── InvalidResponse        not the protocol's: wrong address or version
 └── ApiError               the gateway answered with an error
-    ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT   (also 408, 414, 421, 431)
+    ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT   (also 408, 412, 414, 421, 431)
     ├── Unauthorized       401, 403             UNAUTHENTICATED, PERMISSION_DENIED
     ├── NotFound           404, 405             NOT_FOUND, UNIMPLEMENTED
     ├── Overloaded         429                  RESOURCE_EXHAUSTED   retried
@@ -115,6 +115,7 @@ STATUS_OF_TYPE: dict[str, int] = {
     "unknown_glossary": 404,
     "unknown_route": 404,
     "method_not_allowed": 405,
+    "precondition_failed": 412,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "unsupported_image": 415,
@@ -137,6 +138,7 @@ BY_STATUS: dict[int, type[ApiError]] = {
     404: NotFound,
     405: NotFound,
     408: InvalidRequest,
+    412: InvalidRequest,
     413: InvalidRequest,
     414: InvalidRequest,
     415: InvalidRequest,

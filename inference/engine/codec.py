@@ -40,16 +40,13 @@ its sequence was lost; `sequences`, `scores` and log-probabilities are of the to
 To abort a sequence the gateway sends its request again with the same id and the parameter `abort`:
 both requests end without a further response, before the next step.
 
-Errors caused by the request are Triton errors with the text `<wire name>: <message>`
-(`inference.errors`).
+Errors are Triton errors, whose text is that of `inference.model_errors`.
 """
 
 from __future__ import annotations
 
-import logging
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,12 +54,10 @@ from numpy.typing import DTypeLike, NDArray
 from pydantic import ValidationError
 
 from inference.engine.search.request import EngineRequest
-from inference.errors import InternalError, InvalidRequest, ServingError, SetupError
+from inference.errors import InternalError, InvalidRequest
 from inference.generation import Generation, Overrides
 from inference.sequences import Finished, Hypothesis, TokenChunk, Top, concatenate
 from triptych.validation import first_fault
-
-log = logging.getLogger(__name__)
 
 SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
@@ -256,38 +251,3 @@ def _padded(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> ND
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
     return padded
-
-
-# ------------------------------------------------------------------------------------ errors
-
-
-def encode_error(error: Exception) -> str:
-    """`<wire name>: <message>`.
-
-    Of other exceptions, and of errors about this machine or its files, only the log has the text.
-    """
-    if isinstance(error, ServingError) and not isinstance(error, SetupError):
-        return f"{error.wire}: {error.message}"
-    log.error("a request failed", exc_info=error)
-    return f"{InternalError.wire}: the request failed: the log of the model has the cause"
-
-
-def decode_error(text: str) -> ServingError | None:
-    """The error that `encode_error` wrote, found behind any prefix of Triton's; None for others."""
-    found = _ERROR.search(text)
-    if found and _RUNTIME_ERROR.search(text, 0, found.start()):
-        return None
-    return _KINDS[found["wire"]](found["message"]) if found else None
-
-
-def _kinds(kind: type[ServingError]) -> Iterator[type[ServingError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _kinds(child)
-
-
-_KINDS = {kind.wire: kind for kind in _kinds(ServingError) if not issubclass(kind, SetupError)}
-_KINDS[InternalError.wire] = InternalError
-_ERROR = re.compile(rf"(?:^|[\s:])(?P<wire>{'|'.join(_KINDS)}): (?P<message>.+)", re.DOTALL)
-_RUNTIME_ERROR = re.compile(r"(?:onnx ?runtime|openvino) error", re.IGNORECASE)
-"""Beginning of an error of a runtime, whose text may look like one of ours."""

@@ -12,9 +12,9 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event, Failed, Listener
 from inference.engine.sequence import SequenceState
-from inference.engine.slots import decoding_error
 from inference.engine.validation import RequestValidator
 from inference.errors import Overloaded, ServingError, Unavailable
+from inference.model_errors import hide_cause
 from inference.sequences import Finished, TokenChunk
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,8 @@ class Engine:
                 if is_open:
                     self._decoder.step()
             except Exception as error:
-                log.exception("engine turn failed")
                 self._decoder.metrics.failures += 1
-                self._fail(decoding_error(error))
+                self._fail(hide_cause(error, "an engine's turn failed"))
         self._fail(Unavailable("the engine was closed"))
 
     def _fail(self, error: ServingError) -> None:
@@ -193,6 +192,5 @@ class Engine:
         try:
             self._decoder.add(sequence)
         except Exception as error:
-            log.exception("a sequence could not be queued")
             self._decoder.metrics.failures += 1
-            sequence.emit(Failed(decoding_error(error)))
+            sequence.emit(Failed(hide_cause(error, "a sequence could not be queued")))

@@ -7,7 +7,6 @@ as the exporter's verification.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -19,12 +18,10 @@ from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
-from inference.engine.slots import decoding_error
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
 from inference.errors import InvalidRequest
+from inference.model_errors import hide_cause
 from inference.sequences import Finished, TokenChunk
-
-log = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -245,10 +242,10 @@ class EngineCore:
                 self._running.reset(running)
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
-        log.error("decoding failed", exc_info=error)
         self.metrics.failures += 1
+        reported = hide_cause(error, "decoding failed")
         for sequence in sequences:
-            sequence.emit(Failed(decoding_error(error)))
+            sequence.emit(Failed(reported))
 
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +13,7 @@ from inference.engine.search.protocol import SearchInput, StepResult, search_inp
 from inference.engine.search.request import Failed
 from inference.engine.sequence import Align, SequenceState
 from inference.engine.state.prefix_cache import Block, PrefixCache
-from inference.errors import InternalError, Overloaded, ServingError
-
-log = logging.getLogger(__name__)
+from inference.model_errors import hide_cause
 
 
 class Slots:
@@ -85,8 +82,7 @@ class Slots:
         try:
             return sequence.advance(search_input, self._align)
         except Exception as error:
-            log.exception("a search failed")
-            sequence.emit(Failed(decoding_error(error)))
+            sequence.emit(Failed(hide_cause(error, "a search failed")))
             return None
 
     def _retire(self, slot: int, *, unread: int = 0) -> None:
@@ -114,15 +110,5 @@ class Slots:
         try:
             return sequence.take(token_ids, log_probs, self._align)
         except Exception as error:
-            log.exception("a search failed")
-            sequence.emit(Failed(decoding_error(error)))
+            sequence.emit(Failed(hide_cause(error, "a search failed")))
             return False
-
-
-def decoding_error(error: Exception) -> ServingError:
-    """The error of requests whose decoding raised; the log has the exception's text, not they."""
-    reported: ServingError = InternalError("decoding failed: the log of the model has the cause")
-    if isinstance(error, MemoryError):
-        reported = Overloaded("the engine is out of memory: try again later")
-    reported.__cause__ = error
-    return reported

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,36 @@ def assert_interpreter() -> None:
     homes = [(Path(sys.prefix) / name).resolve() for name in (".", ENVIRONMENT)]
     found = Path(np.__file__).resolve()
     assert any(map(found.is_relative_to, homes)), f"numpy is not from {homes[0]}"
+
+
+class TritonLog(logging.Handler):
+    """Writes what Python logs into Triton's log, one line a record, with the record's level.
+
+    Lines that a model's process prints have no level, and are shown at DEBUG alone.
+
+    Args:
+        logger: `pb_utils.Logger`, which exists only in a process that Triton started.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__()
+        self._writers: dict[int, Callable[[str], None]] = {
+            logging.ERROR: logger.log_error,
+            logging.WARNING: logger.log_warn,
+            logging.INFO: logger.log_info,
+        }
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; those below INFO are left out."""
+        for level, write in self._writers.items():
+            if record.levelno >= level:
+                write(f"{record.name}: {self.format(record)}")
+                return
+
+
+def log_to_triton(logger: Any) -> None:
+    """Have this process log into Triton's log, from INFO on."""
+    logging.basicConfig(level=logging.INFO, handlers=[TritonLog(logger)], force=True)
 
 
 class TritonMetrics:

@@ -17,8 +17,9 @@ import triton_python_backend_utils as pb
 
 from inference.errors import DeviceError
 from inference.load_check import load_check
+from inference.model_errors import encode_error
 from inference.stateless.sessions import Sessions, graph_file, text_parameters
-from serving.backends.instance import TritonMetrics, assert_interpreter
+from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
 from serving.liveness.model_heartbeat import Heartbeat
 from serving.liveness.session_stats import REPORTED, SessionStats
 from triptych.garbage import without_collection
@@ -53,6 +54,7 @@ class StatelessModel(ABC):
             BundleError: the graph does not compute what it did at export.
         """
         assert_interpreter()
+        log_to_triton(pb.Logger)
         is_on_gpu = args["model_instance_kind"] == "GPU"
         card = int(args["model_instance_device_id"]) if is_on_gpu else None
         config = json.loads(args["model_config"])
@@ -101,9 +103,7 @@ class StatelessModel(ABC):
         except Exception as error:  # the protocol's edge: the runtimes' errors share no base
             if len(requests) == 1:
                 self._stats.metrics.failures += 1
-                return [
-                    pb.InferenceResponse(error=pb.TritonError(self._sessions.error_text(error)))
-                ]
+                return [pb.InferenceResponse(error=pb.TritonError(encode_error(error)))]
         pairs = zip(requests, feeds, strict=True)
         return [self._respond([request], [feed])[0] for request, feed in pairs]
 

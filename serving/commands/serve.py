@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -9,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-
-import typer
 
 from serving.commands.flags import with_flags
 from serving.draining import await_drained, readiness
@@ -39,7 +38,7 @@ def serve(settings: ServeSettings) -> int:
     if not settings.repository.is_dir():
         raise InvalidArgument(f"no such folder: {settings.repository} (triptych export fills it)")
     wanted = {"http": settings.http_port, "grpc": settings.grpc_port}
-    await_drained(settings.host, wanted, partial(typer.echo, err=True))
+    await_drained(settings.host, wanted, partial(_say, _STDERR))
     front = free_ports(settings.host, wanted)
     back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     listening = settings.model_copy(update={f"{name}_port": port for name, port in front.items()})
@@ -58,7 +57,7 @@ def serve(settings: ServeSettings) -> int:
     )
     address = host_port(reachable(settings.host), front["http"])
     return processes.run(
-        lambda: _problem(address), lambda: typer.echo(f"ready at http://{address}")
+        lambda: _problem(address), lambda: _say(_STDOUT, f"ready at http://{address}")
     )
 
 
@@ -68,6 +67,23 @@ def _problem(address: str) -> str | None:
         return readiness(address)
     except OSError as error:
         return f"the gateway does not respond on {address}: {error}"
+
+
+_STDOUT, _STDERR = 1, 2
+
+
+def _say(descriptor: int, line: str) -> None:
+    """Print a line at once. A service does not end because the disk behind its log is full.
+
+    Raises:
+        BrokenPipeError: its reader has ended.
+    """
+    try:
+        os.write(descriptor, f"{line}\n".encode())
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass  # there is no other place to say it
 
 
 POLL_S = 0.1
@@ -153,7 +169,7 @@ class Processes:
                 on_ready()
             elif (now_s := time.monotonic()) > late_s:
                 late_s = now_s + LATE_S
-                typer.echo(f"not ready after {now_s - began_s:.0f} s: {found}", err=True)
+                _say(_STDERR, f"not ready after {now_s - began_s:.0f} s: {found}")
 
     def _end(self, child: subprocess.Popen[bytes]) -> bool:
         """End a child and what it started; whether it exited in time."""

@@ -77,7 +77,9 @@ class RuntimeFiles:
         self.backends = folder / "backends"
         self.models = folder / "models"
         """Triton's model repository: `<model>/<version>` is a link to a version's folder."""
-        for each in (self.backends, self.models):
+        self.current = folder / "current"
+        """The current folder of the server, empty: models' processes import from there first."""
+        for each in (self.backends, self.models, self.current):
             each.mkdir()
         self._links: dict[Path, Path] = {}
 

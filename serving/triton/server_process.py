@@ -60,6 +60,7 @@ class ServerProcess:
         self._on_line = on_line
         self._process = subprocess.Popen(
             launch_command(command, is_private=True),
+            cwd=files.current,
             env=installation.environment(files),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

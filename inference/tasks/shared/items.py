@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from inference.errors import InternalError, Overloaded, ServingError, Unavailable
+from inference.errors import KINDS, InternalError, Overloaded, ServingError, Unavailable
 from inference.sequences import Finished
 from inference.tasks.shared.model_calls import Call, Outcome
 from triptych.messages import Item, ItemError, Usage
@@ -86,22 +86,12 @@ def error_of(item: ItemError) -> ServingError:
     An item has no time after which a retry may succeed; it is `RETRY_AFTER_S` for errors that are
     raised with one.
     """
-    kind = _KINDS.get(item.type, InternalError)
+    kind = KINDS.get(item.type, InternalError)
     is_retried = issubclass(kind, Overloaded | Unavailable)
     return kind(item.message, field=item.field, retry_after_s=RETRY_AFTER_S if is_retried else None)
 
 
 RETRY_AFTER_S = 1.0
-
-
-def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
-    for kind in root.__subclasses__():
-        yield kind
-        yield from _kinds(kind)
-
-
-_KINDS = {kind.wire: kind for kind in _kinds(ServingError)}
-"""Wire name → class of error."""
 
 
 def finished_of(outcome: Outcome) -> Finished:

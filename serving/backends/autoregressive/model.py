@@ -28,7 +28,7 @@ from inference.load_check import load_check
 from inference.stateless.sessions import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
-from serving.backends.instance import TritonMetrics, assert_interpreter
+from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
 from serving.liveness.heartbeat import COUNTERS, GAUGES
 from serving.liveness.model_heartbeat import Heartbeat
 from serving.settings.capacity import CapacitySettings
@@ -47,6 +47,7 @@ class TritonPythonModel:
                 Triton reports it as the reason.
         """
         assert_interpreter()
+        log_to_triton(pb.Logger)
         folder = Path(args["model_repository"]) / args["model_version"]
         bundle = open_bundle(folder)
         if bundle.manifest.generation is None:

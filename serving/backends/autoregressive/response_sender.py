@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
-from inference.engine.codec import Arrays, encode_chunks, encode_error, encode_finished
+from inference.engine.codec import Arrays, encode_chunks, encode_finished
 from inference.engine.search.request import Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.model_errors import encode_error
 from inference.sequences import Finished, TokenChunk
 
 CANCELLATION_POLL_S = 1.0

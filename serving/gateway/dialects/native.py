@@ -29,7 +29,8 @@ from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.bodies import read_json, read_message
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
-from serving.gateway.http.openapi import SECURITY, errors, operation
+from serving.gateway.http.openapi import CONDITIONS, SECURITY, errors, operation
+from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.glossaries.messages import (
     Glossary,
@@ -149,8 +150,12 @@ def _error_body(error: ServingError) -> str:
     return ErrorResponse(error=body).model_dump_json(exclude_none=True)
 
 
-def _json(message: BaseModel) -> Response:
-    return Response(message.model_dump_json(exclude_none=True), media_type="application/json")
+def _json(message: BaseModel, version: str | None = None) -> Response:
+    return Response(
+        message.model_dump_json(exclude_none=True),
+        headers=None if version is None else {"etag": etag(version)},
+        media_type="application/json",
+    )
 
 
 _PATH = "/v1/glossaries"
@@ -166,7 +171,7 @@ _BODY = {
     "required": True,
 }
 
-Use = Callable[[Request], Awaitable[BaseModel]]
+Use = Callable[[Request], Awaitable[Response]]
 
 
 def glossary_routes(
@@ -182,8 +187,8 @@ def glossary_routes(
     """
     glossaries = service.glossaries
 
-    async def put(request: Request) -> BaseModel:
-        name = _name(request).name
+    async def put(request: Request) -> Response:
+        name, conditions = _name(request).name, preconditions(request.headers)
         if "content-range" in request.headers:  # RFC 9110, section 14.5
             raise MalformedBody("a glossary is stored whole: send no content-range")
         body = await read_json(request, GlossaryUpload, service)
@@ -192,28 +197,37 @@ def glossary_routes(
         made = Glossary.model_construct(
             name=name, terms=body.terms, source=body.source, target=body.target
         )
-        return await glossaries.put(made)
+        return _json(*await glossaries.put_if(made, conditions.check))
 
-    async def get(request: Request) -> BaseModel:
-        return await glossaries.get(_name(request))
+    async def get(request: Request) -> Response:
+        conditions = preconditions(request.headers)
+        found, version = await glossaries.get_version(_name(request))
+        conditions.check_match(version)
+        if conditions.is_known(version):
+            return Response(status_code=304, headers={"etag": etag(version)})
+        return _json(found, version)
 
-    async def listed(request: Request) -> BaseModel:
-        return await glossaries.listing(ListGlossariesRequest())
+    async def listed(request: Request) -> Response:
+        return _json(await glossaries.listing(ListGlossariesRequest()))
 
-    async def delete(request: Request) -> BaseModel:
-        return await glossaries.delete(_name(request))
+    async def delete(request: Request) -> Response:
+        conditions = preconditions(request.headers)
+        return _json(await glossaries.delete(_name(request), conditions.check))
 
     def add(
         verb: str, path: str, use: Use, summary: str, response: Any, statuses: tuple[int, ...]
     ) -> None:
         async def endpoint(request: Request) -> Response:
             authorise(request.headers)
-            found = (await use(request)).model_dump_json(exclude_none=True)
-            return Response(found, media_type="application/json")
+            return await use(request)
 
         extra: dict[str, Any] = {**(SECURITY if has_key else {})}
+        responses = errors(404, 500, *statuses, *((401,) if has_key else ()))
         if path == _ONE:
-            extra["parameters"] = [_NAME]
+            extra["parameters"] = [_NAME, *CONDITIONS]
+            responses |= errors(400, 412)
+        if path == _ONE and verb == "GET":
+            responses[304] = {"description": "The glossary has a tag that If-None-Match names."}
         if verb == "PUT":
             extra["requestBody"] = _BODY
         router.add_api_route(
@@ -222,12 +236,12 @@ def glossary_routes(
             methods=[verb],
             summary=summary,
             response_model=response,
-            responses=errors(404, 500, *statuses, *((401,) if has_key else ())),
+            responses=responses,
             openapi_extra=extra,
         )
 
     summary = "Store a glossary, or replace the one of that name."
-    add("PUT", _ONE, put, summary, GlossaryInfo, (400, 413, 415, 422, 429, 503))
+    add("PUT", _ONE, put, summary, GlossaryInfo, (413, 415, 422, 429, 503))
     add("GET", _ONE, get, "A stored glossary with its terms.", Glossary, (422,))
     add("DELETE", _ONE, delete, "Delete a stored glossary.", GlossaryInfo, (422,))
     add("GET", _PATH, listed, "The stored glossaries, without terms.", GlossaryList, ())

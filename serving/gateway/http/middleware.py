@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -13,7 +14,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inference.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
+from inference.errors import (
+    InternalError,
+    InvalidRequest,
+    PayloadTooLarge,
+    ServingError,
+    Unavailable,
+)
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, key_name
 from serving.gateway.http.content_coding import decode
@@ -29,7 +36,7 @@ from serving.gateway.observability.trace_context import (
     Tracer,
     parse,
 )
-from serving.gateway.requests.execution import TIMEOUT_HEADER, set_timeout
+from serving.gateway.requests.execution import TIMEOUT_HEADER, set_timeout, shutting_down
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +116,10 @@ class Middleware:
                 await self._app(scope, limited, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED
+        except asyncio.CancelledError:  # by the server, at the end of the time for a shutdown
+            exchange.failure = Unavailable.wire
+            if not exchange.status:
+                await self._render_error(scope, shutting_down())(scope, receive, sending)
         except Exception:
             log.exception("bug request_id=%s", exchange.request_id)
             exchange.failure = InternalError.wire

@@ -24,12 +24,22 @@ _CROSS_SITE, _UNKNOWN_HOST = 403, 421
 _READING = frozenset({"get", "head", "options"})
 SECURITY: dict[str, Any] = {"security": [{"key": []}]}
 """`openapi_extra` of a route that requires the gateway's key."""
+_TAGS = "Entity tags, each in double quotes, or `*`"
+CONDITIONS: list[dict[str, Any]] = [
+    {"name": name, "in": "header", "description": f"{_TAGS}: {then}", "schema": {"type": "string"}}
+    for name, then in (
+        ("If-Match", "412 unless the stored one has such a tag."),
+        ("If-None-Match", "412, or 304 to a GET, if the stored one has such a tag."),
+    )
+]
+"""Parameters of a route with preconditions."""
 _SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
 _DESCRIPTIONS = {
     400: "The body is not what its content type says.",
     401: "No key, or the wrong one.",
     403: "The wrong key, or a page of another site sent the request.",
     404: "No such model.",
+    412: "What is stored is not what If-Match or If-None-Match requires.",
     413: "The body or an image is too large.",
     415: "The content type is not that of the path, or an image cannot be read.",
     421: "The Host header has a name that the gateway is not served under.",

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from inference.errors import UnknownRoute
+from serving.gateway.http.preconditions import etag, preconditions
 
 FOLDER = Path(__file__).parents[1] / "page"
 INDEX = "index.html"
@@ -57,13 +58,13 @@ class Asset:
 
     content: bytes
     media_type: str
-    etag: str
+    version: str
 
     @classmethod
     def of(cls, content: bytes, suffix: str) -> Asset:
         """A file's content, served as its suffix says."""
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        return cls(content, _MEDIA_TYPES[suffix], etag)
+        version = hashlib.sha256(content).hexdigest()[:32]
+        return cls(content, _MEDIA_TYPES[suffix], version)
 
 
 def read_assets() -> dict[str, Asset]:
@@ -113,9 +114,7 @@ def respond_with_asset(
         request: May name the version that the browser has.
         policy: Content security policy of the page that the file belongs to.
     """
-    headers = _HEADERS | {"etag": asset.etag, "content-security-policy": policy}
-    given = request.headers.get("if-none-match", "")
-    known = {etag.strip().removeprefix("W/") for etag in given.split(",")}
-    if known & {asset.etag, "*"}:
+    headers = _HEADERS | {"etag": etag(asset.version), "content-security-policy": policy}
+    if preconditions(request.headers).is_known(asset.version):
         return Response(status_code=304, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from inference.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import Plan
+from serving.draining import SHUTTING_DOWN
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import key_name
 from serving.gateway.admission.counts import Counts, LocalCounts
@@ -227,7 +228,12 @@ class Execution:
 
     def _refuse_if_draining(self) -> None:
         if self.is_draining:
-            raise Unavailable("the gateway is shutting down: try another", retry_after_s=1)
+            raise shutting_down()
+
+
+def shutting_down() -> Unavailable:
+    """The error of requests that a gateway which shuts down does not finish."""
+    return Unavailable(f"{SHUTTING_DOWN}: try another", retry_after_s=1)
 
 
 def set_timeout(header: str | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from inference.errors import UnknownGlossary, UnknownRoute
 from inference.processing.terms import StoredTerms
 from serving.gateway.admission.auth import SINGLE, key_name
-from serving.gateway.requests.glossary_store import GlossaryStore
+from serving.gateway.requests.glossary_store import Check, GlossaryStore
 from triptych.glossaries.messages import (
     Glossary,
     GlossaryInfo,
@@ -40,7 +40,14 @@ class Glossaries:
         Raises:
             ServingError: see `GlossaryStore.put`; none are stored here.
         """
-        return await asyncio.to_thread(self._store.put, _owner(), glossary)
+        info, _ = await self.put_if(glossary)
+        return info
+
+    async def put_if(
+        self, glossary: Glossary, check: Check | None = None
+    ) -> tuple[GlossaryInfo, str | None]:
+        """Likewise, with a check of the stored version; see `GlossaryStore.put`."""
+        return await asyncio.to_thread(self._store.put, _owner(), glossary, check)
 
     async def get(self, request: GlossaryName) -> Glossary:
         """A glossary with its terms.
@@ -48,6 +55,11 @@ class Glossaries:
         Raises:
             ServingError: see `GlossaryStore.get`; none are stored here.
         """
+        found, _ = await self.get_version(request)
+        return found
+
+    async def get_version(self, request: GlossaryName) -> tuple[Glossary, str]:
+        """Likewise, with its version."""
         return await asyncio.to_thread(self._store.get, _owner(), request.name)
 
     async def listing(self, request: ListGlossariesRequest) -> GlossaryList:
@@ -56,13 +68,13 @@ class Glossaries:
             return GlossaryList(data=[])
         return GlossaryList(data=await asyncio.to_thread(self._store.listing, _owner()))
 
-    async def delete(self, request: GlossaryName) -> GlossaryInfo:
-        """Delete a glossary.
+    async def delete(self, request: GlossaryName, check: Check | None = None) -> GlossaryInfo:
+        """Delete a glossary, after a check of the stored version.
 
         Raises:
             ServingError: see `GlossaryStore.delete`; none are stored here.
         """
-        return await asyncio.to_thread(self._store.delete, _owner(), request.name)
+        return await asyncio.to_thread(self._store.delete, _owner(), request.name, check)
 
     async def terms(self, name: str) -> StoredTerms:
         """The terms of a glossary.

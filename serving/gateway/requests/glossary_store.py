@@ -10,12 +10,13 @@ Owners are names of keys, not their hashes: a key can be replaced without losing
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ _SUFFIX = ".json"
 _OWNER = "key-"  # a key may have the name `..`
 
 Signature = tuple[int, ...]
+Check = Callable[[str | None], None]
+"""Called with the stored version (None: there is none) before it is changed; it may raise."""
 
 _PRIVATE = 0o700
 _DAMAGE = (ValueError, TypeError, KeyError, ValidationError)
@@ -62,8 +65,13 @@ class GlossaryStore:
         self._lock = threading.Lock()
         self._kept: LRUCache[Path, tuple[Signature, StoredTerms]] = LRUCache(_KEPT)
 
-    def put(self, owner: str, glossary: Glossary) -> GlossaryInfo:
+    def put(
+        self, owner: str, glossary: Glossary, check: Check | None = None
+    ) -> tuple[GlossaryInfo, str | None]:
         """Store a glossary, or replace the one of that name.
+
+        Returns:
+            With its version, which is None where terms are not stored as they were given.
 
         Raises:
             InvalidRequest: a term is blank or stands twice with different renderings, or there are
@@ -77,11 +85,14 @@ class GlossaryStore:
             "target": glossary.target,
             "size": len(terms),
         }
-        content = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in (info, terms))
+        lines = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in (info, terms))
+        content = lines.encode()
         try:
             self._folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
             with _locked(path.parent):
+                if check is not None:
+                    check(_version(path.read_bytes()) if path.exists() else None)
                 if not path.exists() and len(_names(path.parent)) >= MAX_GLOSSARIES:
                     raise InvalidRequest(
                         f"a key has at most {MAX_GLOSSARIES} glossaries: delete one", field="name"
@@ -92,10 +103,11 @@ class GlossaryStore:
             raise InternalError(
                 f"the gateway cannot write its folder of glossaries: {error.strerror}"
             ) from None
-        return GlossaryInfo(name=glossary.name, modified=modified, **info)
+        made = GlossaryInfo(name=glossary.name, modified=modified, **info)
+        return made, _version(content) if terms == glossary.terms else None
 
-    def get(self, owner: str, name: str) -> Glossary:
-        """A glossary with its terms.
+    def get(self, owner: str, name: str) -> tuple[Glossary, str]:
+        """A glossary with its terms, and its version.
 
         Raises:
             UnknownGlossary: there is none of that name.
@@ -103,11 +115,13 @@ class GlossaryStore:
         """
         path = self._path(owner, name)
         with _reading(path):
-            info, terms = path.read_text(encoding="utf-8").split("\n", 1)
+            content = path.read_bytes()
+            info, terms = content.decode("utf-8").split("\n", 1)
             head = json.loads(info)
-            return Glossary(
+            found = Glossary(
                 name=name, terms=json.loads(terms), source=head["source"], target=head["target"]
             )
+        return found, _version(content)
 
     def listing(self, owner: str) -> list[GlossaryInfo]:
         """The glossaries of an owner by name; damaged ones are left out and logged."""
@@ -133,7 +147,7 @@ class GlossaryStore:
         with _reading(path):
             return _info(path)
 
-    def delete(self, owner: str, name: str) -> GlossaryInfo:
+    def delete(self, owner: str, name: str, check: Check | None = None) -> GlossaryInfo:
         """Delete a glossary; what it was, with no terms if its file is damaged.
 
         Raises:
@@ -142,6 +156,8 @@ class GlossaryStore:
         """
         path = self._path(owner, name)
         with _reading(path.parent), _locked(path.parent):
+            if check is not None:
+                check(_version(path.read_bytes()))
             try:
                 info = _info(path)
             except _DAMAGE:
@@ -170,7 +186,7 @@ class GlossaryStore:
         """
         path = self._path(owner, name)
         signature = _signature(path)  # before the content: at worst it is read once more
-        glossary = self.get(owner, name)
+        glossary, _ = self.get(owner, name)
         terms = StoredTerms(TermTable(glossary.terms), glossary.source, glossary.target)
         with self._lock:
             self._kept[path] = signature, terms
@@ -211,6 +227,11 @@ def _names(folder: Path) -> list[str]:
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name[0] != ".")
 
 
+def _version(content: bytes) -> str:
+    """One name for one content."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
 def _info(path: Path) -> GlossaryInfo:
     with path.open(encoding="utf-8") as file:
         modified = os.fstat(file.fileno()).st_mtime
@@ -223,11 +244,11 @@ def _signature(path: Path) -> Signature:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _replace(path: Path, content: str) -> float:
+def _replace(path: Path, content: bytes) -> float:
     """Write a file whole; when it was modified."""
     written = path.with_name(f".{secrets.token_hex(8)}")
     try:
-        with written.open("x", encoding="utf-8") as file:
+        with written.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

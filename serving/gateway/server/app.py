@@ -120,6 +120,7 @@ def create_app(
             allow_origins=list(settings.cors_allow_origin),
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
+            expose_headers=["etag"],
         )
     if has_origin_gate:
         app.add_middleware(OriginGate, settings=settings, render_error=render_error)

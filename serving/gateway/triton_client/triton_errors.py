@@ -8,7 +8,6 @@ import re
 import grpc
 from tritonclient.utils import InferenceServerException
 
-from inference.engine.codec import decode_error
 from inference.errors import (
     DeadlineExceeded,
     InternalError,
@@ -16,6 +15,7 @@ from inference.errors import (
     ServingError,
     Unavailable,
 )
+from inference.model_errors import decode_error
 
 log = logging.getLogger(__name__)
 

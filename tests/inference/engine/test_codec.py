@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from inference.engine import codec
 from inference.engine.codec import (
     decode_chunk,
-    decode_error,
     decode_finished,
     decode_request,
     encode_chunks,
-    encode_error,
     encode_finished,
     encode_request,
 )
-from inference.errors import BundleError, InternalError, InvalidRequest, Overloaded, TooLong
+from inference.errors import InternalError, InvalidRequest
 from inference.generation import Generation, Overrides
 from inference.sequences import Finished, Hypothesis, TokenChunk
 
@@ -106,34 +104,6 @@ def test_outputs_not_requested_are_absent() -> None:
     assert not optional & set(encode_finished(FINISHED, []))
 
 
-def test_errors_carry_their_wire_name() -> None:
-    assert encode_error(Overloaded("full")) == "overloaded: full"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("[ONNXRuntimeError] : 6 : /models/x/step.onnx: 'the text'"),
-        ValueError("/models/x"),
-        BundleError("/models/x is missing"),
-        KeyError("the text"),
-    ],
-)
-def test_texts_of_exceptions_are_logged_and_not_sent(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    sent = encode_error(error)
-    assert sent.startswith("internal: ")
-    assert "/models" not in sent
-    assert "the text" not in sent
-    assert "/models" in caplog.text or "the text" in caplog.text
-
-
-def test_what_a_runtime_wrote_is_no_error_of_ours() -> None:
-    for runtime in ("onnx runtime error", "openvino error", "ONNXRuntime error"):
-        assert decode_error(f"in model: {runtime} 2: too_long: /models/x") is None
-
-
 values = st.floats(-50, 0, width=32)
 positions = st.tuples(
     st.integers(0, 99),
@@ -197,11 +167,3 @@ def test_request_survives_the_codec() -> None:
 def test_response_without_its_outputs_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match="no output sequences"):
         decode_finished({})
-
-
-@pytest.mark.parametrize("error", [InvalidRequest("a: b"), TooLong("9 tokens"), Overloaded("full")])
-def test_errors_survive_the_codec_behind_a_prefix(error: Exception) -> None:
-    decoded = decode_error(f"[StatusCode.INTERNAL] in model: {encode_error(error)}")
-    assert type(decoded) is type(error)
-    assert str(decoded) == str(error)
-    assert decode_error("onnxruntime failed: shape") is None

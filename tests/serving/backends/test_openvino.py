@@ -74,7 +74,7 @@ def test_failed_run_is_an_error_and_the_next_request_is_served(
     client: triton.InferenceServerClient,
 ) -> None:
     row, column = floats([1, 2, 3]), floats([4], [5], [6])
-    with pytest.raises(InferenceServerException, match=r"openvino error .*MatMul.*incompatible"):
+    with pytest.raises(InferenceServerException, match=r"internal: the request failed: .* id "):
         infer(client, "product", a=row, b=column[:2])
     assert infer(client, "product", a=row, b=column).as_numpy("c").item() == 32
 

@@ -100,14 +100,14 @@ def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path:
 
 
 def test_slow_start_says_what_it_waits_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(serve, "LATE_S", 0.15)
     problems = iter(["one is not loaded"] * 2 + ["two is not loaded"] * 2 + [None])
     command = [sys.executable, "-c", "import signal; signal.pause()"]
     processes = serve.Processes({"one": command})
     assert processes.run(lambda: next(problems), lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = capfd.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in lines] == ["one is not loaded", "two is not loaded"]
     assert lines[0].startswith("not ready after ")
 

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from inference.errors import InternalError, InvalidRequest, SetupError, UnknownGlossary
+from inference.errors import (
+    InternalError,
+    InvalidRequest,
+    PreconditionFailed,
+    SetupError,
+    UnknownGlossary,
+)
 from serving.gateway.requests import glossary_store
 from serving.gateway.requests.glossary_store import GlossaryStore
 from triptych.glossaries.messages import Glossary
@@ -34,11 +40,11 @@ def rendering(store: GlossaryStore, owner: str = "alice") -> str:
 
 def test_what_is_put_is_read_by_another_process(store: GlossaryStore, tmp_path: Path) -> None:
     assert not (tmp_path / "glossaries").exists(), "made before it is needed"
-    info = store.put("alice", glossary(menu="list of dishes"))
+    info, _ = store.put("alice", glossary(menu="list of dishes"))
     assert (info.name, info.source, info.target, info.size) == ("kitchen", "es", None, 2)
     other = GlossaryStore(tmp_path / "glossaries")
     assert other.listing("alice") == [info]
-    assert other.get("alice", "kitchen") == glossary(menu="list of dishes")
+    assert other.get("alice", "kitchen")[0] == glossary(menu="list of dishes")
     assert rendering(other) == "diner"
     store.put("alice", glossary(rendering="eatery"))
     assert rendering(other) == "eatery", "kept although the file has changed"
@@ -95,9 +101,9 @@ def test_no_owner_leaves_the_folder(store: GlossaryStore, tmp_path: Path) -> Non
 
 def test_terms_have_one_form(store: GlossaryStore) -> None:
     store.put("alice", Glossary(name="a", terms={" cafe\u0301  solo ": " a\n\u2028b\x85"}))
-    assert store.get("alice", "a").terms == {"café solo": "a b"}
+    assert store.get("alice", "a")[0].terms == {"café solo": "a b"}
     store.put("alice", Glossary(name="b", terms={"x": "y", " x": "y "}))
-    assert store.get("alice", "b").terms == {"x": "y"}
+    assert store.get("alice", "b")[0].terms == {"x": "y"}
     for terms in ({"x": "y", " x": "z"}, {"x": " "}, {"\t": "y"}):
         with pytest.raises(InvalidRequest):
             store.put("alice", Glossary(name="c", terms=terms))
@@ -167,7 +173,7 @@ def test_writers_and_readers_at_once_see_whole_glossaries(tmp_path: Path) -> Non
     def read(number: int) -> None:
         while not is_done.is_set():
             with suppress(UnknownGlossary):
-                found = stores[number].get("alice", "kitchen").terms
+                found = stores[number].get("alice", "kitchen")[0].terms
                 assert len(set(found.values())) == 1
                 seen.add(len(found))
                 stores[number].read("alice", "kitchen")
@@ -198,3 +204,26 @@ def test_writers_at_once_keep_to_the_limit(tmp_path: Path, monkeypatch: pytest.M
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(put, range(40))) == 5
     assert len(stores[0].listing("alice")) == 5
+
+
+def test_of_writers_that_read_the_same_version_one_writes(tmp_path: Path) -> None:
+    stores = [GlossaryStore(tmp_path) for _ in range(4)]
+    stores[0].put("alice", glossary())
+    _, read = stores[0].get("alice", "kitchen")
+
+    def check(stored: str | None) -> None:
+        if stored != read:
+            raise PreconditionFailed("changed meanwhile")
+
+    def put(number: int) -> bool:
+        try:
+            stores[number % 4].put("alice", glossary(rendering=f"r{number}"), check)
+        except PreconditionFailed:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(put, range(40))) == 1
+    with pytest.raises(PreconditionFailed):
+        stores[0].delete("alice", "kitchen", check)
+    assert rendering(stores[0]).startswith("r")

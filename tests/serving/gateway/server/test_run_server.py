@@ -233,6 +233,27 @@ async def test_requests_beyond_the_grace_end_with_an_error(settings: GatewaySett
         assert (await work).status_code == 503
 
 
+async def test_request_whose_body_has_not_arrived_at_the_end_gets_an_error(
+    settings: GatewaySettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = settings.model_copy(update={"graceful_termination_timeout": 0.0})
+    async with Running(short) as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", short.http_port)
+        writer.write(
+            b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the application reads the body
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+            await running.task
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b'"type":"unavailable"' in answer
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.parametrize("front", ["http_port", "grpc_port"])
 def test_port_in_use_is_one_line_and_exit_code_1(
     settings: GatewaySettings, front: str, caplog: pytest.LogCaptureFixture
