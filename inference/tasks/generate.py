@@ -23,7 +23,7 @@ from inference.tasks.generation.prompt_task import (
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, GenerateCall
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from triptych.tasks import generate as declared
@@ -182,6 +182,8 @@ def _encode(
         TooLong: more than the gateway or the model takes, or no room left for an output.
     """
     if places is None:
+        if model.reads_source:
+            check_is_not_blank(text, field)
         ids = model.encode(text, field) or model.beginning
     else:
         ids = places.encode(text, field, model, layouts=layouts)

@@ -19,7 +19,7 @@ from transformers.pipelines.token_classification import (
 from inference.errors import InvalidRequest
 from inference.processing.text import FastTokenizer
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.classification.windows import truncated_pair, windows
+from inference.tasks.classification.windows import windows
 from tests.inference.processing.tokenizer_files import CORPUS, KINDS, NASTY, trained
 
 Both = tuple[FastTokenizer, PreTrainedTokenizerFast]
@@ -79,7 +79,7 @@ def test_pairs_equal_those_of_transformers(
     for a, b in ((first, second), (second, first)):
         found = ours.encode_text(a, b)
         if limit is not None:
-            found = truncated_pair(found, limit)
+            found = found.truncated(limit)
         expected = theirs(
             a, b, truncation="longest_first" if limit else False, max_length=limit,
             return_token_type_ids=True,
