@@ -69,6 +69,8 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
+            if model.reads_source:
+                check_is_not_blank(prompt, field)
             model.check_characters(len(header or before) + len(prompt), field)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             shown = [] if pixels is None else pixels.of_prompt(index, model.task_limits, field)
@@ -182,8 +184,6 @@ def _encode(
         TooLong: more than the gateway or the model takes, or no room left for an output.
     """
     if places is None:
-        if model.reads_source:
-            check_is_not_blank(text, field)
         ids = model.encode(text, field) or model.beginning
     else:
         ids = places.encode(text, field, model, layouts=layouts)

@@ -13,14 +13,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from inference.bundle.reader import newest_bundle
+from inference.openvino_core import has_bf16
 from inference.processing.sentences import split_sentences
-from inference.processor import features
 from tests.e2e.conftest import Stack, running
 from tests.native.conftest import move_to_cpu
 from triptych.cli import run
 
 DOCS = Path(__file__).parents[2] / "docs"
-CALIBRATED = "int8-calibrated"
 
 Vectors = npt.NDArray[np.float32]
 
@@ -53,7 +52,6 @@ VARIANTS = (
     Variant("openvino", "fp32", 1e-6, 0.999999),
     Variant("openvino", "bf16", 1, 0.99),
     Variant("openvino", "int8", 1, 0.9),
-    Variant("openvino", CALIBRATED, 1, 0.9),
 )
 
 
@@ -87,21 +85,19 @@ def stack(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def is_supported(variant: Variant) -> bool:
     """Whether this processor computes in the variant's number format."""
-    return variant.precision != "bf16" or "avx512_bf16" in features() or "amx_bf16" in features()
+    return variant.precision != "bf16" or has_bf16()
 
 
 def _export(checkpoint: Path, repository: Path, variant: Variant, samples: Path) -> None:
     """Float16 graphs are those for CUDA, published for the CPU, whose provider runs them too."""
-    precision = variant.precision.removesuffix("-calibrated")
-    where = ["--repository", str(repository), "--name", variant.name, "--precision", precision]
-    if precision == "fp16":
-        where += ["--device", "cuda"]
-    else:
-        where += ["--runtime", variant.runtime]
-    if variant.precision == CALIBRATED:
-        where += ["--calibration", str(samples)]
-    assert run(["export", str(checkpoint), *where]) == 0
-    if precision == "fp16":
+    target = ["--precision", variant.precision, "--runtime", variant.runtime]
+    if variant.precision == "fp16":
+        target += ["--device", "cuda"]
+    if (variant.runtime, variant.precision) == ("openvino", "int8"):
+        target += ["--calibration", str(samples)]
+    where = ["--repository", str(repository), "--name", variant.name]
+    assert run(["export", str(checkpoint), *where, *target]) == 0
+    if variant.precision == "fp16":
         move_to_cpu(newest_bundle(repository, variant.name))
 
 

@@ -39,6 +39,10 @@ CASES = {
     "marks alone": ("...", ["..."]),
     "nothing": ("", []),
     "spaces alone": (" \n ", []),
+    "what is not seen": ("\u200b", []),
+    "a line that is not seen": ("Uno.\n\ufeff\u200b\nDos.", ["Uno.", "Dos."]),
+    "first and last lines": ("\ufeff\nUno.\n\x00", ["Uno."]),
+    "joiners within a word": ("\u200bUn\u00ado. Dos.", ["\u200bUn\u00ado.", "Dos."]),
 }  # fmt: skip
 
 
@@ -50,6 +54,11 @@ def test_sentences_end_where_a_reader_ends_them(text: str, sentences: list[str])
 def test_joining_keeps_indents_and_line_breaks() -> None:
     paragraph = split_sentences("  Uno. Dos.\n\n\tTres.  Cuatro\n")
     assert paragraph.join(["One.", "Two.", "Three.", "Four"]) == "  One. Two.\n\n\tThree.  Four\n"
+
+
+def test_joining_keeps_lines_that_are_not_seen() -> None:
+    paragraph = split_sentences("\ufeff\nUno.\n \u200b\nDos.")
+    assert paragraph.join(["One.", "Two."]) == "\ufeff\nOne.\n \u200b\nTwo."
 
 
 def test_joining_another_number_of_sentences_is_refused() -> None:
