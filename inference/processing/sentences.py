@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 _CLOSERS = "\"'”’»)]}"
 _BREAK = re.compile(
@@ -43,12 +44,15 @@ _ALSO_FINAL = frozenset("etc a.m p.m inc ltd co corp u.s jr usw u.a uu".split())
 
 
 # Spaces and line breaks, controls, and characters without a width: joiners, marks of direction.
-_UNSEEN = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
+_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf")
+_PLANES = (range(0x20000), range(0xE0000, 0xE0080))  # beyond them there are none
+_UNSEEN = "".join(c for c in map(chr, chain(*_PLANES)) if unicodedata.category(c) in _CATEGORIES)
+_SEEN = re.compile(f"[^{re.escape(_UNSEEN)}]")
 
 
 def is_blank(text: str) -> bool:
     """Whether a text has nothing to read: white space and characters that are not seen."""
-    return all(unicodedata.category(character) in _UNSEEN for character in text)
+    return _SEEN.search(text) is None
 
 
 @dataclass(frozen=True)
@@ -95,14 +99,15 @@ def split_sentences(text: str, most: int | None = None) -> Paragraph:
             break
     sentences.append(body[start:])
     gaps.append(text[len(lead) + len(body) :])
-    kept, between = [], gaps[:1]
+    kept: list[str] = []
+    between = [gaps[:1]]
     for sentence, gap in zip(sentences, gaps[1:], strict=True):
         if is_blank(sentence):
-            between[-1] += sentence + gap
+            between[-1] += (sentence, gap)
         else:
             kept.append(sentence)
-            between.append(gap)
-    return Paragraph(tuple(kept), tuple(between))
+            between.append([gap])
+    return Paragraph(tuple(kept), tuple(map("".join, between)))
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:

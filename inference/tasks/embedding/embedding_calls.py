@@ -48,12 +48,11 @@ class EmbeddingCalls:
             InvalidRequest: the text is empty.
             TooLong: the text is longer than the model takes.
         """
-        check_is_not_blank(text, name)
         whole = prompt + text
-        if whole in self._known or whole in self._encoded:
-            return whole
         if (entry := self.model.embeddings.get(whole)) is not None:
             self._known[whole] = entry
+        if whole in self._known or whole in self._encoded:
+            check_is_not_blank(text, name)  # the prompt alone may have been another's text
             return whole
         encoded = self.model.encode_text(text, name, what=what, cut_end=self.cut_end, prompt=prompt)
         self._encoded[whole] = self._texts.add(encoded), encoded

@@ -225,17 +225,17 @@ class LoadedModel:
         check_abandoned()
         fields = (field, second_field or field)
         texts = (text,) if second is None else (text, second)
-        for part, name in zip(texts, fields, strict=False):
-            check_is_not_blank(part, name)
-        texts = (prompt + text, *texts[1:])
+        whole = (prompt + text, *texts[1:])
         limit = self.text_limit if is_whole else self.task_limits.max_input_tokens
-        if cut_end is None:
-            for part, name in zip(texts, fields, strict=False):
+        for part, own, name in zip(whole, texts, fields, strict=False):
+            if cut_end is None:
                 check_characters(len(part), name, limit)
+            check_is_not_blank(own, name)
+        if cut_end is None:
             with_offsets = with_offsets or bool(prompt)
-            encoded = self.spans.encode_text(*texts, with_offsets=with_offsets)
+            encoded = self.spans.encode_text(*whole, with_offsets=with_offsets)
         else:
-            encoded = self._encode_cut(texts, fields, cut_end)
+            encoded = self._encode_cut(whole, fields, cut_end)
         is_read = [sequence in encoded.sequences for sequence in range(len(texts))]
         if prompt and not encoded.cut_characters:
             is_read[0] = any(end > len(prompt) for _, end in encoded.places(0))

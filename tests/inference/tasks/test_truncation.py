@@ -162,6 +162,16 @@ def test_a_cut_text_is_not_what_another_request_finds_cached() -> None:
     assert left.embedding != right.embedding
 
 
+def test_a_prompt_that_is_cached_as_a_text_does_not_make_blank_texts_valid() -> None:
+    case = CASES["embed"]
+    model = model_of(case)
+    ask(case, ["p ", "p \u200b"], model)
+    for text in ("", "\u200b"):
+        good, blank = ask(CASES["embed, prompt"], [SHORT, text], model)
+        assert good.error is None
+        assert blank.error.message == "texts.1 is empty"
+
+
 @pytest.mark.parametrize("text", BLANK)
 def test_a_text_with_nothing_to_read_is_refused_in_its_place(case: Case, text: str) -> None:
     for fields in ({}, {"truncate": True}):
