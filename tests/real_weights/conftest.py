@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from inference.bundle.reader import newest_bundle
 from inference.openvino_core import has_bf16
@@ -18,6 +18,9 @@ from inference.processing.sentences import split_sentences
 from tests.e2e.conftest import Stack, running
 from tests.native.conftest import move_to_cpu
 from triptych.cli import run
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -68,6 +71,8 @@ def checkpoint() -> Path:
 @pytest.fixture(scope="session")
 def reference(checkpoint: Path) -> SentenceTransformer:
     """The model as `sentence_transformers` runs it, on the CPU in float32."""
+    from sentence_transformers import SentenceTransformer  # loads for seconds, for this tier alone
+
     return SentenceTransformer(str(checkpoint), device="cpu")
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from tests.e2e.conftest import Stack
 from tests.real_weights.conftest import DOCS, VARIANTS, Variant, Vectors, is_supported
 from triptych import Client, GrpcClient
 from triptych.cli import run
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 pytestmark = [pytest.mark.full, pytest.mark.integration]
 
