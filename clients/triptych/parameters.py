@@ -7,7 +7,7 @@ all take them from here.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
@@ -78,6 +78,37 @@ Stride = Annotated[
 def optional(description: str, **constraints: Any) -> Any:
     """A field that may be left out."""
     return Field(default=None, description=description, **constraints)
+
+
+TruncationDirection: TypeAlias = Literal["right", "left"]
+
+
+class TruncationParameters(BaseModel):
+    """Whether texts that are too long are cut, and at which end."""
+
+    truncate: bool = Field(
+        default=False,
+        description="Cut texts that are longer than the model takes, instead of refusing them; of "
+        "a pair, the longer text first.",
+    )
+    truncation_direction: TruncationDirection = Field(
+        default="right",
+        description="With `truncate`: the end of a text that is cut off, right or left.",
+    )
+
+    @property
+    def cut_end(self) -> TruncationDirection | None:
+        """The end at which texts are cut; None: they are not."""
+        return self.truncation_direction if self.truncate else None
+
+
+def cut_characters() -> Any:
+    """A field of a result: how much of its text was not read."""
+    return optional(
+        "With `truncate`: how many characters were cut off; absent where none were. Of a pair, "
+        "those of both texts.",
+        ge=1,
+    )
 
 
 class BeamParameters(BaseModel):

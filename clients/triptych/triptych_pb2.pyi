@@ -275,7 +275,7 @@ class PromptLogprob(_message.Message):
     def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
 
 class ClassifyRequest(_message.Message):
-    __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model", "function_to_apply")
+    __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model", "function_to_apply", "truncate", "truncation_direction")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +284,8 @@ class ClassifyRequest(_message.Message):
     RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_TO_APPLY_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     pairs: _containers.RepeatedCompositeFieldContainer[TextPair]
     images: _containers.RepeatedScalarFieldContainer[bytes]
@@ -292,7 +294,9 @@ class ClassifyRequest(_message.Message):
     return_attention: bool
     model: str
     function_to_apply: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., pairs: _Optional[_Iterable[_Union[TextPair, _Mapping]]] = ..., images: _Optional[_Iterable[bytes]] = ..., top_k: _Optional[int] = ..., stride: _Optional[int] = ..., return_attention: bool = ..., model: _Optional[str] = ..., function_to_apply: _Optional[str] = ...) -> None: ...
+    truncate: bool
+    truncation_direction: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., pairs: _Optional[_Iterable[_Union[TextPair, _Mapping]]] = ..., images: _Optional[_Iterable[bytes]] = ..., top_k: _Optional[int] = ..., stride: _Optional[int] = ..., return_attention: bool = ..., model: _Optional[str] = ..., function_to_apply: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ...) -> None: ...
 
 class TextPair(_message.Message):
     __slots__ = ("first", "second")
@@ -313,16 +317,18 @@ class ClassifyResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Classes, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Classes(_message.Message):
-    __slots__ = ("labels", "attention", "index", "error")
+    __slots__ = ("labels", "attention", "index", "error", "truncated_characters")
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.RepeatedCompositeFieldContainer[ClassScore]
     attention: _containers.RepeatedCompositeFieldContainer[Row]
     index: int
     error: ItemError
-    def __init__(self, labels: _Optional[_Iterable[_Union[ClassScore, _Mapping]]] = ..., attention: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    truncated_characters: int
+    def __init__(self, labels: _Optional[_Iterable[_Union[ClassScore, _Mapping]]] = ..., attention: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., truncated_characters: _Optional[int] = ...) -> None: ...
 
 class ClassScore(_message.Message):
     __slots__ = ("label", "score")
@@ -391,20 +397,24 @@ class Box(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., x_min: _Optional[float] = ..., y_min: _Optional[float] = ..., x_max: _Optional[float] = ..., y_max: _Optional[float] = ..., objectness: _Optional[float] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
-    __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt")
+    __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt", "truncate", "truncation_direction")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     images: _containers.RepeatedScalarFieldContainer[bytes]
     normalize: bool
     model: str
     prompt_name: str
     prompt: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ..., prompt_name: _Optional[str] = ..., prompt: _Optional[str] = ...) -> None: ...
+    truncate: bool
+    truncation_direction: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ..., prompt_name: _Optional[str] = ..., prompt: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ...) -> None: ...
 
 class EmbedResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -417,26 +427,32 @@ class EmbedResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Embedding, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Embedding(_message.Message):
-    __slots__ = ("embedding", "index", "error")
+    __slots__ = ("embedding", "index", "error", "truncated_characters")
     EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     embedding: _containers.RepeatedScalarFieldContainer[float]
     index: int
     error: ItemError
-    def __init__(self, embedding: _Optional[_Iterable[float]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    truncated_characters: int
+    def __init__(self, embedding: _Optional[_Iterable[float]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., truncated_characters: _Optional[int] = ...) -> None: ...
 
 class FillMaskRequest(_message.Message):
-    __slots__ = ("texts", "targets", "top_k", "model")
+    __slots__ = ("texts", "targets", "top_k", "model", "truncate", "truncation_direction")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     targets: _containers.RepeatedScalarFieldContainer[str]
     top_k: int
     model: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., targets: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+    truncate: bool
+    truncation_direction: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., targets: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ...) -> None: ...
 
 class FillMaskResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -449,14 +465,16 @@ class FillMaskResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[FilledMasks, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class FilledMasks(_message.Message):
-    __slots__ = ("masks", "index", "error")
+    __slots__ = ("masks", "index", "error", "truncated_characters")
     MASKS_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     masks: _containers.RepeatedCompositeFieldContainer[MaskTokenList]
     index: int
     error: ItemError
-    def __init__(self, masks: _Optional[_Iterable[_Union[MaskTokenList, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    truncated_characters: int
+    def __init__(self, masks: _Optional[_Iterable[_Union[MaskTokenList, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., truncated_characters: _Optional[int] = ...) -> None: ...
 
 class MaskToken(_message.Message):
     __slots__ = ("token", "token_id", "score", "text")
@@ -558,7 +576,7 @@ class GenerateResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class RerankRequest(_message.Message):
-    __slots__ = ("query", "documents", "top_n", "return_documents", "truncate", "model", "top_k")
+    __slots__ = ("query", "documents", "top_n", "return_documents", "truncate", "model", "top_k", "truncation_direction")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     TOP_N_FIELD_NUMBER: _ClassVar[int]
@@ -566,6 +584,7 @@ class RerankRequest(_message.Message):
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
     query: _containers.RepeatedScalarFieldContainer[str]
     documents: _containers.RepeatedScalarFieldContainer[str]
     top_n: int
@@ -573,7 +592,8 @@ class RerankRequest(_message.Message):
     truncate: bool
     model: str
     top_k: int
-    def __init__(self, query: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., truncate: bool = ..., model: _Optional[str] = ..., top_k: _Optional[int] = ...) -> None: ...
+    truncation_direction: str
+    def __init__(self, query: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., truncate: bool = ..., model: _Optional[str] = ..., top_k: _Optional[int] = ..., truncation_direction: _Optional[str] = ...) -> None: ...
 
 class RerankResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -596,16 +616,18 @@ class Ranking(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[RankedDocument, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
 
 class RankedDocument(_message.Message):
-    __slots__ = ("index", "score", "text", "error")
+    __slots__ = ("index", "score", "text", "error", "truncated_characters")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     index: int
     score: float
     text: str
     error: ItemError
-    def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    truncated_characters: int
+    def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., truncated_characters: _Optional[int] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
     __slots__ = ("targets", "texts", "images", "with_end", "logprobs", "model")
@@ -698,18 +720,22 @@ class Mask(_message.Message):
     def __init__(self, label: _Optional[str] = ..., mean_probability: _Optional[float] = ..., max_probability: _Optional[float] = ..., mask: _Optional[str] = ...) -> None: ...
 
 class TagRequest(_message.Message):
-    __slots__ = ("texts", "aggregation", "return_outside", "stride", "model")
+    __slots__ = ("texts", "aggregation", "return_outside", "stride", "model", "truncate", "truncation_direction")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     RETURN_OUTSIDE_FIELD_NUMBER: _ClassVar[int]
     STRIDE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_DIRECTION_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     aggregation: str
     return_outside: bool
     stride: int
     model: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., aggregation: _Optional[str] = ..., return_outside: bool = ..., stride: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+    truncate: bool
+    truncation_direction: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., aggregation: _Optional[str] = ..., return_outside: bool = ..., stride: _Optional[int] = ..., model: _Optional[str] = ..., truncate: bool = ..., truncation_direction: _Optional[str] = ...) -> None: ...
 
 class TagResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -722,14 +748,16 @@ class TagResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Tags, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Tags(_message.Message):
-    __slots__ = ("tokens", "index", "error")
+    __slots__ = ("tokens", "index", "error", "truncated_characters")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[TaggedToken]
     index: int
     error: ItemError
-    def __init__(self, tokens: _Optional[_Iterable[_Union[TaggedToken, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    truncated_characters: int
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TaggedToken, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., truncated_characters: _Optional[int] = ...) -> None: ...
 
 class TaggedToken(_message.Message):
     __slots__ = ("text", "start", "end", "label", "score")

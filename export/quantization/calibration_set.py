@@ -24,7 +24,6 @@ from inference.errors import InvalidRequest, ServingError, SetupError
 from inference.processing.image import decode_image, prepare_image
 from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.classification.windows import truncated_pair, windows
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
 HELD_OUT = 5
@@ -185,11 +184,7 @@ def _encoded(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]
         raise SetupError(f"--calibration {sample.place}: {error.message}") from None
     if not whole.ids:
         raise SetupError(f"--calibration {sample.place}: the text has no tokens")
-    if len(whole) <= limit:
-        return whole, False
-    if second is not None:
-        return truncated_pair(whole, limit), True
-    return whole.at(windows(whole, limit, 0, "stride")[0]), True
+    return whole.truncated(limit), len(whole) > limit
 
 
 def _image(path: Any, graph: Graph, model: LoadedModel) -> Feeds:

@@ -9,8 +9,10 @@ the length of any text: quantifiers are possessive, lookbehind and lookahead are
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 _CLOSERS = "\"'”’»)]}"
 _BREAK = re.compile(
@@ -41,6 +43,18 @@ _ABBREVIATIONS = frozenset(
 _ALSO_FINAL = frozenset("etc a.m p.m inc ltd co corp u.s jr usw u.a uu".split())
 
 
+# Spaces and line breaks, controls, and characters without a width: joiners, marks of direction.
+_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf")
+_PLANES = (range(0x20000), range(0xE0000, 0xE0080))  # beyond them there are none
+_UNSEEN = "".join(c for c in map(chr, chain(*_PLANES)) if unicodedata.category(c) in _CATEGORIES)
+_SEEN = re.compile(f"[^{re.escape(_UNSEEN)}]")
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing to read: white space and characters that are not seen."""
+    return _SEEN.search(text) is None
+
+
 @dataclass(frozen=True)
 class Paragraph:
     """A text as its sentences and the text between them.
@@ -62,14 +76,14 @@ class Paragraph:
 
 
 def split_sentences(text: str, most: int | None = None) -> Paragraph:
-    """A text's sentences, none of them empty; whitespace has none.
+    """A text's sentences, none of them blank; what is blank belongs to the gaps.
 
     Args:
         most: Sentences after which the rest of the text is one.
     """
-    body = text.strip()
-    if not body:
+    if is_blank(text):
         return Paragraph((), (text,))
+    body = text.strip()
     lead = text[: text.index(body[0])]
     sentences, gaps, start = [], [lead], 0
     for match in _BREAK.finditer(body):
@@ -85,7 +99,15 @@ def split_sentences(text: str, most: int | None = None) -> Paragraph:
             break
     sentences.append(body[start:])
     gaps.append(text[len(lead) + len(body) :])
-    return Paragraph(tuple(sentences), tuple(gaps))
+    kept: list[str] = []
+    between = [gaps[:1]]
+    for sentence, gap in zip(sentences, gaps[1:], strict=True):
+        if is_blank(sentence):
+            between[-1] += (sentence, gap)
+        else:
+            kept.append(sentence)
+            between.append([gap])
+    return Paragraph(tuple(kept), tuple(map("".join, between)))
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from inference.errors import InvalidRequest
 from inference.processing.detokenizer import Detokenizer
+from triptych.parameters import TruncationDirection
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,14 @@ class EncodedText:
             the tokenizer adds; one that is written out in a text belongs to that text.
         offsets: (start, end) of each token in its own text, as indices of a Python string; empty
             unless requested.
+        cut_characters: Characters of the texts that were cut off.
     """
 
     ids: Sequence[int]
     segments: Sequence[int]
     sequences: Sequence[int | None]
     offsets: Sequence[tuple[int, int]] = ()
+    cut_characters: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,7 +117,37 @@ class EncodedText:
             [self.segments[i] for i in positions],
             [self.sequences[i] for i in positions],
             [self.offsets[i] for i in positions] if self.offsets else (),
+            self.cut_characters,
         )
+
+    def places(self, sequence: int) -> list[tuple[int, int]]:
+        """The offsets of the tokens of the first text (0) or the second (1)."""
+        each = zip(self.sequences, self.offsets, strict=True)
+        return [offset for which, offset in each if which == sequence]
+
+    def truncated(self, limit: int, end: TruncationDirection = "right") -> EncodedText:
+        """At most `limit` tokens, cut at the ends of the texts, of a pair the longer one first.
+
+        The lengths are those of the strategy `longest_first` of `tokenizers`, which `transformers`
+        and cross-encoders truncate with. Special tokens stay.
+        """
+        counts = [sum(sequence == which for sequence in self.sequences) for which in (0, 1)]
+        room = limit - (len(self) - sum(counts))
+        if sum(counts) <= room:
+            return self
+        shorter = min(*counts, room // 2)
+        longer = room - shorter
+        keep = [shorter, longer] if counts[0] <= counts[1] else [longer, shorter]
+        starts = [0, 0] if end == "right" else [counts[which] - keep[which] for which in (0, 1)]
+        positions, seen = [], [0, 0]
+        for position, sequence in enumerate(self.sequences):
+            if sequence is not None:
+                place = seen[sequence] - starts[sequence]
+                seen[sequence] += 1
+                if not 0 <= place < keep[sequence]:
+                    continue
+            positions.append(position)
+        return self.at(positions)
 
 
 class SpanTokenizer(Tokenizer, Protocol):

@@ -12,6 +12,7 @@ from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
 from inference.processing.detokenizer import Stripping
 from inference.processing.prepared_image import ImageLayout, PreparedImage
+from inference.processing.sentences import is_blank
 from inference.sequences import Finished, Hypothesis
 from inference.tasks.generation.image_places import ImagePlaces, WithImages
 from inference.tasks.generation.overrides import check_stream, is_greedy_stream, sampling_overrides
@@ -182,7 +183,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         patches = model.image.patches
         if patches is None or not patches.has_header:
             return None
-        if not request.prompt or not request.prompt.strip():
+        if not request.prompt or is_blank(request.prompt):
             raise InvalidRequest(
                 f"{model.name} answers questions about images: write one in prompt", field="prompt"
             )

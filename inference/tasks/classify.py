@@ -54,6 +54,7 @@ class _Item:
     rows: tuple[Row, ...]
     """Several for the windows of a text."""
     attention: Row | None = None
+    cut_characters: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class ClassifyPlan(Plan):
             return Classes(
                 index=index,
                 labels=self._ranked(self._scores(found, outcomes)),
+                truncated_characters=found.cut_characters or None,
                 attention=row.read(outcomes, Role.ATTENTION).tolist() if row else None,
             )
 
@@ -184,6 +186,8 @@ def _field(request: ClassifyRequest) -> str:
 def _check(request: ClassifyRequest) -> None:
     if request.stride is not None and request.texts is None:
         raise InvalidRequest("stride is for texts alone: leave it out", field="stride")
+    if request.truncate and request.images is not None:
+        raise InvalidRequest("truncate is for texts and pairs: leave it out", field="truncate")
     if request.return_attention and request.images is None:
         raise InvalidRequest(
             "return_attention is for images: leave it out", field="return_attention"
@@ -228,20 +232,29 @@ def _text_items(
     inputs += [(pair.first, pair.second) for pair in request.pairs or ()]
     model.task_limits.check_batch(len(inputs), field)
 
-    def added(index: int, texts: tuple[str, str | None]) -> list[int]:
+    def added(index: int, texts: tuple[str, str | None]) -> tuple[list[int], int]:
         first, second = texts
-        name = f"{field}.{index}"
-        is_whole = request.stride is None
-        text = model.encode_text(first, name, second=second, is_whole=is_whole)
+        text = model.encode_text(
+            first,
+            f"{field}.{index}",
+            second=second,
+            is_whole=request.stride is None,
+            cut_end=request.cut_end,
+        )
         if request.stride is None:
-            return [rows.add(text)]
-        cut = windows(text, model.text_limit, request.stride, "stride")
-        return [rows.add(text.at(positions)) for positions in cut]
+            return [rows.add(text)], text.cut_characters
+        divided = windows(text, model.text_limit, request.stride, "stride")
+        return [rows.add(text.at(positions)) for positions in divided], 0
 
     numbers = attempt_each(inputs, added)
     part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
     found = rows.batch(part, (Role.LOGITS,), calls)
-    return map_valid(numbers, lambda item: _Item(tuple(found[n] for n in item)))
+
+    def placed(item: tuple[list[int], int]) -> _Item:
+        own, cut = item
+        return _Item(tuple(found[number] for number in own), cut_characters=cut)
+
+    return map_valid(numbers, placed)
 
 
 TASK = Classify()

@@ -71,7 +71,8 @@ class EmbedPlan(Plan):
             entry = item(outcomes)
             tokens += entry.tokens
             vector = _unit(entry.vector) if self.scales else entry.vector
-            return Embedding(index=index, embedding=vector.tolist())
+            cut = entry.cut_characters or None
+            return Embedding(index=index, embedding=vector.tolist(), truncated_characters=cut)
 
         data = answer_each(self.items, embedded, Embedding)
         return EmbedResponse(model=self.model.name, data=data, usage=Usage(prompt_tokens=tokens))
@@ -101,7 +102,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
                 f"{model.name} returns embeddings of unit length only: leave normalize out",
                 field="normalize",
             )
-        calls = EmbeddingCalls(model)
+        calls = EmbeddingCalls(model, cut_end=request.cut_end)
         if request.texts is None:
             items = map_valid(calls.add_images(images), _image_reader)
         else:
@@ -181,11 +182,7 @@ def _text_readers(
     calls.model.task_limits.check_batch(len(texts), "texts")
 
     def added(index: int, text: str) -> str:
-        field = f"texts.{index}"
-        if not text.strip():
-            raise InvalidRequest(f"{field} is empty", field=field)
-        calls.add_text(prompt + text, field)
-        return prompt + text
+        return calls.add_text(text, f"texts.{index}", prompt=prompt)
 
     valid = attempt_each(texts, added)
     rows = calls.batch_texts()

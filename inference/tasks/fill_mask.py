@@ -73,7 +73,9 @@ class FillMaskPlan(Plan):
         """
 
         def filled(index: int, item: _Item) -> FilledMasks:
-            return FilledMasks(index=index, masks=self._masks(item, outcomes))
+            cut = item.text.cut_characters or None
+            masks = self._masks(item, outcomes)
+            return FilledMasks(index=index, masks=masks, truncated_characters=cut)
 
         data = answer_each(self.items, filled, FilledMasks)
         return FillMaskResponse(
@@ -144,28 +146,29 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         rows = TextRows(model)
         mask = self.section_of(model)
 
-        def added(index: int, text: str) -> tuple[int, tuple[int, ...]]:
+        def added(index: int, text: str) -> tuple[int, EncodedText, tuple[int, ...]]:
             field = f"texts.{index}"
-            encoded = model.encode_text(text, field)
+            encoded = model.encode_text(text, field, cut_end=request.cut_end)
             masks = tuple(i for i, token in enumerate(encoded.ids) if token == mask.mask_token_id)
             if not masks:
+                where = " in what was left of it" if encoded.cut_characters else ""
                 raise InvalidRequest(
-                    f"{field} has no mask: {model.name} fills {mask.mask_token}", field=field
+                    f"{field} has no mask{where}: {model.name} fills {mask.mask_token}", field=field
                 )
-            return rows.add(encoded), masks
+            return rows.add(encoded), encoded, masks
 
         texts = attempt_each(request.texts, added)
         found = [text for text in texts if not isinstance(text, ServingError)]
-        _check_size(sum(len(masks) for _, masks in found), len(targets) or top_k)
+        _check_size(sum(len(masks) for _, _, masks in found), len(targets) or top_k)
         calls: list[InferCall] = []
-        inputs = _Masks(dict(found), targets)
+        inputs = _Masks({number: masks for number, _, masks in found}, targets)
         outputs = (Role.CHOICE_SCORES,) if targets else (Role.TOP_TOKENS, Role.TOP_SCORES)
         places = rows.batch(_part(model), outputs, calls, inputs.of)
         return FillMaskPlan(
             model,
             targets,
             top_k,
-            map_valid(texts, lambda text: _Item(places[text[0]], rows.texts[text[0]], text[1])),
+            map_valid(texts, lambda text: _Item(places[text[0]], *text[1:])),
             tuple(calls),
             prompt_tokens=sum(map(len, rows.texts)),
         )

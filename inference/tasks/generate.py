@@ -23,7 +23,7 @@ from inference.tasks.generation.prompt_task import (
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, GenerateCall
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from triptych.tasks import generate as declared
@@ -69,6 +69,8 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
+            if model.reads_source:
+                check_is_not_blank(prompt, field)
             model.check_characters(len(header or before) + len(prompt), field)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             shown = [] if pixels is None else pixels.of_prompt(index, model.task_limits, field)

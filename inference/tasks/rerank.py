@@ -10,7 +10,6 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classification.scores import activated
-from inference.tasks.classification.windows import truncated_pair
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
@@ -42,8 +41,8 @@ class RerankSection(TaskConfig):
     activation: Literal["sigmoid", "none"]
 
 
-Pairs = tuple[Row | ServingError, ...]
-"""One query's documents: the row of each pair, or its error."""
+Pairs = tuple[tuple[Row, int] | ServingError, ...]
+"""One query's documents: each pair's row and the characters cut off, or its error."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,16 @@ class RerankPlan(Plan):
         """
 
         def ranking(index: int, pairs: Pairs) -> Ranking:
-            def scored(position: int, row: Row | ServingError) -> RankedDocument:
-                logits = unwrap(row).read(outcomes, Role.LOGITS)
+            def scored(position: int, pair: tuple[Row, int] | ServingError) -> RankedDocument:
+                row, cut = unwrap(pair)
+                logits = row.read(outcomes, Role.LOGITS)
                 score = activated(logits, self.section.activation)[0]
-                return RankedDocument(index=position, score=float(score), text=self._text(position))
+                return RankedDocument(
+                    index=position,
+                    score=float(score),
+                    text=self._text(position),
+                    truncated_characters=cut or None,
+                )
 
             return Ranking(index=index, results=self._ranked(attempt_each(pairs, scored)))
 
@@ -128,9 +133,10 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
             )
         rows = TextRows(model)
 
-        def numbered(index: int, query: str) -> tuple[int | ServingError, ...]:
-            def added(position: int, document: str) -> int:
-                return rows.add(_pair(request, index, position, model))
+        def numbered(index: int, query: str) -> tuple[tuple[int, int] | ServingError, ...]:
+            def added(position: int, document: str) -> tuple[int, int]:
+                pair = _pair(request, index, position, model)
+                return rows.add(pair), pair.cut_characters
 
             return attempt_each(request.documents, added)
 
@@ -138,7 +144,12 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         calls: list[InferCall] = []
         part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
         found = rows.batch(part, (Role.LOGITS,), calls)
-        queries = map_valid(numbers, lambda query: map_valid(query, found.__getitem__))
+
+        def placed(pair: tuple[int, int]) -> tuple[Row, int]:
+            number, cut = pair
+            return found[number], cut
+
+        queries = map_valid(numbers, lambda query: map_valid(query, placed))
         return RerankPlan(
             model,
             self.section_of(model),
@@ -171,13 +182,15 @@ def _pair(request: RerankRequest, index: int, position: int, model: LoadedModel)
         InvalidRequest: one of them is empty; names it.
         TooLong: the pair does not fit, and is not to be cut; names the document.
     """
-    query, field = request.query[index], f"documents.{position}"
-    if not query.strip():
-        raise InvalidRequest(f"query.{index} is empty", field=f"query.{index}")
-    limit = model.text_limit
-    pair = model.encode_text(query, field, second=request.documents[position], is_whole=False)
-    if request.truncate:
-        return truncated_pair(pair, limit)
+    field, limit = f"documents.{position}", model.text_limit
+    pair = model.encode_text(
+        request.query[index],
+        f"query.{index}",
+        second=request.documents[position],
+        second_field=field,
+        is_whole=False,
+        cut_end=request.cut_end,
+    )
     if len(pair) > limit:
         raise TooLong(
             f"{field} has {len(pair)} tokens with its query, {model.name} takes at most {limit}: "

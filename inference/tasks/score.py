@@ -12,7 +12,7 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -141,8 +141,7 @@ class _Reader:
 
     def source(self, text: str) -> list[int]:
         """Encoder tokens."""
-        if not text.strip():
-            raise InvalidRequest(f"{self.text_field} is empty", field=self.text_field)
+        check_is_not_blank(text, self.text_field)
         ids = self.model.encode(text, self.text_field)
         self.model.check_length(len(ids), self.text_field)
         return ids

@@ -90,7 +90,8 @@ class TagPlan(Plan):
                 )
                 for entity in self._entities(found, outcomes)
             ]
-            return Tags(index=index, tokens=tokens)
+            cut = found.encoded.cut_characters or None
+            return Tags(index=index, tokens=tokens, truncated_characters=cut)
 
         data = answer_each(self.items, labelled, Tags)
         return TagResponse(
@@ -134,6 +135,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
                 f"texts.{index}",
                 with_offsets=True,
                 is_whole=request.stride is None,
+                cut_end=request.cut_end,
             )
             continues = model.spans.continues(text, encoded)
             limit = model.text_limit

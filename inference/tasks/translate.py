@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError
-from inference.processing.sentences import Paragraph
+from inference.processing.sentences import Paragraph, is_blank
 from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
 from inference.tasks.generation.overrides import beam_overrides, check_stream, is_greedy_stream
@@ -290,7 +290,7 @@ def _index(request: TranslateRequest) -> TermIndex | None:
         ("glossary", [*glossary, *glossary.values()]),
         ("do_not_translate", copied),
     ):
-        if not all(text.strip() for text in texts):
+        if any(map(is_blank, texts)):
             raise InvalidRequest(f"{field} holds an empty text", field=field)
     if not (glossary or copied or kinds or stored):
         return None

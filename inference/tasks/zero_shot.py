@@ -16,7 +16,11 @@ from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each
-from inference.tasks.shared.loaded_model import LoadedModel, check_characters
+from inference.tasks.shared.loaded_model import (
+    LoadedModel,
+    check_characters,
+    check_is_not_blank,
+)
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
@@ -170,8 +174,7 @@ def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
             field = f"templates.{index}"
             raise InvalidRequest(f"{field} has no {{}} where the label belongs", field=field)
     for index, label in enumerate(labels):
-        if not label.strip():
-            raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+        check_is_not_blank(label, f"labels.{index}")
 
 
 TASK = ZeroShot()

@@ -135,6 +135,16 @@ def _tags(body: Json) -> list[Json]:
     ]
 
 
+def _vectors(body: Json) -> list[Json]:
+    """Lengths of the texts; those of more than two words are cut."""
+    cuts = [len(text) - 3 if len(text.split()) > 2 else 0 for text in body["texts"]]
+    how = [{"truncated_characters": cut} if cut and body["truncate"] else {} for cut in cuts]
+    return [
+        {"embedding": [float(len(text))], **one}
+        for text, one in zip(body["texts"], how, strict=True)
+    ]
+
+
 def _ranks(body: Json) -> list[Json]:
     """In reverse order, and one that failed."""
     results: list[Json] = [
@@ -169,6 +179,7 @@ ITEMS = {
     "/v1/fill-mask": _masks,
     "/v1/tag": _tags,
     "/v1/rerank": _ranks,
+    "/v1/embed": _vectors,
 }
 
 

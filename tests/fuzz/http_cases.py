@@ -61,9 +61,10 @@ BODIES: Mapping[str, tuple[Body, ...]] = {
     "/hf/generate/example-gpt": ({"inputs": "a", "parameters": {"max_new_tokens": 4}},),
     "/generate": ({"inputs": "a", "parameters": {"max_new_tokens": 4}},),
     "/generate_stream": ({"inputs": "a", "parameters": {"max_new_tokens": 4}},),
-    "/embed": ({"inputs": ["a red circle"]},),
+    "/embed": ({"inputs": ["a red circle"], "truncate": True, "truncation_direction": "Left"},),
     "/similarity": ({"inputs": {"source_sentence": "a", "sentences": ["b"]}},),
-    "/rerank": ({"query": "a", "texts": ["b", "c"]},),
+    "/rerank": ({"query": "a", "texts": ["b", "c"], "truncate": True},),
+    "/predict": ({"inputs": "what a day"}, {"inputs": [["a"], ["b"]], "truncate": True}),
     "/hf/example-bert": ({"inputs": "a [MASK]."},),
     "/translate": ({"q": ["Hola.", "mundo"], "source": "es", "target": "en", "format": "html"},),
     GLOSSARY: (

@@ -44,10 +44,12 @@ class WordTokenizer:
             whole = [*first, 1]
             return EncodedText(whole, [0] * len(whole), [*[0] * len(first), None], places)
         other = self.encode(second, add_special_tokens=False)
+        others = [match.span() for match in re.finditer(r"\S+", second)]
         return EncodedText(
             [*first, 2, *other, 1],
             [0] * (len(first) + 1) + [1] * (len(other) + 1),
             [*[0] * len(first), None, *[1] * len(other), None],
+            [*offsets, (0, 0), *others, (0, 0)] if with_offsets else (),
         )
 
     def continues(self, text: str, encoded: EncodedText) -> list[bool]:

@@ -70,10 +70,11 @@ def _export(folder: Path, name: str, bundle: str, precision: str) -> None:
     where = ["--repository", str(folder), "--name", bundle, "--precision", precision]
     assert run(["export", str(CHECKPOINTS / name), *where, *more]) == 0
     if precision == "fp16":
-        _move_to_cpu(newest_bundle(folder, bundle))
+        move_to_cpu(newest_bundle(folder, bundle))
 
 
-def _move_to_cpu(bundle: Bundle) -> None:
+def move_to_cpu(bundle: Bundle) -> None:
+    """Publish a bundle for CUDA again, for the CPU."""
     manifest = bundle.manifest.model_copy(update={"device": "cpu"})
     (bundle.folder / MANIFEST).write_text(manifest.model_dump_json())
     for model in bundle.models:

@@ -36,6 +36,7 @@ def print_items(
         if item.error is None:
             for line in render(item, _name(names, item.index)):
                 typer.echo(line)
+    report_cuts(items)
     return report_errors([(item.index, item.error) for item in items], names)
 
 
@@ -120,6 +121,15 @@ def report_errors(
         name = names[index] if names else f"item {index + 1}"
         typer.echo(f"triptych: {name}: {error.message}", err=True)
     return 1 if failed else 0
+
+
+def report_cuts(items: Sequence[Item]) -> None:
+    """A line on stderr for each item whose text was cut."""
+    for item in items:
+        results = (item, *(getattr(item, "results", None) or ()))
+        cut = sum(getattr(one, "truncated_characters", None) or 0 for one in results)
+        if cut:
+            typer.echo(f"triptych: item {item.index + 1}: {cut} characters were cut off", err=True)
 
 
 def _name(names: Sequence[str] | None, index: int) -> str | None:

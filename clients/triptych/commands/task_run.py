@@ -11,7 +11,7 @@ import typer
 
 from triptych.commands.lines import LineProcessor, process_file
 from triptych.commands.options import AnyClient, connect
-from triptych.commands.printing import print_items, print_json, print_stream
+from triptych.commands.printing import print_items, print_json, print_stream, report_cuts
 from triptych.commands.task_flags import TaskFlag, check_required, values_of
 from triptych.commands.task_parameters import OWN, TaskCommand
 from triptych.errors import TriptychError
@@ -61,6 +61,7 @@ class OutputFile:
         partial = self.path.with_name(f".{self.path.name}.partial")
         partial.write_bytes(self.encode(items, images))
         partial.replace(self.path)
+        report_cuts(items)
 
 
 @dataclass(frozen=True)

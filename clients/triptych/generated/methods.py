@@ -296,12 +296,14 @@ class BlockingMethods(BlockingClient):
         function_to_apply: str | None = None,
         stride: int | None = None,
         return_attention: bool | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> ClassifyResponse:
         """Classify texts, pairs of texts or images by the model's own labels, best first.
 
-        A text that is longer than the model takes is refused unless `stride` is given. The score of
-        a label is then the mean of its scores in all windows.
+        A text that is longer than the model takes is refused unless `truncate` or `stride` is
+        given. With `stride` the score of a label is the mean of its scores in all windows.
 
         Args:
             texts: Texts to classify.
@@ -312,6 +314,9 @@ class BlockingMethods(BlockingClient):
                 default.
             stride: Divide texts that are too long into windows that share this many tokens.
             return_attention: Return which parts of an image the class depends on.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -361,6 +366,8 @@ class BlockingMethods(BlockingClient):
         normalize: bool = True,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> EmbedResponse:
         """Embed texts or images as vectors; their dot product is the cosine similarity.
@@ -371,6 +378,9 @@ class BlockingMethods(BlockingClient):
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -387,6 +397,8 @@ class BlockingMethods(BlockingClient):
         *,
         targets: str | Iterable[str] | None = None,
         top_k: int = 5,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> FillMaskResponse:
         """Fill the masked tokens of texts, the most likely tokens first.
@@ -398,6 +410,9 @@ class BlockingMethods(BlockingClient):
             texts: Texts with the model's mask token.
             targets: Score these tokens only; each is one token of the model.
             top_k: Number of tokens for each mask, at most.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -563,6 +578,7 @@ class BlockingMethods(BlockingClient):
         top_n: int | None = None,
         return_documents: bool = False,
         truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> RerankResponse:
         """Rank documents by their relevance to a query, best first.
@@ -573,7 +589,9 @@ class BlockingMethods(BlockingClient):
             top_k: Return only this many, the best ones.
             top_n: Earlier name of `top_k`.
             return_documents: Return the documents' texts.
-            truncate: Cut pairs that are too long, the longer text first.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -644,6 +662,8 @@ class BlockingMethods(BlockingClient):
         aggregation: str = "none",
         return_outside: bool = False,
         stride: int | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> TagResponse:
         """Label the tokens of texts: names, parts of speech and the like.
@@ -652,13 +672,16 @@ class BlockingMethods(BlockingClient):
         `transformers`: `none` labels tokens; `simple` joins adjacent tokens of one entity; `first`,
         `average` and `max` first give each word the label of its first token, of its tokens'
         average, or of its most certain token. A text that is longer than the model takes is refused
-        unless `stride` is given.
+        unless `truncate` or `stride` is given.
 
         Args:
             texts: Texts whose tokens are labelled.
             aggregation: none, simple, first, average or max.
             return_outside: Return tokens with the label O as well: those of no entity.
             stride: Divide texts that are too long into windows that share this many tokens.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1050,12 +1073,14 @@ class AwaitableMethods(AwaitableClient):
         function_to_apply: str | None = None,
         stride: int | None = None,
         return_attention: bool | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> ClassifyResponse:
         """Classify texts, pairs of texts or images by the model's own labels, best first.
 
-        A text that is longer than the model takes is refused unless `stride` is given. The score of
-        a label is then the mean of its scores in all windows.
+        A text that is longer than the model takes is refused unless `truncate` or `stride` is
+        given. With `stride` the score of a label is the mean of its scores in all windows.
 
         Args:
             texts: Texts to classify.
@@ -1066,6 +1091,9 @@ class AwaitableMethods(AwaitableClient):
                 default.
             stride: Divide texts that are too long into windows that share this many tokens.
             return_attention: Return which parts of an image the class depends on.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1115,6 +1143,8 @@ class AwaitableMethods(AwaitableClient):
         normalize: bool = True,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> EmbedResponse:
         """Embed texts or images as vectors; their dot product is the cosine similarity.
@@ -1125,6 +1155,9 @@ class AwaitableMethods(AwaitableClient):
             normalize: Scale embeddings to unit length; false for models whose graphs do not.
             prompt_name: The model's prompt of this name is put before each text.
             prompt: Put before each text.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1141,6 +1174,8 @@ class AwaitableMethods(AwaitableClient):
         *,
         targets: str | Iterable[str] | None = None,
         top_k: int = 5,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> FillMaskResponse:
         """Fill the masked tokens of texts, the most likely tokens first.
@@ -1152,6 +1187,9 @@ class AwaitableMethods(AwaitableClient):
             texts: Texts with the model's mask token.
             targets: Score these tokens only; each is one token of the model.
             top_k: Number of tokens for each mask, at most.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1317,6 +1355,7 @@ class AwaitableMethods(AwaitableClient):
         top_n: int | None = None,
         return_documents: bool = False,
         truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> RerankResponse:
         """Rank documents by their relevance to a query, best first.
@@ -1327,7 +1366,9 @@ class AwaitableMethods(AwaitableClient):
             top_k: Return only this many, the best ones.
             top_n: Earlier name of `top_k`.
             return_documents: Return the documents' texts.
-            truncate: Cut pairs that are too long, the longer text first.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1398,6 +1439,8 @@ class AwaitableMethods(AwaitableClient):
         aggregation: str = "none",
         return_outside: bool = False,
         stride: int | None = None,
+        truncate: bool = False,
+        truncation_direction: str = "right",
         model: str | None = None,
     ) -> TagResponse:
         """Label the tokens of texts: names, parts of speech and the like.
@@ -1406,13 +1449,16 @@ class AwaitableMethods(AwaitableClient):
         `transformers`: `none` labels tokens; `simple` joins adjacent tokens of one entity; `first`,
         `average` and `max` first give each word the label of its first token, of its tokens'
         average, or of its most certain token. A text that is longer than the model takes is refused
-        unless `stride` is given.
+        unless `truncate` or `stride` is given.
 
         Args:
             texts: Texts whose tokens are labelled.
             aggregation: none, simple, first, average or max.
             return_outside: Return tokens with the label O as well: those of no entity.
             stride: Divide texts that are too long into windows that share this many tokens.
+            truncate: Cut texts that are longer than the model takes, instead of refusing them; of a
+                pair, the longer text first.
+            truncation_direction: With `truncate`: the end of a text that is cut off, right or left.
             model: Model name; optional where exactly one model fits.
 
         Returns:

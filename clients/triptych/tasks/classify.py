@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from triptych.messages import ClosedMessage, Item, Message, OneOrMany, Request, Response
-from triptych.parameters import Stride, optional
+from triptych.parameters import Stride, TruncationParameters, cut_characters, optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -36,11 +36,11 @@ _Two = Annotated[list[str], Field(min_length=2, max_length=2)]
 Pair = Annotated[TextPair, BeforeValidator(_as_pair, json_schema_input_type=_Two | TextPair)]
 
 
-class ClassifyRequest(Request):
+class ClassifyRequest(Request, TruncationParameters):
     """Request of `classify`: `texts`, `pairs` or `images`; as multipart, `images` are files.
 
-    A text that is longer than the model takes is refused unless `stride` is given. The score of a
-    label is then the mean of its scores in all windows.
+    A text that is longer than the model takes is refused unless `truncate` or `stride` is given.
+    With `stride` the score of a label is the mean of its scores in all windows.
     """
 
     texts: OneOrMany | None = optional("Texts to classify.")
@@ -59,6 +59,8 @@ class ClassifyRequest(Request):
     def _one_kind_of_input(self) -> Self:
         if sum(given is not None for given in (self.texts, self.pairs, self.images)) != 1:
             raise ValueError("give one of texts, pairs and images")
+        if self.stride is not None and self.truncate:
+            raise ValueError("a text is cut or divided: give either truncate or stride")
         return self
 
 
@@ -73,6 +75,7 @@ class Classes(Item):
     """The labels of one text, pair or image, best first."""
 
     labels: list[ClassScore] | None = None
+    truncated_characters: int | None = cut_characters()
     attention: list[list[float]] | None = optional(
         "Rows of image patches; the weights of all patches sum to 1."
     )

@@ -10,11 +10,11 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from triptych.messages import Item, OneOrMany, Request, Response
-from triptych.parameters import optional
+from triptych.parameters import TruncationParameters, cut_characters, optional
 from triptych.task import Command, Task
 
 
-class EmbedRequest(Request):
+class EmbedRequest(Request, TruncationParameters):
     """Request of `embed`: `texts` or `images`; as multipart, `images` are files, the rest text."""
 
     texts: OneOrMany | None = optional("Texts to embed.")
@@ -34,6 +34,8 @@ class EmbedRequest(Request):
             raise ValueError("give either prompt or prompt_name")
         if self.images is not None and (self.prompt is not None or self.prompt_name is not None):
             raise ValueError("a prompt is for texts")
+        if self.images is not None and self.truncate:
+            raise ValueError("truncate is for texts: leave it out")
         return self
 
 
@@ -41,6 +43,7 @@ class Embedding(Item):
     """The embedding of one text or image."""
 
     embedding: list[float] | None = None
+    truncated_characters: int | None = cut_characters()
 
 
 class EmbedResponse(Response[Embedding]):

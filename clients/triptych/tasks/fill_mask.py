@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response, as_list
-from triptych.parameters import optional
+from triptych.parameters import TruncationParameters, cut_characters, optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -21,7 +21,7 @@ OneOrManyTargets = Annotated[
 ]
 
 
-class FillMaskRequest(Request):
+class FillMaskRequest(Request, TruncationParameters):
     """Request of `fill-mask`.
 
     Each text holds the model's mask token once or several times; `GET /v1/models` lists it as
@@ -50,6 +50,7 @@ class FilledMasks(Item):
     """The tokens for each mask of one text, in the order of the masks, the best token first."""
 
     masks: list[list[MaskToken]] | None = None
+    truncated_characters: int | None = cut_characters()
 
 
 class FillMaskResponse(Response[FilledMasks]):

@@ -16,7 +16,7 @@ from triptych.messages import (
     Response,
     earlier_name_of,
 )
-from triptych.parameters import optional
+from triptych.parameters import TruncationParameters, cut_characters, optional
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
@@ -25,7 +25,7 @@ MAX_DOCUMENTS = 1000
 Documents = Annotated[int, Field(ge=1, le=MAX_DOCUMENTS)]
 
 
-class RerankRequest(Request):
+class RerankRequest(Request, TruncationParameters):
     """Request of `rerank`. Each query ranks all documents."""
 
     query: OneOrMany = Field(description="What is looked for.")
@@ -35,9 +35,6 @@ class RerankRequest(Request):
     top_k: Documents | None = optional("Return only this many, the best ones.")
     top_n: Documents | None = earlier_name_of("top_k")
     return_documents: bool = Field(default=False, description="Return the documents' texts.")
-    truncate: bool = Field(
-        default=False, description="Cut pairs that are too long, the longer text first."
-    )
 
 
 class RankedDocument(Message):
@@ -46,6 +43,7 @@ class RankedDocument(Message):
     index: int
     score: float | None = None
     text: str | None = None
+    truncated_characters: int | None = cut_characters()
     error: ItemError | None = None
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.parameters import Stride
+from triptych.parameters import Stride, TruncationParameters, cut_characters
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
 Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
 
 
-class TagRequest(Request):
+class TagRequest(Request, TruncationParameters):
     """Request of `tag`.
 
     `aggregation` joins tokens to entities as the token-classification pipeline of `transformers`:
     `none` labels tokens; `simple` joins adjacent tokens of one entity; `first`, `average` and
     `max` first give each word the label of its first token, of its tokens' average, or of its most
-    certain token. A text that is longer than the model takes is refused unless `stride` is given.
+    certain token. A text that is longer than the model takes is refused unless `truncate` or
+    `stride` is given.
     """
 
     texts: OneOrMany = Field(description="Texts whose tokens are labelled.")
@@ -32,6 +33,12 @@ class TagRequest(Request):
         default=False, description="Return tokens with the label O as well: those of no entity."
     )
     stride: Stride | None = None
+
+    @model_validator(mode="after")
+    def _cut_or_divided(self) -> Self:
+        if self.stride is not None and self.truncate:
+            raise ValueError("a text is cut or divided: give either truncate or stride")
+        return self
 
 
 class TaggedToken(Message):
@@ -48,6 +55,7 @@ class Tags(Item):
     """The labelled tokens of one text, in their order; empty where nothing was found."""
 
     tokens: list[TaggedToken] = []
+    truncated_characters: int | None = cut_characters()
 
 
 class TagResponse(Response[Tags]):

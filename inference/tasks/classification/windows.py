@@ -1,4 +1,4 @@
-"""Texts longer than a model takes, as windows that overlap; and pairs cut to fit."""
+"""Texts longer than a model takes, as windows that overlap."""
 
 from __future__ import annotations
 
@@ -43,28 +43,3 @@ def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list
             field=field,
         )
     return [[*before, *content[start : start + room], *after] for start in starts]
-
-
-def truncated_pair(pair: EncodedText, limit: int) -> EncodedText:
-    """A pair cut at the ends of its texts until it fits, the longer text first.
-
-    The lengths are those of the strategy `longest_first` of `tokenizers`, which `transformers` and
-    cross-encoders truncate pairs with.
-    """
-    counts = [sum(sequence == which for sequence in pair.sequences) for which in (0, 1)]
-    room = limit - (len(pair) - sum(counts))
-    if sum(counts) <= room:
-        return pair
-    shorter, longer = min(counts), max(counts)
-    if shorter > room // 2:
-        shorter = room // 2
-    longer = room - shorter
-    keep = [shorter, longer] if counts[0] <= counts[1] else [longer, shorter]
-    positions, seen = [], [0, 0]
-    for position, sequence in enumerate(pair.sequences):
-        if sequence is not None:
-            seen[sequence] += 1
-            if seen[sequence] > keep[sequence]:
-                continue
-        positions.append(position)
-    return pair.at(positions)

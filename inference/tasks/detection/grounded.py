@@ -22,7 +22,7 @@ from inference.tasks.detection.regions import SizedRow, best_first, box, sigmoid
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import image_rows
@@ -143,8 +143,7 @@ def join_labels(labels: Sequence[str]) -> str:
         InvalidRequest: a label is empty, or has a full stop, which would end it.
     """
     for index, label in enumerate(labels):
-        if not label.strip():
-            raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+        check_is_not_blank(label, f"labels.{index}")
         if _END in label:
             raise InvalidRequest(
                 f"labels.{index} has a full stop, which ends a label of this model: leave it out",

@@ -13,7 +13,7 @@ import numpy as np
 
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import PIXELS, SOURCE_IDS
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import ServingError
 from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ from inference.tasks.detection.regions import box
 from inference.tasks.detection.section import DetectSection
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
 from inference.tasks.shared.served_task import Plan
@@ -89,8 +89,7 @@ def plan_written(
         ServingError: no image can be read; the first one's error.
     """
     for index, label in enumerate(request.labels or ()):
-        if not label.strip():
-            raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
+        check_is_not_blank(label, f"labels.{index}")
     assert section.images is not None
     text = section.prompt
     if request.labels:

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inference.bundle.manifest import Role
-from inference.errors import InvalidRequest, ServingError
+from inference.errors import ServingError
+from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.embedding_cache import Embedded
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import InferCall, Outcome
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.text_rows import TextRows
+from triptych.parameters import TruncationDirection
 
 
 @dataclass
@@ -21,31 +23,40 @@ class EmbeddingCalls:
 
     model: LoadedModel
     calls: list[InferCall] = field(default_factory=list)
+    cut_end: TruncationDirection | None = None
+    """The end at which texts are cut that are too long; None: they are refused."""
     _known: dict[str, Embedded] = field(default_factory=dict)
-    _numbers: dict[str, int] = field(default_factory=dict)
+    _encoded: dict[str, tuple[int, EncodedText]] = field(default_factory=dict)
+    """Text → its number among the different rows, and its tokens."""
     _texts: TextRows = field(init=False)
 
     def __post_init__(self) -> None:
         self._texts = TextRows(self.model)
 
-    def add_text(self, text: str, name: str, what: str = "") -> None:
+    def add_text(self, text: str, name: str, what: str = "", prompt: str = "") -> str:
         """Encode one text unless its embedding is cached or it was added before.
 
         Args:
             name: The request's field that it comes from.
             what: Follows the field in an error, e.g. " in its template".
+            prompt: Stands before the text.
+
+        Returns:
+            The text with its prompt, by which `EmbeddedTexts` has it.
 
         Raises:
             InvalidRequest: the text is empty.
             TooLong: the text is longer than the model takes.
         """
-        if text in self._known or text in self._numbers:
-            return
-        if (entry := self.model.embeddings.get(text)) is not None:
-            self._known[text] = entry
-            return
-        encoded = self.model.encode_text(text, name, what=what)
-        self._numbers[text] = self._texts.add(encoded)
+        whole = prompt + text
+        if (entry := self.model.embeddings.get(whole)) is not None:
+            self._known[whole] = entry
+        if whole in self._known or whole in self._encoded:
+            check_is_not_blank(text, name)  # the prompt alone may have been another's text
+            return whole
+        encoded = self.model.encode_text(text, name, what=what, cut_end=self.cut_end, prompt=prompt)
+        self._encoded[whole] = self._texts.add(encoded), encoded
+        return whole
 
     def add_labels(self, labels: Sequence[str]) -> None:
         """Encode the field `labels` of a request, see `add_text`.
@@ -55,18 +66,17 @@ class EmbeddingCalls:
             TooLong: one of them is longer than the model takes.
         """
         for index, label in enumerate(labels):
-            if not label.strip():
-                raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
             self.add_text(label, f"labels.{index}")
 
     def batch_texts(self) -> EmbeddedTexts:
         """Calls for the texts that were encoded, in batches of equal padded length."""
-        rows: dict[str, tuple[Row, int]] = {}
-        if self._numbers:
+        rows: dict[str, tuple[Row, EncodedText]] = {}
+        if self._encoded:
             part = self.model.part(takes=Role.TOKENS, returns=Role.EMBEDDING)
             found = self._texts.batch(part, (Role.EMBEDDING,), self.calls)
-            for text, number in self._numbers.items():
-                rows[text] = found[number], len(self._texts.texts[number])
+            rows = {
+                text: (found[number], encoded) for text, (number, encoded) in self._encoded.items()
+            }
         return EmbeddedTexts(self.model, self._known, rows)
 
     def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | ServingError, ...]:
@@ -87,18 +97,19 @@ class EmbeddedTexts:
 
     model: LoadedModel
     known: Mapping[str, Embedded]
-    rows: Mapping[str, tuple[Row, int]]
-    """Text → its row and its number of tokens."""
+    rows: Mapping[str, tuple[Row, EncodedText]]
 
     def embedded(self, text: str, outcomes: Sequence[Outcome]) -> Embedded:
-        """A text's embedding; a new one enters the cache.
+        """A text's embedding; a new one enters the cache, unless the text was cut.
 
         Raises:
             ServingError: its call failed.
         """
         if text in self.known:
             return self.known[text]
-        row, tokens = self.rows[text]
-        entry = Embedded(row.read(outcomes, Role.EMBEDDING).copy(), tokens)
-        self.model.embeddings.put(text, entry)
+        row, encoded = self.rows[text]
+        cut = encoded.cut_characters
+        entry = Embedded(row.read(outcomes, Role.EMBEDDING).copy(), len(encoded), cut)
+        if not cut:
+            self.model.embeddings.put(text, entry)
         return entry

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inference.errors import InvalidRequest
+from inference.tasks.shared.loaded_model import check_is_not_blank
 
 SEPARATOR = " =>"
 STOP = "\n"
@@ -55,9 +56,8 @@ def laid_out(header: str, prompt: str, field: str) -> str:
 
 
 def _line(text: str, field: str) -> str:
+    check_is_not_blank(text, field)
     line = text.strip()
-    if not line:
-        raise InvalidRequest(f"{field} is empty", field=field)
     if len(line.splitlines()) > 1:
         raise InvalidRequest(
             f"{field} has a line break, which ends an example: keep it to one line, "

@@ -14,10 +14,11 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """A text's embedding (D,) and its number of tokens."""
+    """A text's embedding (D,), its number of tokens, and the characters that were cut off."""
 
     vector: Vector
     tokens: int
+    cut_characters: int = 0
 
 
 class EmbeddingCache:

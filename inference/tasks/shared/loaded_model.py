@@ -14,12 +14,15 @@ from inference.bundle.manifest import Graph, Manifest, Part, Role
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation, Overrides
 from inference.processing.cancellation import check_abandoned
+from inference.processing.cut_texts import cut_texts
 from inference.processing.image import ImageLimits
+from inference.processing.sentences import is_blank
 from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding
 from inference.tasks.shared.model_calls import Array, GenerateCall
+from triptych.parameters import TruncationDirection
 
 CHARACTERS_PER_TOKEN = 100
 """More than in any vocabulary: longer texts are refused unread."""
@@ -198,42 +201,81 @@ class LoadedModel:
         field: str,
         *,
         second: str | None = None,
+        second_field: str | None = None,
         what: str = "",
         with_offsets: bool = False,
         is_whole: bool = True,
+        cut_end: TruncationDirection | None = None,
+        prompt: str = "",
     ) -> EncodedText:
         """A text, or a pair of texts, for a stateless part.
 
         Args:
             field: The request's field that it comes from.
             second: The second text of a pair.
+            second_field: Its field, where it has one of its own; errors of the pair name it.
             what: Follows the field in an error, e.g. " in its template".
             with_offsets: Also return where the tokens lie.
             is_whole: Refuse what is longer than the model takes; otherwise, the caller divides it
                 and only the gateway's limit holds.
+            cut_end: Cut what is longer than the model takes, at this end.
+            prompt: Stands before the text.
 
         Raises:
-            InvalidRequest: a text is empty, or the model has no embedding of a token.
+            InvalidRequest: a text is blank, the tokenizer leaves no token of it, or one of them
+                has no embedding.
             TooLong: names the limit and the length.
         """
         check_abandoned()
+        fields = (field, second_field or field)
+        texts = (text,) if second is None else (text, second)
+        whole = (prompt + text, *texts[1:])
         limit = self.text_limit if is_whole else self.task_limits.max_input_tokens
-        for part in (text, second):
-            if part is not None:
-                check_characters(len(part), field, limit)
-                if not part.strip():
-                    raise InvalidRequest(f"{field} is empty", field=field)
+        for part, own, name in zip(whole, texts, fields, strict=False):
+            if cut_end is None:
+                check_characters(len(part), name, limit)
+            check_is_not_blank(own, name)
         with naming(field, what):
-            encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
-        if not encoded.ids:  # a tokenizer without special tokens may drop all characters
-            raise InvalidRequest(f"{field} is empty: it has no tokens", field=field)
+            if cut_end is None:
+                with_offsets = with_offsets or bool(prompt)
+                encoded = self.spans.encode_text(*whole, with_offsets=with_offsets)
+            else:
+                encoded = self._encode_cut(whole, fields, cut_end)
+        is_read = [sequence in encoded.sequences for sequence in range(len(texts))]
+        if prompt and not encoded.cut_characters:
+            is_read[0] = any(end > len(prompt) for _, end in encoded.places(0))
+        for is_any, name in zip(is_read, fields, strict=False):
+            if not is_any:
+                raise InvalidRequest(f"{name} is empty: it has no tokens", field=name)
         if len(encoded) > limit:
             taker = f"{self.name} takes" if is_whole else "the gateway takes"
+            name = fields[len(texts) - 1]
             raise TooLong(
-                f"{field}{what} has {len(encoded)} tokens, {taker} at most {limit}: shorten it",
-                field=field,
+                f"{name}{what} has {len(encoded)} tokens, {taker} at most {limit}: shorten it",
+                field=name,
             )
         return encoded
+
+    def _encode_cut(
+        self, texts: tuple[str, ...], fields: tuple[str, str], end: TruncationDirection
+    ) -> EncodedText:
+        """A text or a pair, cut to the tokens that the model takes.
+
+        Of a long text only so many characters are tokenised as have enough tokens.
+
+        Raises:
+            TooLong: the characters that the gateway takes do not have enough tokens.
+        """
+        most = self.task_limits.max_input_tokens
+        for tokens in (self.text_limit, most):
+            check_abandoned()
+            room = tokens * CHARACTERS_PER_TOKEN
+            cut = cut_texts(self.spans, texts, self.text_limit, end, room)
+            if cut is not None:
+                return cut
+        for text, name in zip(texts, fields, strict=False):
+            check_characters(len(text), name, most)
+        raise AssertionError("texts within the gateway's limit are read whole")
 
     def check_length(self, tokens: int, field: str, what: str = "") -> None:
         """Raises TooLong when a sequence is longer than the model's own limit."""
@@ -269,6 +311,16 @@ def naming(field: str, what: str = "") -> Iterator[None]:
         if error.field is not None:
             raise
         raise InvalidRequest(f"{field}{what}: {error.message}", field=field) from None
+
+
+def check_is_not_blank(text: str, field: str) -> None:
+    """Raises InvalidRequest for a text that has nothing to read.
+
+    Args:
+        field: The request's field of the text.
+    """
+    if is_blank(text):
+        raise InvalidRequest(f"{field} is empty", field=field)
 
 
 def check_characters(length: int, field: str, tokens: int) -> None:

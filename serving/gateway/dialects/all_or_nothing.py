@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.messages import ClosedMessage
 
 MAX_DIMENSIONS = 65_536
+CUT_HEADER = "x-truncated-characters"
+"""How many characters of a request's texts were cut off; absent where none were."""
 
 
 class Closed(ClosedMessage):
@@ -51,10 +53,18 @@ class WholeAnswers(KeyedRoutes, ABC):
         """The answer as JSON.
 
         Raises:
-            ServingError: an item failed; the first one's error is that of the request.
+            ServingError: a result failed; the first one's error is that of the request.
         """
-        check_each(response.data)
-        return Response(self.dump_answer(request, response), media_type="application/json")
+        results = self.results(response.data)
+        check_each(results)
+        cut = sum(getattr(one, "truncated_characters", None) or 0 for one in results)
+        headers = {CUT_HEADER: str(cut)} if cut else None
+        answer = self.dump_answer(request, response)
+        return Response(answer, headers=headers, media_type="application/json")
+
+    def results(self, data: Sequence[Any]) -> Sequence[Any]:
+        """What has an error or was cut, each by itself: the response's items."""
+        return data
 
     def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """See `Dialect.render_stream`; only routes that stream are asked."""

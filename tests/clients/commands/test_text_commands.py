@@ -130,3 +130,22 @@ def test_wrong_arguments_are_refused_before_they_are_sent(
 ) -> None:
     with Client(url) as client, pytest.raises(InvalidArgument):
         call(client)
+
+
+def test_what_was_cut_is_a_line_on_stderr(
+    url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["a b", "a b c d"]
+    output = tmp_path / "vectors.npy"
+    for more in ([], ["--output", str(output)]):
+        assert cli.run(["embed", *texts, "--truncate", "--url", url, *more]) == 0
+        out, err = capfd.readouterr()
+        assert err == "triptych: item 2: 4 characters were cut off\n"
+        assert bool(out) == (not more)
+    assert output.exists()
+    assert cli.run(["embed", *texts, "--truncate", "--json", "--url", url]) == 0
+    out, err = capfd.readouterr()
+    assert '"truncated_characters": 4' in out
+    assert not err
+    assert cli.run(["embed", *texts, "--truncation-direction", "left", "--url", url]) == 0
+    assert not capfd.readouterr().err

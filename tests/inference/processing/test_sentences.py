@@ -1,10 +1,13 @@
 """Where sentences end, and that nothing between them is lost."""
 
+import sys
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.processing.sentences import split_sentences
+from inference.processing.sentences import is_blank, split_sentences
 
 CASES = {
     "two sentences": ("Hola. Adiós.", ["Hola.", "Adiós."]),
@@ -39,6 +42,10 @@ CASES = {
     "marks alone": ("...", ["..."]),
     "nothing": ("", []),
     "spaces alone": (" \n ", []),
+    "what is not seen": ("\u200b", []),
+    "a line that is not seen": ("Uno.\n\ufeff\u200b\nDos.", ["Uno.", "Dos."]),
+    "first and last lines": ("\ufeff\nUno.\n\x00", ["Uno."]),
+    "joiners within a word": ("\u200bUn\u00ado. Dos.", ["\u200bUn\u00ado.", "Dos."]),
 }  # fmt: skip
 
 
@@ -50,6 +57,25 @@ def test_sentences_end_where_a_reader_ends_them(text: str, sentences: list[str])
 def test_joining_keeps_indents_and_line_breaks() -> None:
     paragraph = split_sentences("  Uno. Dos.\n\n\tTres.  Cuatro\n")
     assert paragraph.join(["One.", "Two.", "Three.", "Four"]) == "  One. Two.\n\n\tThree.  Four\n"
+
+
+def test_joining_keeps_lines_that_are_not_seen() -> None:
+    paragraph = split_sentences("\ufeff\nUno.\n \u200b\nDos.")
+    assert paragraph.join(["One.", "Two."]) == "\ufeff\nOne.\n \u200b\nTwo."
+
+
+def test_characters_that_are_not_seen_are_those_of_their_categories() -> None:
+    unseen = ("Zs", "Zl", "Zp", "Cc", "Cf")
+    for character in map(chr, range(sys.maxunicode + 1)):
+        if is_blank(character) != (unicodedata.category(character) in unseen):
+            pytest.fail(f"U+{ord(character):04X}")
+
+
+def test_time_is_linear_in_lines_that_are_not_seen() -> None:
+    text = "\u200b\n" * 200_000
+    assert split_sentences(text).gaps == (text,)
+    paragraph = split_sentences(f"a\n{text}b")
+    assert (paragraph.sentences, paragraph.join(["a", "b"])) == (("a", "b"), f"a\n{text}b")
 
 
 def test_joining_another_number_of_sentences_is_refused() -> None:
@@ -69,7 +95,8 @@ def test_splitting_and_joining_is_lossless(text: str) -> None:
     paragraph = split_sentences(text)
     assert paragraph.join(paragraph.sentences) == text
     assert len(paragraph.gaps) == len(paragraph.sentences) + 1
-    assert all(gap.strip() == "" for gap in paragraph.gaps)
+    assert all(map(is_blank, paragraph.gaps))
+    assert not any(map(is_blank, paragraph.sentences))
     assert all(sentence.strip() == sentence != "" for sentence in paragraph.sentences)
 
 

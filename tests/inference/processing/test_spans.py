@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from transformers.pipelines.token_classification import (
 from inference.errors import InvalidRequest
 from inference.processing.text import FastTokenizer
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.classification.windows import truncated_pair, windows
+from inference.tasks.classification.windows import windows
 from tests.inference.processing.tokenizer_files import CORPUS, KINDS, NASTY, trained
 
 Both = tuple[FastTokenizer, PreTrainedTokenizerFast]
@@ -79,13 +80,34 @@ def test_pairs_equal_those_of_transformers(
     for a, b in ((first, second), (second, first)):
         found = ours.encode_text(a, b)
         if limit is not None:
-            found = truncated_pair(found, limit)
+            found = found.truncated(limit)
         expected = theirs(
             a, b, truncation="longest_first" if limit else False, max_length=limit,
             return_token_type_ids=True,
         )  # fmt: skip
         assert list(found.ids) == expected["input_ids"]
         assert list(found.segments) == expected["token_type_ids"]
+
+
+@pytest.mark.parametrize("end", ["right", "left"])
+@pytest.mark.parametrize("second", [None, NASTY[1], LONG])
+@pytest.mark.parametrize("limit", [64, 23, 22, 9, 8, 7])
+def test_either_end_is_cut_as_by_transformers(
+    both: Both, second: str | None, limit: int, end: Literal["left", "right"]
+) -> None:
+    ours, theirs = both
+    before = theirs.truncation_side
+    theirs.truncation_side = end
+    try:
+        for texts in ((NASTY[0], second), (LONG, second), (second or "a", LONG)):
+            found = ours.encode_text(*texts).truncated(limit, end)
+            expected = theirs(
+                *texts, truncation="longest_first", max_length=limit, return_token_type_ids=True
+            )
+            assert list(found.ids) == expected["input_ids"]
+            assert list(found.segments) == expected["token_type_ids"]
+    finally:
+        theirs.truncation_side = before
 
 
 @pytest.mark.parametrize("limit", [8, 12, 30, 61])

@@ -145,7 +145,7 @@ def test_an_image_that_cannot_be_read_is_that_items_error() -> None:
 
 def test_an_empty_label_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"labels\.1 is empty"):
-        plan([image_file("red")], ["a", " "])
+        plan([image_file("red")], ["a", " \ufeff"])
 
 
 def test_a_recipe_that_cuts_the_image_is_refused() -> None:

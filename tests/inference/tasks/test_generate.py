@@ -66,6 +66,10 @@ def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> N
     made = plan(reads, "dos", instruction="To English:", examples=SHOTS)
     decoded = model.tokenizer.decode(made.calls[0].inputs["source_ids"])
     assert decoded == "To English: uno => one dos =>"
+    for blank in ("", " ", "\u200b"):
+        for instruction in (None, "sum up:"):
+            with pytest.raises(InvalidRequest, match=r"prompts\.0 is empty"):
+                plan(reads, blank, instruction=instruction)
 
 
 def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:

@@ -114,6 +114,7 @@ def test_scores_are_sums_and_failures_stay_in_their_place() -> None:
     [
         ({"texts": ["a", "b"]}, "texts holds 2 for 3 targets"),
         ({"texts": " "}, "texts.0 is empty"),
+        ({"texts": "\u200b"}, "texts.0 is empty"),
         ({"texts": "a " * 20}, "texts.0 has 21 tokens"),
     ],
 )

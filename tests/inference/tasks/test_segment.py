@@ -105,7 +105,7 @@ def test_a_label_that_cannot_be_embedded_fails_the_request() -> None:
 
 def test_an_empty_label_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"labels\.1 is empty"):
-        plan([image_file("red")], ["a", " "])
+        plan([image_file("red")], ["a", " \ufeff"])
 
 
 def test_the_canary_runs_both_graphs() -> None:

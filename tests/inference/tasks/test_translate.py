@@ -90,7 +90,7 @@ def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel)
         assert caught.value.field == field
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u200b", "\ufeff\n\x00 "])
 def test_empty_text_is_refused_at_its_index(translator: LoadedModel, text: str) -> None:
     made = plan(translator, ["uno", text])
     first, second = made.finish([echo(call) for call in made.calls]).data

@@ -124,7 +124,7 @@ def test_equal_scores_keep_the_order_of_the_request(classifier: LoadedModel) -> 
     assert [entry.label for entry in item.labels] == ["red a", "a red"]
 
 
-@pytest.mark.parametrize("label", ["", "  "])
+@pytest.mark.parametrize("label", ["", "  ", "\u200b"])
 def test_empty_label_is_refused(classifier: LoadedModel, label: str) -> None:
     with pytest.raises(InvalidRequest, match=r"labels.1 is empty") as caught:
         plan(classifier, [image_file("red")], ["red", label])

@@ -18,7 +18,7 @@ from serving.batch.rows import Row
 from serving.local_model import LocalModel
 from tests.inference import text_models
 from tests.inference.tiny_models import segmenter, served
-from triptych.tasks.classify import ClassifyRequest
+from triptych.tasks.classify import Classes, ClassifyRequest
 from triptych.tasks.segment import Segmentation, SegmentRequest
 
 
@@ -91,3 +91,18 @@ def test_rows_of_similar_length_share_requests_and_answers_keep_their_order() ->
     first = [int(call.inputs["lengths"].min()) for call in local.calls]
     rows = np.cumsum([call.rows for call in local.calls])
     assert min(first[: int(np.searchsorted(rows, BATCHED)) + 1]) == 6 + 1  # of the longer half
+
+
+def test_rows_that_are_too_long_are_cut_and_say_so() -> None:
+    local = _Local(served(text_models.text_classifier()))
+    for fields in ({}, {"truncate": True, "truncation_direction": "left"}):
+        template = ClassifyRequest(texts=[""], **fields)
+        requests = RowRequests(cast(LocalModel, local), classify.TASK, template, "texts", 0)
+        rows: list[Any] = [Row("f", n, "a " * count, {}) for n, count in enumerate((3, 30, 4))]
+        items, _ = requests.answers(rows)
+        found = cast(list[Classes], items)
+        if fields:
+            assert [item.error for item in found] == [None] * 3
+            assert [item.truncated_characters for item in found] == [None, 37, None]
+        else:
+            assert [item.error is None for item in found] == [True, False, True]

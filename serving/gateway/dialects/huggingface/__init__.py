@@ -3,7 +3,7 @@
 `/hf/{task}/{model}` has the methods of one task, with our names of tasks; `/hf/{model}` those of
 the first task of the model's manifest. The bodies do not say which method they are of: those of
 masked, classified and embedded texts are alike.
-`single_model` has the paths of Hugging Face's servers, which name no model.
+`tgi_tei_routes` has the paths of Hugging Face's servers, which name no model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
-from serving.gateway.dialects.huggingface.tgi_tei_routes import RerankBody
+from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, RerankBody
 from serving.gateway.http.dialect import Routes
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
@@ -35,6 +35,7 @@ _ROUTES: tuple[type[TaskRoute], ...] = (
 )
 MESSAGES: tuple[type[BaseModel], ...] = (
     *(route.body for route in _ROUTES),
+    PredictBody,
     RerankBody,
 )
 """Bodies of requests, for the OpenAPI document."""

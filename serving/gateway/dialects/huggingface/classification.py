@@ -12,20 +12,29 @@ from pydantic import Field
 
 from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK
-from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from serving.gateway.dialects.all_or_nothing import Closed
 from serving.gateway.dialects.huggingface.images import LabelScore
-from serving.gateway.dialects.huggingface.route import PLACEHOLDER, TaskRoute, label_of, model_of
+from serving.gateway.dialects.huggingface.route import (
+    PLACEHOLDER,
+    PipelineTruncating,
+    TaskRoute,
+    label_of,
+    model_of,
+)
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
-from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
+from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest, TextPair
 from triptych.tasks.zero_shot import MAX_LABELS
 
 DEFAULT_TEMPLATE = "This example is {}."
 
 
-class ClassificationParameters(Closed):
-    """Parameters of the three methods; the last three are those of `zero_shot_classification`."""
+class ClassificationParameters(PipelineTruncating):
+    """Parameters of the three methods; the last three are those of `zero_shot_classification`.
+
+    Of a text with a candidate, the longer one is cut first.
+    """
 
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
@@ -74,7 +83,7 @@ class ClassifyRoute(TaskRoute):
         given = body.parameters or ClassificationParameters()
         if given.candidate_labels is not None:
             hypotheses = _hypotheses(given, model)
-            message = _pairs(body.inputs, hypotheses, model)
+            message = _pairs(body.inputs, hypotheses, model, truncate=given.truncates)
             return ClassifyingRequest(self.task, message, label, hypotheses=hypotheses)
         _check(given)
         reads_images = TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]
@@ -84,6 +93,7 @@ class ClassifyRoute(TaskRoute):
             images=[PLACEHOLDER] if reads_images else None,
             top_k=given.top_k or DEFAULT_TOP_K,
             function_to_apply=given.function_to_apply,
+            truncate=given.truncates,
         )
         images = [body.inputs] if reads_images else ()
         return ClassifyingRequest(self.task, message, label, images=images)
@@ -114,6 +124,11 @@ def _hypotheses(given: ClassificationParameters, model: LoadedModel) -> Hypothes
     Raises:
         InvalidRequest: parameters of another method, or no model of entailment.
     """
+    if given.truncation == "only_first":
+        raise InvalidRequest(
+            "truncation is only_first: a text and its candidate are cut by longest_first",
+            field="truncation",
+        )
     for name in ("top_k", "function_to_apply"):
         if getattr(given, name) is not None:
             raise InvalidRequest(
@@ -130,11 +145,17 @@ def _hypotheses(given: ClassificationParameters, model: LoadedModel) -> Hypothes
     )
 
 
-def _pairs(text: str, hypotheses: Hypotheses, model: LoadedModel) -> ClassifyRequest:
+def _pairs(
+    text: str, hypotheses: Hypotheses, model: LoadedModel, *, truncate: bool
+) -> ClassifyRequest:
     """The text with each hypothesis; logits of all labels are requested."""
-    pairs = [(text, hypothesis) for hypothesis in hypotheses.texts]
-    fields = {"model": model.name, "pairs": pairs, "function_to_apply": "none", "top_k": MAX_TOP_K}
-    return ClassifyRequest.model_validate(fields)
+    return ClassifyRequest(
+        model=model.name,
+        pairs=[TextPair(first=text, second=hypothesis) for hypothesis in hypotheses.texts],
+        function_to_apply="none",
+        top_k=MAX_TOP_K,
+        truncate=truncate,
+    )
 
 
 _ENTAILMENT = "entail"
@@ -189,9 +210,7 @@ class Hypotheses:
                 "hypothesis_template has no {} where the label belongs", field="hypothesis_template"
             )
         for index, candidate in enumerate(candidates):
-            if not candidate.strip():
-                field = f"candidate_labels.{index}"
-                raise InvalidRequest(f"{field} is empty", field=field)
+            check_is_not_blank(candidate, f"candidate_labels.{index}")
         # The choice of `transformers`: the first label, or the last one if entailment is the first.
         contradiction = labels[-1] if labels[0] == found[0] else labels[0]
         texts = [template.replace("{}", candidate) for candidate in candidates]

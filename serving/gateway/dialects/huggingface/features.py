@@ -13,14 +13,16 @@ from pydantic import Discriminator, Field, Tag
 from inference.errors import InvalidRequest
 from inference.tasks.embed import TASK
 from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, shortened
-from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
+from serving.gateway.dialects.huggingface.route import TaskRoute, Truncating, label_of
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import OneOrMany
 from triptych.tasks.embed import EmbedRequest
 
 
-class NoParameters(Closed):
-    """`parameters` of a method without any."""
+class SimilarityParameters(Truncating):
+    """`parameters` of a comparison, in Text Embeddings Inference."""
+
+    prompt_name: str | None = None
 
 
 class Sentences(Closed):
@@ -34,20 +36,16 @@ def _kind(value: object) -> str:
     return "comparison" if isinstance(value, dict | Sentences) else "texts"
 
 
-class FeaturesBody(Closed):
+class FeaturesBody(Truncating):
     """Body of `POST /hf/embed/{model}`; its options are not below `parameters`."""
-
-    defaults = {"truncation_direction": ("Right", "right")}
 
     inputs: Annotated[
         Annotated[OneOrMany, Tag("texts")] | Annotated[Sentences, Tag("comparison")],
         Discriminator(_kind),
     ]
-    parameters: NoParameters | None = None
+    parameters: SimilarityParameters | None = None
     normalize: bool | None = None
     prompt_name: str | None = None
-    truncate: Unserved = None
-    truncation_direction: Unserved = None
     dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = None
     encoding_format: Literal["float"] | None = None
 
@@ -77,13 +75,16 @@ class EmbedRoute(TaskRoute):
         is_comparison = isinstance(inputs, Sentences)
         if is_comparison and body.normalize is not None:
             raise InvalidRequest("normalize is for texts alone: leave it out", field="normalize")
+        given = body.parameters or SimilarityParameters()
+        cuts = given if given.truncate else body
         message = EmbedRequest(
             model=self.model_name(request, service),
             texts=[inputs.source_sentence, *inputs.sentences]
             if isinstance(inputs, Sentences)
             else inputs,
             normalize=body.normalize is not False,
-            prompt_name=body.prompt_name,
+            prompt_name=body.prompt_name or given.prompt_name,
+            **cuts.cuts(),
         )
         return FeaturesRequest(
             self.task,

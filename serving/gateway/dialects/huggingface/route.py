@@ -13,7 +13,7 @@ from inference.errors import ServingError, UnsupportedMediaType
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.all_or_nothing import WholeAnswers
+from serving.gateway.dialects.all_or_nothing import Closed, WholeAnswers
 from serving.gateway.dialects.huggingface.error_bodies import (
     PARAMETERS,
     HuggingFaceError,
@@ -54,6 +54,33 @@ Unserved = Annotated[
     BeforeValidator(_refused),
     optional("Not served: refused, unless it is false."),
 ]
+
+
+class Truncating(Closed):
+    """Text Embeddings Inference's fields for texts that are too long."""
+
+    truncate: bool | None = optional("Cut texts that are too long, instead of refusing them.")
+    truncation_direction: Literal["right", "left", "Right", "Left"] | None = optional(
+        "With truncate: the end of a text that is cut off. Default: right."
+    )
+
+    def cuts(self) -> dict[str, Any]:
+        """Both fields as those of a task's message."""
+        end = (self.truncation_direction or "right").lower()
+        return {"truncate": bool(self.truncate), "truncation_direction": end}
+
+
+class PipelineTruncating(Closed):
+    """The parameter of the pipelines of `transformers` for texts that are too long."""
+
+    truncation: bool | Literal["longest_first", "only_first", "do_not_truncate"] | None = optional(
+        "Cut texts that are too long, instead of refusing them."
+    )
+
+    @property
+    def truncates(self) -> bool:
+        """Whether texts are cut."""
+        return self.truncation not in (None, False, "do_not_truncate")
 
 
 class TaskRoute(WholeAnswers):

@@ -11,7 +11,13 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from inference.tasks import fill_mask, tag, translate
 from serving.gateway.dialects.all_or_nothing import Closed, Open
-from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
+from serving.gateway.dialects.huggingface.route import (
+    PipelineTruncating,
+    TaskRoute,
+    Unserved,
+    label_of,
+    model_of,
+)
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Penalty, Stride, optional
 from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
@@ -80,7 +86,7 @@ class TranslateRoute(TaskRoute):
         return [Translated(translation_text=item.text) for item in data]
 
 
-class FillMaskParameters(Closed):
+class FillMaskParameters(PipelineTruncating):
     """Parameters of `fill_mask`."""
 
     targets: OneOrManyTargets | None = None
@@ -126,6 +132,7 @@ class FillMaskRoute(TaskRoute):
             texts=[body.inputs],
             targets=given.targets,
             top_k=given.top_k or DEFAULT_TOP_K,
+            truncate=given.truncates,
         )
         return TaskRequest(self.task, message, label_of(request))
 
@@ -138,7 +145,7 @@ class FillMaskRoute(TaskRoute):
         return masks[0] if len(masks) == 1 else masks
 
 
-class TokenClassificationParameters(Closed):
+class TokenClassificationParameters(PipelineTruncating):
     """Parameters of `token_classification`."""
 
     defaults = {"ignore_labels": ()}  # an empty list: no label is ignored
@@ -197,6 +204,7 @@ class TagRoute(TaskRoute):
             aggregation=given.aggregation_strategy or "none",
             return_outside=OUTSIDE not in ignored,
             stride=given.stride,
+            truncate=given.truncates,
         )
         return TaggingRequest(self.task, message, label_of(request), ignored=ignored)
 

@@ -111,6 +111,7 @@ def test_the_last_token_that_fits_is_no_part_of_a_label() -> None:
     ("labels", "message"),
     [
         (["a", " "], r"labels\.1 is empty"),
+        (["a", "\ufeff"], r"labels\.1 is empty"),
         (["a", "dr. b"], r"labels\.1 has a full stop, which ends a label of this model"),
     ],
 )

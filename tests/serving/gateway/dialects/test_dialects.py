@@ -166,7 +166,7 @@ PATHS = {
     "openai": ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"),
     "huggingface": ("/hf/translate/tiny-translate", "/hf/tiny-translate"),
     "tgi": ("/generate", "/generate_stream"),
-    "tei": ("/embed", "/rerank", "/similarity"),
+    "tei": ("/embed", "/predict", "/rerank", "/similarity"),
     "libretranslate": ("/translate", "/detect", "/translate_file"),
     "openinference": ("/v2/models/tiny-zero-shot/infer",),
 }

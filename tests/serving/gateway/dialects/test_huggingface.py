@@ -265,7 +265,7 @@ async def test_feature_extraction(connect: Connect) -> None:
     for refused, name in (
         ({"prompt_name": "query"}, "no prompt of that name"),
         ({"normalize": False}, "normalize"),
-        ({"truncate": True}, "truncate"),
+        ({"truncation_direction": "up"}, "truncation_direction"),
         ({"dimensions": 4}, "dimensions is 4"),
     ):
         with pytest.raises(HfHubHTTPError, match=name):

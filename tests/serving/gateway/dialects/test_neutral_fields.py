@@ -177,7 +177,9 @@ async def test_paths_of_tgi_and_tei_take_their_servers_defaults(gateway: Gateway
     await expect(gateway, "/embed", {"inputs": "a", "normalize": True, **reading})
     scoring = {"raw_scores": False, "return_text": False}
     await expect(gateway, "/rerank", {"query": "a", "texts": ["b"], **scoring, **reading})
-    await expect(gateway, "/embed", {"inputs": "a", "truncation_direction": "Left"}, 422)
+    scores = {"raw_scores": False, **reading}
+    await expect(gateway, "/predict", {"inputs": "a", **scores})
+    await expect(gateway, "/embed", {"inputs": "a", "truncation_direction": "Up"}, 422)
 
 
 async def test_tensors_take_parameters_that_change_nothing(gateway: Gateway) -> None:

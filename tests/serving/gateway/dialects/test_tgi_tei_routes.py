@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -75,7 +76,11 @@ async def test_rerank_is_that_of_the_task(gateway: Gateway) -> None:
         ("/rerank", {"query": "a", "documents": ["b"]}, "texts"),
         ("/rerank", {"query": "a", "texts": ["b", "a " * 500]}, "texts.1"),
         ("/embed", {"inputs": ""}, "inputs"),
-        ("/embed", {"inputs": "a", "truncate": True}, "truncate"),
+        ("/embed", {"inputs": "a", "truncate": 3}, "truncate"),
+        ("/embed", {"inputs": "a " * 500}, "inputs"),
+        ("/predict", {"inputs": "a " * 500}, "inputs"),
+        ("/predict", {"inputs": ["a", "b", "c"]}, "inputs"),
+        ("/predict", {"inputs": [["a"], ["b", "c"]]}, "two requests"),
         ("/generate", {"inputs": "a", "parameters": {"watermark": True}}, "watermark"),
     ],
 )
@@ -93,3 +98,72 @@ async def test_path_without_a_model_is_unknown(make_gateway: MakeGateway) -> Non
     for path, body in (("/generate", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):
         response = await gateway.http.post(path, json=body)
         assert (response.status_code, response.json()["error_type"]) == (404, "unknown_model")
+
+
+async def test_predict_is_that_of_the_task(gateway: Gateway) -> None:
+    own = await answer(gateway, "/v1/classify", {"texts": ["a b", "c"], "top_k": 3})
+    labels = [item["labels"] for item in own["data"]]
+    assert await answer(gateway, "/predict", {"inputs": "a b"}) == labels[0]
+    assert await answer(gateway, "/predict", {"inputs": ["a b"]}) == labels[0]
+    assert await answer(gateway, "/predict", {"inputs": [["a b"], ["c"]]}) == labels
+    own = await answer(gateway, "/v1/classify", {"pairs": [["a", "b c"]], "top_k": 3})
+    (pair,) = [item["labels"] for item in own["data"]]
+    assert await answer(gateway, "/predict", {"inputs": ["a", "b c"]}) == pair
+    assert await answer(gateway, "/predict", {"inputs": [["a", "b c"]]}) == [pair]
+    raw = await answer(gateway, "/predict", {"inputs": "a b", "raw_scores": True})
+    assert max(one["score"] for one in raw) > 1
+
+
+LONG = "picture " + "c d e f g h " * 7
+CUT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "/embed": ({"inputs": LONG}, {"truncate": True}),
+    "/hf/embed/tiny-zero-shot": ({"inputs": ["a", LONG]}, {"truncate": True}),
+    "/similarity": (
+        {"inputs": {"source_sentence": "a", "sentences": [LONG]}},
+        {"parameters": {"truncate": True, "truncation_direction": "left"}},
+    ),
+    "/rerank": ({"query": "a", "texts": ["b", LONG]}, {"truncate": True}),
+    "/predict": ({"inputs": ["a", LONG]}, {"truncate": True, "truncation_direction": "Left"}),
+    "/hf/classify/tiny-classify": ({"inputs": LONG}, {"parameters": {"truncation": True}}),
+    "/hf/fill-mask/tiny-fill-mask": (
+        {"inputs": LONG},
+        {"parameters": {"truncation": "longest_first"}},
+    ),
+    "/hf/tag/tiny-tag": ({"inputs": LONG}, {"parameters": {"truncation": "only_first"}}),
+}
+"""A body with a text that is too long, and what has it cut."""
+
+
+@pytest.mark.parametrize("path", CUT)
+async def test_a_long_text_is_cut_on_request_and_the_header_says_so(
+    gateway: Gateway, path: str
+) -> None:
+    body, cutting = CUT[path]
+    refused = await gateway.http.post(path, json=body)
+    assert refused.status_code == 422, refused.text
+    found = await gateway.http.post(path, json={**body, **cutting})
+    assert found.status_code == 200, found.text
+    assert 0 < int(found.headers["x-truncated-characters"]) < len(LONG)
+
+
+@pytest.mark.parametrize("path", CUT)
+async def test_nothing_is_cut_of_a_text_that_fits(gateway: Gateway, path: str) -> None:
+    body, cutting = CUT[path]
+    body = json.loads(json.dumps(body).replace(LONG, "picture c d e f g"))
+    found = await gateway.http.post(path, json={**body, **cutting})
+    assert found.status_code == 200, found.text
+    assert "x-truncated-characters" not in found.headers
+    plain = await gateway.http.post(path, json=body)
+    assert found.content == plain.content
+
+
+@pytest.mark.parametrize("field", ["truncate", "truncation", "truncate_prompt_tokens"])
+async def test_apis_without_a_field_for_it_cut_nothing(gateway: Gateway, field: str) -> None:
+    for path, body in (
+        ("/v1/embeddings", {"model": "tiny-zero-shot", "input": "a"}),
+        ("/v1/completions", {"model": "tiny-generate", "prompt": "a"}),
+        ("/generate", {"inputs": "a"}),
+    ):
+        response = await gateway.http.post(path, json={**body, field: True})
+        assert response.status_code in (400, 422), response.text
+        assert field in response.text

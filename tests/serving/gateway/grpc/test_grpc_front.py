@@ -546,3 +546,12 @@ async def test_the_packages_client_works(front: Front) -> None:
             )
 
     assert await asyncio.to_thread(ask) == ("hola", "picture", 2, True)
+
+
+async def test_long_texts_are_cut_on_request(front: Front) -> None:
+    long = "a b " * 20
+    request = pb.EmbedRequest(texts=["a", long], truncate=True, truncation_direction="left")
+    whole, cut = (await front.stub.Embed(request)).data
+    assert not whole.HasField("truncated_characters")
+    assert 0 < cut.truncated_characters < len(long)
+    assert len(cut.embedding) == len(whole.embedding)

@@ -27,8 +27,8 @@ ONE_OR_MANY = [
     {"type": "string"},
     {"type": "array", "items": {"type": "string"}, "minItems": 1},
 ]
-SINGLE = ("/embed", "/generate", "/generate_stream", "/rerank", "/similarity")
-OPERATIONS = len(TASKS) + 10 + 4 + 10 + 5 + 6 + 4
+SINGLE = ("/embed", "/generate", "/generate_stream", "/predict", "/rerank", "/similarity")
+OPERATIONS = len(TASKS) + 10 + 4 + 10 + 6 + 6 + 4
 """`/v1/models` and one of it, liveness and readiness twice each, `/metrics`, OpenAI's three;
 glossaries; Hugging Face's, and those of its servers; LibreTranslate's; the open inference
 protocol's."""
