@@ -11,7 +11,13 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from inference.tasks import fill_mask, tag, translate
 from serving.gateway.dialects.all_or_nothing import Closed, Open
-from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
+from serving.gateway.dialects.huggingface.route import (
+    FinishReason,
+    TaskRoute,
+    Unserved,
+    label_of,
+    model_of,
+)
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Penalty, Stride, optional
 from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
@@ -51,6 +57,7 @@ class Translated(Open):
     """A translated text."""
 
     translation_text: str
+    finish_reason: FinishReason
 
 
 class TranslateRoute(TaskRoute):
@@ -77,7 +84,10 @@ class TranslateRoute(TaskRoute):
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Translated]:
         """The client reads the first one."""
-        return [Translated(translation_text=item.text) for item in data]
+        return [
+            Translated(translation_text=item.text, finish_reason=item.finish_reason)
+            for item in data
+        ]
 
 
 class FillMaskParameters(Closed):
