@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from inference.engine import codec
 from inference.engine.engine import Engine
 from inference.engine.validation import RequestValidator
 from inference.generation import FinishReason, Generation
-from inference.sequences import Finished
+from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
@@ -34,6 +35,8 @@ RULES = Generation(
     pad_token_id=0, decoder_start_ids=(2,), eos_token_ids=(END,), max_new_tokens=OWN_LIMIT
 )
 LIMITS = range(1, 16)
+PAUSE = 20
+"""Turns of the event loop in which a chunk is sent."""
 
 
 def generator(task: str, section: dict[str, Any], reads: Tensor | None, **fields: Any) -> Any:
@@ -77,6 +80,16 @@ class Answering:
             self._engines[described.name] = Engine(runner, RequestValidator(described))
             self._rules[described.name] = model.generation
         gateway.inference._generated = self._generated
+        self._stream, gateway.inference.stream = gateway.inference.stream, self._paused
+
+    async def _paused(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
+        """Tokens one by one, each of which is sent before the next one is there."""
+        async for item in self._stream(call, timeout_s):
+            for _ in range(PAUSE):
+                await asyncio.sleep(0)
+            yield item
 
     def _generated(self, call: GenerateCall) -> Finished:
         tensors = codec.encode_request(call.inputs, call.options)
@@ -138,6 +151,7 @@ def tgi(answer: Any) -> tuple[str, int]:
     if "token" in answer[-1]:  # events
         tokens = [event["token"] for event in answer]
         assert [event["index"] for event in answer] == list(range(1, len(answer) + 1))
+        assert answer[-1]["details"]["generated_tokens"] == len(answer)
     else:
         tokens = details["tokens"]
     assert len(tokens) == details["generated_tokens"]
