@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -220,3 +221,8 @@ class FinishReason:
 
     STOP = "stop"
     LENGTH = "length"
+
+    @classmethod
+    def of_all(cls, reasons: Iterable[str]) -> str:
+        """That of an answer in parts: `length` where any of them was cut."""
+        return next((reason for reason in reasons if reason != cls.STOP), cls.STOP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,12 +17,14 @@ Top: TypeAlias = tuple[tuple[int, float], ...]
 class TokenChunk:
     """Tokens of one sequence that were generated, or arrived, together.
 
-    `log_probs` and `top` have an entry for each token, or are empty if not requested.
+    `log_probs` and `top` have an entry for each token, or are empty if not requested. Behind the
+    last tokens of a sequence (`is_last`) comes its result alone.
     """
 
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...] = ()
     top: tuple[Top, ...] = ()
+    is_last: bool = field(default=False, compare=False)
 
     def __getitem__(self, part: slice) -> TokenChunk:
         """A slice of the tokens."""

@@ -143,6 +143,9 @@ class Item(Message):
     error: ItemError | None = None
 
 
+FINISH_REASON: Any = optional("stop, or length: the limit of tokens cut the output.")
+
+
 class Usage(Message):
     """Token counts over all items."""
 
@@ -166,6 +169,14 @@ class Alternative(Message):
 
     text: str
     score: float
+    finish_reason: str | None = FINISH_REASON
+
+
+_BYTES: Any = Field(
+    default=[],
+    description="What the token adds to the text, in UTF-8; it may be a part of a character. Empty "
+    "for special tokens.",
+)
 
 
 class TopToken(Message):
@@ -174,6 +185,7 @@ class TopToken(Message):
     token: str
     logprob: float
     token_id: int | None = optional("As in `logit_bias`.")
+    bytes: list[int] = _BYTES
 
 
 class TokenLogprob(Message):
@@ -183,6 +195,8 @@ class TokenLogprob(Message):
     logprob: float
     top: list[TopToken] = []
     token_id: int | None = optional("As in `logit_bias`.")
+    bytes: list[int] = _BYTES
+    text_offset: int | None = optional("Characters of the returned text before the token.")
 
 
 class PromptLogprob(Message):
@@ -191,6 +205,9 @@ class PromptLogprob(Message):
     token: str
     logprob: float | None = optional("None for the first token.")
     top: list[TopToken] = []
+    token_id: int | None = optional("As in `logit_bias`.")
+    bytes: list[int] = _BYTES
+    text_offset: int | None = optional("Characters of the returned text before the token.")
 
 
 class Continuation(Message):
@@ -209,7 +226,7 @@ class Generation(Item):
     """The output for one prompt; with `n`, all of them are `alternatives`, best first."""
 
     text: str | None = None
-    finish_reason: str | None = optional("stop or length.")
+    finish_reason: str | None = FINISH_REASON
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
     is_incomplete: bool | None = optional(
@@ -226,7 +243,7 @@ class Chunk(Item):
     """
 
     text: str = ""
-    finish_reason: str | None = optional("stop or length.")
+    finish_reason: str | None = FINISH_REASON
     logprobs: list[TokenLogprob] | None = None
     usage: Usage | None = None
     is_greedy: bool | None = optional(

@@ -74,28 +74,32 @@ class CaptionResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Caption, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Caption(_message.Message):
-    __slots__ = ("index", "error", "text", "score", "alternatives", "attention")
+    __slots__ = ("index", "error", "text", "score", "alternatives", "attention", "finish_reason")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
     score: float
     alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
     attention: Attention
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., attention: _Optional[_Union[Attention, _Mapping]] = ...) -> None: ...
+    finish_reason: str
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., attention: _Optional[_Union[Attention, _Mapping]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
 
 class Alternative(_message.Message):
-    __slots__ = ("text", "score")
+    __slots__ = ("text", "score", "finish_reason")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     text: str
     score: float
-    def __init__(self, text: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+    finish_reason: str
+    def __init__(self, text: _Optional[str] = ..., score: _Optional[float] = ..., finish_reason: _Optional[str] = ...) -> None: ...
 
 class Attention(_message.Message):
     __slots__ = ("tokens", "grid", "weights")
@@ -229,26 +233,32 @@ class Generation(_message.Message):
     def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PromptLogprob, _Mapping]]] = ..., is_incomplete: bool = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
-    __slots__ = ("token", "logprob", "top", "token_id")
+    __slots__ = ("token", "logprob", "top", "token_id", "bytes", "text_offset")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     token: str
     logprob: float
     top: _containers.RepeatedCompositeFieldContainer[TopToken]
     token_id: int
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ..., token_id: _Optional[int] = ...) -> None: ...
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    text_offset: int
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ..., token_id: _Optional[int] = ..., bytes: _Optional[_Iterable[int]] = ..., text_offset: _Optional[int] = ...) -> None: ...
 
 class TopToken(_message.Message):
-    __slots__ = ("token", "logprob", "token_id")
+    __slots__ = ("token", "logprob", "token_id", "bytes")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     token: str
     logprob: float
     token_id: int
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., token_id: _Optional[int] = ...) -> None: ...
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., token_id: _Optional[int] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("text", "finish_reason", "score", "logprobs", "is_incomplete")
@@ -265,14 +275,20 @@ class Continuation(_message.Message):
     def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., is_incomplete: bool = ...) -> None: ...
 
 class PromptLogprob(_message.Message):
-    __slots__ = ("token", "logprob", "top")
+    __slots__ = ("token", "logprob", "top", "token_id", "bytes", "text_offset")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     token: str
     logprob: float
     top: _containers.RepeatedCompositeFieldContainer[TopToken]
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
+    token_id: int
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    text_offset: int
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ..., token_id: _Optional[int] = ..., bytes: _Optional[_Iterable[int]] = ..., text_offset: _Optional[int] = ...) -> None: ...
 
 class ClassifyRequest(_message.Message):
     __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model", "function_to_apply", "truncate", "truncation_direction")
@@ -365,18 +381,20 @@ class DetectResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Detection, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Detection(_message.Message):
-    __slots__ = ("boxes", "width", "height", "index", "error")
+    __slots__ = ("boxes", "width", "height", "index", "error", "finish_reason")
     BOXES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     HEIGHT_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     boxes: _containers.RepeatedCompositeFieldContainer[Box]
     width: int
     height: int
     index: int
     error: ItemError
-    def __init__(self, boxes: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    finish_reason: str
+    def __init__(self, boxes: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
 
 class Box(_message.Message):
     __slots__ = ("label", "score", "x_min", "y_min", "x_max", "y_max", "objectness")
@@ -829,20 +847,22 @@ class TranslateResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Translation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Translation(_message.Message):
-    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment")
+    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment", "finish_reason")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
     score: float
     alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
     alignment: Alignment
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ...) -> None: ...
+    finish_reason: str
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("source_tokens", "target_tokens", "weights")

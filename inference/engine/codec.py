@@ -151,13 +151,15 @@ def decode_chunk(tensors: Mapping[str, NDArray[Any]]) -> TokenChunk:
     token_ids = tensors.get(TOKEN_IDS)
     ids: tuple[int, ...] = () if token_ids is None else tuple(token_ids.tolist())
     count = len(ids)
-    if not count or (log_probs := tensors.get(LOG_PROBS)) is None:
-        return TokenChunk(ids)
-    # The last response has log-probabilities of all tokens; the chunk's are the last of them.
     sequences = tensors.get(SEQUENCES)
+    is_last = sequences is not None
+    if not count or (log_probs := tensors.get(LOG_PROBS)) is None:
+        return TokenChunk(ids, is_last=is_last)
+    # The last response has log-probabilities of all tokens; the chunk's are the last of them.
     length = count if sequences is None else sequences.shape[1]
     own = slice(length - count, length)
-    return TokenChunk(ids, tuple(log_probs[0, own].tolist()), _decode_top(tensors, 0)[own])
+    scores = tuple(log_probs[0, own].tolist()), _decode_top(tensors, 0)[own]
+    return TokenChunk(ids, *scores, is_last=is_last)
 
 
 def encode_finished(finished: Finished, unsent: Sequence[TokenChunk]) -> Arrays:

@@ -244,7 +244,8 @@ class SequenceState:
         if self._streams:
             best = found[0]
             last = slice(-unsent, None)
-            self.emit(TokenChunk(best.token_ids[last], best.log_probs[last], best.top[last]))
+            tokens = best.token_ids[last], best.log_probs[last], best.top[last]
+            self.emit(TokenChunk(*tokens, is_last=True))
         self.emit(Finished(found, self.request.prompt_tokens))
 
     def _found(self) -> tuple[Hypothesis, ...]:

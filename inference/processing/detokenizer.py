@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
 class Filter(Protocol):
@@ -45,12 +45,12 @@ class Detokenizer:
     def add(self, ids: Sequence[int]) -> str:
         """The text that these ids make certain; often empty."""
         text = self._decode([*self._window, *ids])
-        if len(ids) > 1 and text.endswith(_INCOMPLETE):
+        if len(ids) > 1 and text.endswith(INCOMPLETE):
             # Complete characters are returned before the incomplete one.
             return "".join(self.add([number]) for number in ids)
         self._window += ids
         known = self._decode(self._window[: self._known])
-        if len(text) <= len(known) or text.endswith(_INCOMPLETE):
+        if len(text) <= len(known) or text.endswith(INCOMPLETE):
             return ""
         self._window = self._window[self._known :]
         self._known = len(self._window)

@@ -95,10 +95,21 @@ class SentencePiecePair:
         unknown = names.get(self._unknown, "")
         return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
 
+    def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
+        """See `Tokenizer.bytes_of`."""
+        return [self._bytes(number) or b"" for number in ids]
+
     def token_bytes(self, count: int) -> list[bytes | None] | None:
-        """See `Tokenizer.token_bytes`."""
-        pieces = (self._pieces.get(number) for number in range(count))
-        return [None if one is None else one.replace(WORD_START, " ").encode() for one in pieces]
+        """See `ByteTokenizer.token_bytes`."""
+        return list(map(self._bytes, range(count)))
+
+    def _bytes(self, number: int) -> bytes | None:
+        """Bytes of a token of the target; None for special tokens."""
+        piece = self._pieces.get(number)
+        if piece is None:
+            return None
+        byte = _BYTE.fullmatch(piece)
+        return _of_byte(byte) if byte else piece.replace(WORD_START, " ").encode()
 
     def _raw(self, ids: Sequence[int]) -> str:
         """Target text before leading and trailing spaces are removed."""
@@ -134,11 +145,15 @@ class FastTokenizer:
         self._clean_up = spec.clean_up_spaces and not is_bpe
         # CLIP's byte-level decoder leaves the end-of-word marks in the text.
         self._word_end = str(self._tokenizer.model.end_of_word_suffix or "") if is_bpe else ""
-        self._has_word_pieces = bool(
-            getattr(self._tokenizer.model, "continuing_subword_prefix", None)
-        )
+        model = self._tokenizer.model
+        self._continuing = str(getattr(model, "continuing_subword_prefix", None) or "")
         self._unknown = spec.unk_token_id
-        self._is_byte_level = type(self._tokenizer.decoder).__name__ == "ByteLevel"
+        decoders = _decoders(self._tokenizer)
+        self._is_byte_level = "ByteLevel" in decoders
+        self._has_bytes = "ByteFallback" in decoders
+        self._trims = _trims_offsets(self._tokenizer)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(number for number, token in added.items() if token.special)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
@@ -165,6 +180,20 @@ class FastTokenizer:
         offsets = encoding.offsets if with_offsets else ()
         return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
 
+    def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
+        """See `SpanTokenizer.starts`; a special token that is added begins where one ended."""
+        encoding = self._tokenizer.encode(text)
+        found, end = [], 0
+        spans = zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
+        for number, (first, last), is_added in spans:
+            if is_added:
+                found.append(end)
+                continue
+            piece = self._piece(number) if self._trims else ""
+            found.append(max(0, first - (len(piece) - len(piece.lstrip(" ")))))
+            end = max(end, last)
+        return encoding.ids, found
+
     def continues(self, text: str, encoded: EncodedText) -> list[bool]:
         """As the token-classification pipeline of `transformers` decides.
 
@@ -172,7 +201,7 @@ class FastTokenizer:
         that a token without a space at its start continues a word.
         """
         tokens = zip(encoded.ids, encoded.offsets, strict=True)
-        if not self._has_word_pieces:
+        if not self._continuing:
             return [
                 number != self._unknown and start > 0 and " " not in text[start - 1 : start + 1]
                 for number, (start, _) in tokens
@@ -218,25 +247,33 @@ class FastTokenizer:
         """Each token decoded by itself; U+FFFD for a token that is no whole character."""
         return [self._piece(number) for number in ids]
 
+    def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
+        """See `Tokenizer.bytes_of`."""
+        return [b"" if number in self._special else self._bytes(number) for number in ids]
+
     def token_bytes(self, count: int) -> list[bytes | None] | None:
-        """See `Tokenizer.token_bytes`; None for word pieces, which a decoder joins with spaces."""
-        if self._has_word_pieces or self._word_end:
+        """See `ByteTokenizer.token_bytes`; None for word pieces, which a decoder joins with spaces.
+
+        Grammars do not take the unknown token.
+        """
+        if self._continuing or self._word_end:
             return None
-        special = {
-            number
-            for number, token in self._tokenizer.get_added_tokens_decoder().items()
-            if token.special
-        }
-        return [None if number in special else self._bytes(number) for number in range(count)]
+        found: list[bytes | None] = list(map(self._bytes, range(count)))
+        if self._unknown is not None and self._unknown < count:
+            found[self._unknown] = b""
+        return [None if number in self._special else one for number, one in enumerate(found)]
 
     def _bytes(self, number: int) -> bytes:
         name = self._tokenizer.id_to_token(number)
-        if name is None or number == self._unknown:
+        if name is None:
             return b""
         if self._is_byte_level and all(character in _BYTES for character in name):
-            return bytes(_BYTES[character] for character in name)
-        byte = _BYTE.fullmatch(name)
-        return bytes([int(byte[1], 16)]) if byte else self._piece(number).encode()
+            found = bytes(_BYTES[character] for character in name)
+            return found.replace(self._word_end.encode(), b" ") if self._word_end else found
+        if self._has_bytes and (byte := _BYTE.fullmatch(name)):
+            return _of_byte(byte)
+        piece = self._piece(number)
+        return piece.removeprefix(self._continuing).encode()
 
     def _raw(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -248,6 +285,28 @@ class FastTokenizer:
         token = self._tokenizer.id_to_token(number) or ""
         # Decoders like sentencepiece's drop the space of a text's first token.
         return " " + text if token.startswith(WORD_START) and not text.startswith(" ") else text
+
+
+def _of_byte(found: re.Match[str]) -> bytes:
+    """The byte of a token like `<0xF0>`."""
+    return bytes([int(found[1], 16)])
+
+
+def _trims_offsets(tokenizer: RustTokenizer) -> bool:
+    """Whether the offsets of tokens leave their spaces out, as those of GPT-2 and RoBERTa do."""
+    if tokenizer.post_processor is None:
+        return False
+    described = json.loads(tokenizer.post_processor.__getstate__())
+    each = [described, *described.get("processors", ())]
+    return any(one.get("trim_offsets") for one in each)
+
+
+def _decoders(tokenizer: RustTokenizer) -> set[str]:
+    """Kinds of the decoders of a tokenizer; one may be a sequence of others."""
+    if tokenizer.decoder is None:
+        return set()
+    described = json.loads(tokenizer.decoder.__getstate__())
+    return {described["type"], *(one["type"] for one in described.get("decoders", ()))}
 
 
 def _byte_characters() -> dict[str, int]:

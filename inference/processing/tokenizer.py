@@ -76,6 +76,12 @@ class Tokenizer(Protocol):
             of_source: The ids are an encoder's; they may have a vocabulary of their own.
         """
 
+    def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
+        """What each token adds to a text, in UTF-8: a part of a character may be a token.
+
+        Empty for special tokens, which texts leave out.
+        """
+
 
 class ByteTokenizer(Tokenizer, Protocol):
     """A tokenizer whose tokens are parts of the text."""
@@ -161,6 +167,9 @@ class SpanTokenizer(Tokenizer, Protocol):
         Raises:
             InvalidRequest: as `encode`.
         """
+
+    def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
+        """The ids of a text, and where each begins in it, its own leading spaces included."""
 
     def continues(self, text: str, encoded: EncodedText) -> list[bool]:
         """Whether each token continues the word of the token before it.

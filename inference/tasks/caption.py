@@ -68,12 +68,17 @@ class CaptionPlan(Plan):
         decode = self.model.tokenizer.decode
         finished = finished.by_score()
         hypotheses = [
-            Alternative(text=decode([*self.prompt_ids, *one.token_ids]).strip(), score=one.score)
+            Alternative(
+                text=decode([*self.prompt_ids, *one.token_ids]).strip(),
+                score=one.score,
+                finish_reason=one.finish_reason,
+            )
             for one in finished.hypotheses
         ]
         return Caption(
             index=index,
             text=hypotheses[0].text,
+            finish_reason=hypotheses[0].finish_reason,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.request.n else None,
             attention=self._attention(finished.best) if self.grid else None,

@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError
+from inference.generation import FinishReason
 from inference.processing.sentences import Paragraph, is_blank
 from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
@@ -143,12 +144,16 @@ class TranslatePlan(Plan):
             Alternative(
                 text=text.paragraph.join([one.hypotheses[rank].text for one in found]),
                 score=sum(one.hypotheses[rank].score for one in found),
+                finish_reason=FinishReason.of_all(
+                    one.hypotheses[rank].finish_reason for one in found
+                ),
             )
             for rank in range(min(len(one.hypotheses) for one in found))
         ]
         return Translation(
             index=index,
             text=hypotheses[0].text,
+            finish_reason=hypotheses[0].finish_reason,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.request.n else None,
             alignment=self._alignment(text, found) if self.request.return_attention else None,

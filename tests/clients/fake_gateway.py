@@ -51,7 +51,8 @@ class _Handler(BaseHTTPRequestHandler):
                 events.append(json.dumps({"index": index, "error": error}))
                 continue
             events += [json.dumps({"index": index, "text": letter}) for letter in item["text"]]
-            events.append(json.dumps({"index": index, "text": "", "finish_reason": "stop"}))
+            reason = item.get("finish_reason", "stop")
+            events.append(json.dumps({"index": index, "text": "", "finish_reason": reason}))
         lines = "".join(f"data: {event}\n\n" for event in events)
         if "break" in str(body):
             lines += 'event: error\ndata: {"error": {"type": "unavailable", "message": "gone"}}\n\n'
@@ -72,9 +73,13 @@ class _Handler(BaseHTTPRequestHandler):
 def _texts(body: Json) -> list[Json]:
     too_long = {"error": {"type": "too_long", "message": "too long"}}
     return [
-        too_long if text == "bad" else {"text": text.upper(), "score": -1.0}
+        too_long if text == "bad" else {"text": text.upper(), "score": -1.0, **_reason(text)}
         for text in body["texts"]
     ]
+
+
+def _reason(text: str) -> Json:
+    return {"finish_reason": "length"} if text == "cut" else {}
 
 
 def _captions(body: Json) -> list[Json]:

@@ -72,6 +72,20 @@ def test_translate_prints_what_it_can_and_fails_for_the_rest(triptych) -> None:
     assert_one_line(result, "item 2: too long")
 
 
+@pytest.mark.parametrize("flags", [(), ("--stream",)])
+def test_what_the_limit_of_tokens_cut_is_named_beside_the_results(triptych, flags: tuple) -> None:
+    result = triptych("translate", "a", "cut", *flags)
+    assert (result.code, result.out) == (0, "A\nCUT\n")
+    assert result.err == "triptych: item 2: the limit of tokens cut it\n"
+
+
+def test_lines_that_the_limit_of_tokens_cut_are_named(triptych, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n\ncut\nb\n")
+    result = triptych("translate", "-f", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    assert (result.code, (tmp_path / "out.txt").read_text()) == (0, "A\n\nCUT\nB\n")
+    assert result.err == "triptych: line 3: the limit of tokens cut it\n"
+
+
 def test_translate_as_json_prints_the_response(triptych) -> None:
     result = triptych("translate", "a", "--json")
     assert json.loads(result.out)["data"] == [{"index": 0, "text": "A", "score": -1.0}]

@@ -73,6 +73,13 @@ class WordTokenizer:
         known = dict(enumerate(self.words))
         return [known.get(number, f"<{number}>") for number in ids]
 
+    def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
+        return [self.words[number].encode() if number > 2 else b"" for number in ids]
+
+    def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
+        encoded = self.encode_text(text, with_offsets=True)
+        return encoded.ids, [*(start for start, _ in encoded.offsets[:-1]), len(text)]
+
 
 STEP = Graph(file="step.onnx", inputs=(), outputs=())
 EMBEDDING = (Tensor(name="embedding", dtype="float32", shape=("B", 3), role=Role.EMBEDDING),)

@@ -30,6 +30,7 @@ class LineProcessor:
         keep_going: Whether a line that fails becomes a blank one instead of ending the run.
         as_json: Whether an output line is the whole item as JSON instead of its text.
         failed: Number (from 1) and message of each line that failed.
+        cut: Number of each line whose result the limit of tokens cut.
     """
 
     send: Callable[[list[str]], Response[Any]]
@@ -37,6 +38,7 @@ class LineProcessor:
     keep_going: bool = False
     as_json: bool = False
     failed: list[tuple[int, str]] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
 
     def batches(self, lines: Iterator[str], done: int) -> Iterator[list[str]]:
         """Output lines, batch by batch, for the input after its first `done` lines.
@@ -91,6 +93,8 @@ class LineProcessor:
         for place, item in zip(places, response.data, strict=True):
             if item.error is None:
                 items[place] = item
+                if getattr(item, "finish_reason", None) == "length":
+                    self.cut.append(first + place)
             elif self.keep_going:
                 self.failed.append((first + place, item.error.message))
             else:

@@ -11,6 +11,9 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from triptych.messages import Chunk, Item, ItemError
 
+CUT = "the limit of tokens cut it"
+"""Behind the name of an item with the finish reason `length`."""
+
 
 def print_json(response: BaseModel) -> None:
     """The response as JSON without absent fields."""
@@ -36,7 +39,9 @@ def print_items(
         if item.error is None:
             for line in render(item, _name(names, item.index)):
                 typer.echo(line)
-    report_cuts(items)
+    for item in items:
+        report_cut(getattr(item, "finish_reason", None), item.index, names)
+    report_truncated(items)
     return report_errors([(item.index, item.error) for item in items], names)
 
 
@@ -54,18 +59,22 @@ def print_stream(
         The exit code: 1 when an item failed.
     """
     errors: dict[int, ItemError | None] = {}
+    reasons: dict[int, str | None] = {}
     lines = _Lines(names)
     try:
         for chunk in chunks:
             is_last = bool(chunk.error or chunk.finish_reason)
             if is_last:
                 errors[chunk.index] = chunk.error
+                reasons[chunk.index] = chunk.finish_reason
             if as_json:
                 typer.echo(chunk.model_dump_json(exclude_none=True))
             else:
                 lines.add(chunk.index, chunk.text, is_last=is_last, has_failed=bool(chunk.error))
     finally:
         lines.close()  # an error message starts on a new line
+    for index, reason in sorted(reasons.items()):
+        report_cut(reason, index, names)
     return report_errors(sorted(errors.items()), names)
 
 
@@ -108,6 +117,12 @@ class _Lines:
         self._is_open = True
 
 
+def report_cut(reason: str | None, index: int, names: Sequence[str] | None = None) -> None:
+    """A line on stderr for an item that the limit of tokens cut."""
+    if reason == "length":
+        typer.echo(f"triptych: {_label(names, index)}: {CUT}", err=True)
+
+
 def report_errors(
     errors: Sequence[tuple[int, ItemError | None]], names: Sequence[str] | None = None
 ) -> int:
@@ -118,18 +133,21 @@ def report_errors(
     """
     failed = [(index, error) for index, error in errors if error is not None]
     for index, error in failed:
-        name = names[index] if names else f"item {index + 1}"
-        typer.echo(f"triptych: {name}: {error.message}", err=True)
+        typer.echo(f"triptych: {_label(names, index)}: {error.message}", err=True)
     return 1 if failed else 0
 
 
-def report_cuts(items: Sequence[Item]) -> None:
+def report_truncated(items: Sequence[Item]) -> None:
     """A line on stderr for each item whose text was cut."""
     for item in items:
         results = (item, *(getattr(item, "results", None) or ()))
         cut = sum(getattr(one, "truncated_characters", None) or 0 for one in results)
         if cut:
             typer.echo(f"triptych: item {item.index + 1}: {cut} characters were cut off", err=True)
+
+
+def _label(names: Sequence[str] | None, index: int) -> str:
+    return names[index] if names else f"item {index + 1}"
 
 
 def _name(names: Sequence[str] | None, index: int) -> str | None:

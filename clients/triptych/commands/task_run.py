@@ -11,7 +11,7 @@ import typer
 
 from triptych.commands.lines import LineProcessor, process_file
 from triptych.commands.options import AnyClient, connect
-from triptych.commands.printing import print_items, print_json, print_stream, report_cuts
+from triptych.commands.printing import CUT, print_items, print_json, print_stream, report_truncated
 from triptych.commands.task_flags import TaskFlag, check_required, values_of
 from triptych.commands.task_parameters import OWN, TaskCommand
 from triptych.errors import TriptychError
@@ -61,7 +61,7 @@ class OutputFile:
         partial = self.path.with_name(f".{self.path.name}.partial")
         partial.write_bytes(self.encode(items, images))
         partial.replace(self.path)
-        report_cuts(items)
+        report_truncated(items)
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,8 @@ class TaskRun:
             self._output_file.write(processor.items(source))
             return 0
         process_file(processor, source, own.output)
+        for number in processor.cut:
+            typer.echo(f"triptych: line {number}: {CUT}", err=True)
         for number, message in processor.failed:
             typer.echo(f"triptych: line {number}: {message}", err=True)
         return 1 if processor.failed else 0

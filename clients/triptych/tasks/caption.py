@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from triptych.messages import (
+    FINISH_REASON,
     Alternative,
     Item,
     Message,
@@ -49,6 +50,7 @@ class Caption(Item):
     """The caption of one image."""
 
     text: str | None = None
+    finish_reason: str | None = FINISH_REASON
     score: float | None = None
     alternatives: list[Alternative] | None = None
     attention: Attention | None = None

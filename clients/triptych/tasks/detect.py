@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from triptych.errors import TriptychError
-from triptych.messages import Item, Message, OneOrMany, Request, Response
+from triptych.messages import FINISH_REASON, Item, Message, OneOrMany, Request, Response
 from triptych.parameters import optional
 from triptych.task import Command, Task
 
@@ -62,11 +62,15 @@ class Box(Message):
 
 
 class Detection(Item):
-    """What was found in one image, best first, and the image's size in pixels."""
+    """What was found in one image, best first, and the image's size in pixels.
+
+    Models that write boxes into an answer have a `finish_reason`: a cut answer may lack some.
+    """
 
     boxes: list[Box] | None = None
     width: int | None = None
     height: int | None = None
+    finish_reason: str | None = FINISH_REASON
 
 
 class DetectResponse(Response[Detection]):

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from triptych.glossaries.messages import Name, Term
 from triptych.messages import (
+    FINISH_REASON,
     Alternative,
     Item,
     Message,
@@ -72,9 +73,13 @@ class Alignment(Message):
 
 
 class Translation(Item):
-    """One translated text. `score` is the sum of its sentences' scores."""
+    """One translated text. `score` is the sum of its sentences' scores.
+
+    Its `finish_reason` is `length` where any of them was cut.
+    """
 
     text: str | None = None
+    finish_reason: str | None = FINISH_REASON
     score: float | None = None
     alternatives: list[Alternative] | None = None
     alignment: Alignment | None = None

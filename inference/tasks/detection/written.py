@@ -72,7 +72,13 @@ class WrittenPlan(Plan):
                 if each.score >= self.threshold
             ]
             width, height = known.size
-            return Detection(index=index, boxes=boxes[: self.top_k], width=width, height=height)
+            return Detection(
+                index=index,
+                boxes=boxes[: self.top_k],
+                width=width,
+                height=height,
+                finish_reason=best.finish_reason,
+            )
 
         data = answer_each(self.images, detected, Detection)
         return DetectResponse(model=self.model.name, data=data, usage=usage_of(outcomes))

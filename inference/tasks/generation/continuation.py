@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
+from inference.processing.text_offsets import TextOffsets
 from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText
@@ -15,7 +17,12 @@ from inference.tasks.shared.items import answer_each, finished_of, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from inference.tasks.shared.streaming import Streaming, one_call_each
+from inference.tasks.shared.streaming import (
+    RenderLogprobs,
+    Streaming,
+    no_logprobs,
+    one_call_each,
+)
 from triptych.messages import (
     Continuation,
     Generation,
@@ -71,11 +78,12 @@ class ContinuationPlan(Plan):
         def generated(index: int, number: int) -> Generation:
             nonlocal completion_tokens
             finished = finished_of(outcomes[number])
-            found = [self._continuation(hypothesis) for hypothesis in finished.hypotheses]
+            echo = self.echoes.get(index)
+            start = len(echo.text) if echo else 0
+            found = [self._continuation(hypothesis, start) for hypothesis in finished.hypotheses]
             completion_tokens += sum(tokens for _, tokens in found)
             # A stop string may change the order, and samples arrive in the order drawn.
             found.sort(key=lambda output: _ranking(output[0].score), reverse=True)
-            echo = self.echoes.get(index)
             if echo is not None:
                 found = [
                     (output.model_copy(update={"text": echo.text + output.text}), tokens)
@@ -100,10 +108,14 @@ class ContinuationPlan(Plan):
         """Each output as it is generated."""
         items = one_call_each(self.numbers, self.read)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
-        return Streaming(items, self.calls, self._logprobs, is_greedy=is_greedy)
+        return Streaming(items, self.calls, self._rendering, is_greedy=is_greedy)
 
-    def _continuation(self, hypothesis: Hypothesis) -> tuple[Continuation, int]:
-        """One hypothesis, cut at a stop string, and the number of tokens that remain of it."""
+    def _continuation(self, hypothesis: Hypothesis, start: int) -> tuple[Continuation, int]:
+        """One hypothesis, cut at a stop string, and the number of tokens that remain of it.
+
+        Args:
+            start: Characters of the returned text before it.
+        """
         tokens = hypothesis.tokens
         live = self.read()
         text = live.add(tokens) + live.finish()
@@ -118,15 +130,23 @@ class ContinuationPlan(Plan):
             text=text,
             finish_reason=reason,
             score=score,
-            logprobs=self._logprobs(kept),
+            logprobs=self._rendering(start)(kept),
             is_incomplete=reason == FinishReason.LENGTH if self.with_structure else None,
         )
         return output, live.length
 
-    def _logprobs(self, tokens: TokenChunk) -> list[TokenLogprob] | None:
-        if not (self.with_logprobs and tokens.log_probs):
-            return None
-        return token_logprobs(tokens, self.model)
+    def _rendering(self, start: int = 0) -> RenderLogprobs:
+        """See `Streaming`: of one output, whose text begins at a place of the returned one."""
+        if not self.with_logprobs:
+            return no_logprobs
+        offsets = TextOffsets(self.model.tokenizer, start)
+
+        def rendered(tokens: TokenChunk) -> list[TokenLogprob] | None:
+            if not tokens.log_probs:
+                return None
+            return token_logprobs(tokens, self.model, offsets.add(tokens.token_ids))
+
+        return rendered
 
     def _prompt_logprobs(
         self, echo: Echo, outcomes: Sequence[Outcome]
@@ -134,34 +154,62 @@ class ContinuationPlan(Plan):
         """The prompt's tokens; nothing precedes the first one."""
         if not echo.token_ids:
             return None
-        first, *others = self.model.tokenizer.pieces(echo.token_ids)
-        found = [PromptLogprob(token=first)]
+        scored = TokenChunk(())
         if echo.call is not None:
-            scored = token_logprobs(finished_of(outcomes[echo.call]).best.tokens, self.model)
-            found += [
-                PromptLogprob(token=token, logprob=one.logprob, top=one.top)
-                for token, one in zip(others, scored, strict=True)
-            ]
-        return found
+            scored = finished_of(outcomes[echo.call]).best.tokens
+        log_probs = (None, *scored.log_probs)
+        tops = ((), *(scored.top or ((),) * len(scored.token_ids)))
+        places = _prompt_offsets(echo, self.model)
+        return [
+            PromptLogprob(
+                logprob=log_prob,
+                top=_top(top, self.model),
+                text_offset=place,
+                **_named(number, self.model),
+            )
+            for number, log_prob, top, place in zip(
+                echo.token_ids, log_probs, tops, places, strict=True
+            )
+        ]
 
 
-def token_logprobs(tokens: TokenChunk, model: LoadedModel) -> list[TokenLogprob]:
-    """Log-probabilities of tokens as responses carry them."""
+def token_logprobs(
+    tokens: TokenChunk, model: LoadedModel, offsets: Sequence[int | None] = ()
+) -> list[TokenLogprob]:
+    """Log-probabilities of tokens as responses carry them.
+
+    Args:
+        offsets: Where each begins in the returned text, where that has them.
+    """
+    places = offsets or (None,) * len(tokens.token_ids)
     tops = tokens.top or ((),) * len(tokens.token_ids)
-    pieces = model.tokenizer.pieces(tokens.token_ids)
     return [
-        TokenLogprob(token=token, logprob=log_prob, top=_top_tokens(top, model), token_id=number)
-        for token, log_prob, top, number in zip(
-            pieces, tokens.log_probs, tops, tokens.token_ids, strict=True
+        TokenLogprob(
+            logprob=log_prob, top=_top(top, model), text_offset=place, **_named(number, model)
+        )
+        for number, log_prob, top, place in zip(
+            tokens.token_ids, tokens.log_probs, tops, places, strict=True
         )
     ]
 
 
-def _top_tokens(best: Top, model: LoadedModel) -> list[TopToken]:
-    pieces = model.tokenizer.pieces
-    return [
-        TopToken(token=pieces([token])[0], logprob=score, token_id=token) for token, score in best
-    ]
+def _top(best: Top, model: LoadedModel) -> list[TopToken]:
+    return [TopToken(logprob=score, **_named(token, model)) for token, score in best]
+
+
+def _named(number: int, model: LoadedModel) -> dict[str, Any]:
+    """What a message has of a token, whatever stands beside it."""
+    (piece,) = model.tokenizer.pieces([number])
+    (found,) = model.tokenizer.bytes_of([number])
+    return {"token": piece, "token_id": number, "bytes": list(found)}
+
+
+def _prompt_offsets(echo: Echo, model: LoadedModel) -> Sequence[int | None]:
+    """Where the tokens of an echo begin in it; None where images stand in places of the text."""
+    if not echo.text:
+        return [0] * len(echo.token_ids)
+    ids, found = model.spans.starts(echo.text)
+    return found if tuple(ids) == echo.token_ids else [None] * len(echo.token_ids)
 
 
 def given_tokens(token_ids: Sequence[int], logprobs: int) -> Overrides:

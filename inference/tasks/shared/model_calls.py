@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.bundle.manifest import Part, Role, Tensor
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import BundleError, ServingError
 from inference.generation import FinishReason, Overrides
 from inference.sequences import Finished, Hypothesis
@@ -21,6 +22,7 @@ MAX_ROWS = 64
 """Of one call: Triton's `max_batch_size` of every stateless graph."""
 
 _PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+_PROMPT_IMAGES_RANK = 4  # (I, height, width, 3)
 _CONDITIONS_RANK = 3  # (B, K, E)
 _TOKENS_PER_CONDITION = 64
 """Of a mask: CLIPSeg's decoder takes a seventieth of its tower's operations, and a mask 0.5 MB."""
@@ -46,8 +48,11 @@ class GenerateCall:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the request, as the engine counts them; images have none."""
-        return sum(array.size for array in self.inputs.values() if array.dtype not in _PIXELS)
+        """Tokens of the request, as the engine counts them (`EngineRequest.prompt_tokens`)."""
+        counted = [PROMPT_IDS, SOURCE_IDS]
+        if PIXELS in self.inputs and self.inputs[PIXELS].ndim == _PROMPT_IMAGES_RANK:
+            counted.remove(SOURCE_IDS)
+        return sum(self.inputs[name].size for name in counted if name in self.inputs)
 
 
 @dataclass(frozen=True, eq=False)

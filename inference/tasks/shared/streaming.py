@@ -20,7 +20,11 @@ from inference.tasks.shared.model_calls import GenerateCall, Outcome, Outcomes
 from triptych.messages import Chunk, TokenLogprob, Usage
 
 RenderLogprobs = Callable[[TokenChunk], list[TokenLogprob] | None]
-"""Log-probabilities of tokens as chunks carry them, None if not requested."""
+"""Log-probabilities of one sequence's next tokens as chunks carry them, None if not requested."""
+
+
+def no_logprobs(tokens: TokenChunk) -> None:
+    """The log-probabilities of tokens where they are not requested."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Streaming:
     Args:
         items: In the request's order; an error for an item without calls.
         calls: Of all items; those whose tokens or outcomes the stream takes.
-        render_logprobs: Log-probabilities of tokens.
+        rendering: Makes what renders the log-probabilities of a call's tokens.
         is_greedy: The stream takes the place of a beam search that is the model's default.
     """
 
@@ -79,13 +83,13 @@ class Streaming:
         self,
         items: Sequence[StreamedItem | ServingError],
         calls: Sequence[GenerateCall],
-        render_logprobs: RenderLogprobs = lambda tokens: None,
+        rendering: Callable[[], RenderLogprobs] = lambda: no_logprobs,
         *,
         is_greedy: bool = False,
     ) -> None:
         self.calls = list(calls)
         self._is_greedy = is_greedy or None
-        self._render_logprobs = [render_logprobs] * len(self.calls)
+        self._render_logprobs = [rendering() for _ in self.calls]
         self._live = {
             index: _LiveItem(index, item)
             for index, item in enumerate(items)
@@ -97,6 +101,8 @@ class Streaming:
             for position, segment in enumerate(item.segments)
             for call in _calls(segment)
         }
+        self._held: dict[int, tuple[str, list[TokenLogprob] | None]] = {}
+        """Text and log-probabilities of the last tokens of calls, which their ends bring."""
         self._outcomes: dict[int, Outcome] = {}
         self._bad = [
             Chunk(index=index, error=item_error(item))
@@ -146,15 +152,22 @@ class Streaming:
         return True
 
     def add(self, call: int, tokens: TokenChunk) -> list[Chunk]:
-        """The chunks that newly arrived tokens make certain."""
+        """The chunks that newly arrived tokens make certain.
+
+        The last ones of a call are part of the chunk of its end, which has the reason of it.
+        """
         item, position = self._position[call]
         if not self.needs(call):
             return []
         live = item.texts[position]
         assert live is not None
         before = live.length
-        text = item.add(position, live.add(tokens))
+        text = live.add(tokens)
         logprobs = self._render_logprobs[call](tokens[: live.length - before])
+        if tokens.is_last or live.is_stopped:
+            self._held[call] = text, logprobs
+            return []
+        text = item.add(position, text)
         if not (text or logprobs):
             return []
         return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
@@ -166,11 +179,12 @@ class Streaming:
             return []
         live = item.texts[position]
         assert live is not None
-        rest = live.finish()
+        text, logprobs = self._held.pop(call, ("", None))
+        text += live.finish()
         is_own = finished is not None and not live.is_stopped
         reason = finished.best.finish_reason if finished and is_own else FinishReason.STOP
         self._count(self.calls[call].prompt_tokens, live.length)
-        return self._ended(item, position, rest, reason)
+        return self._ended(item, position, text, reason, logprobs)
 
     def settle(self, call: int, outcome: Outcome) -> list[Chunk]:
         """The outcome of a call of a `WholeSegment`; the last of its calls makes its text."""
@@ -188,14 +202,27 @@ class Streaming:
             return self._fail(item, error)
         return self._ended(item, position, text, reason)
 
-    def _ended(self, item: _LiveItem, position: int, text: str, reason: str) -> list[Chunk]:
+    def _ended(
+        self,
+        item: _LiveItem,
+        position: int,
+        text: str,
+        reason: str,
+        logprobs: list[TokenLogprob] | None = None,
+    ) -> list[Chunk]:
         """The end of a segment, and the last of its text."""
         text = item.add(position, text, reason)
         if not item.is_complete:
-            return self._sent(Chunk(index=item.index, text=text)) if text else []
+            if not (text or logprobs):
+                return []
+            return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
         self._has_success = True
         last = Chunk(
-            index=item.index, text=text, finish_reason=item.reason, is_greedy=self._is_greedy
+            index=item.index,
+            text=text,
+            logprobs=logprobs,
+            finish_reason=item.reason,
+            is_greedy=self._is_greedy,
         )
         return self._last(last)
 
@@ -269,8 +296,7 @@ class _LiveItem:
     @property
     def reason(self) -> str:
         """`length` where any segment was cut short."""
-        others = (reason for reason in self._reasons if reason and reason != FinishReason.STOP)
-        return next(others, FinishReason.STOP)
+        return FinishReason.of_all(reason for reason in self._reasons if reason)
 
     def replace(self, position: int, segment: AnySegment) -> None:
         """Have another segment of which nothing is there yet; the text before it stays."""

@@ -135,7 +135,8 @@ class ResponseSender:
             response, event = item
             if isinstance(event, TokenChunk):
                 response.unsent.append(event)
-                streaming[response] = None
+                if not event.is_last:  # else they are part of the final response
+                    streaming[response] = None
             elif response in self._live:  # only the first final event counts
                 streaming.pop(response, None)
                 self._live.discard(response)

@@ -1,10 +1,10 @@
-"""What dialects of other APIs share: closed bodies, and requests that succeed as a whole."""
+"""What dialects of other APIs share: closed bodies, requests that succeed as a whole, tokens."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastapi import Response
@@ -15,11 +15,12 @@ from inference.tasks.shared.items import error_of
 from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.dialect import StreamRenderer
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.messages import ClosedMessage
+from triptych.messages import ClosedMessage, PromptLogprob, TokenLogprob, TopToken
 
 MAX_DIMENSIONS = 65_536
 CUT_HEADER = "x-truncated-characters"
 """How many characters of a request's texts were cut off; absent where none were."""
+AnyToken: TypeAlias = TokenLogprob | PromptLogprob | TopToken
 
 
 class Closed(ClosedMessage):
@@ -80,6 +81,15 @@ def check_each(items: Iterable[Any]) -> None:
     for item in items:
         if item.error is not None:
             raise error_of(item.error)
+
+
+def is_part_of_character(found: AnyToken) -> bool:
+    """Whether a token begins or ends within a character, so that its text alone is U+FFFD."""
+    try:
+        bytes(found.bytes).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def shortened(embedding: list[float], dimensions: int | None) -> list[float]:

@@ -154,8 +154,10 @@ def test_chunks_survive_the_codec(found: list[Hypothesis], data: st.DataObject) 
     one = found[0]
     cut = data.draw(st.integers(0, len(one.token_ids) - 1))
     chunk = TokenChunk(one.token_ids[cut:], one.log_probs[cut:], one.top[cut:])
-    assert decode_chunk(encode_chunks([chunk])) == chunk
-    assert decode_chunk(encode_finished(Finished((one,), 0), [chunk])) == chunk
+    decoded = decode_chunk(encode_chunks([chunk]))
+    assert (decoded, decoded.is_last) == (chunk, False)
+    decoded = decode_chunk(encode_finished(Finished((one,), 0), [chunk]))
+    assert (decoded, decoded.is_last) == (chunk, True)
 
 
 def test_request_survives_the_codec() -> None:

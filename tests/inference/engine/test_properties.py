@@ -236,3 +236,4 @@ def test_chunks_contain_every_token_once() -> None:
     assert isinstance(end, Finished)
     tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
     assert tuple(tokens) == end.hypotheses[0].token_ids
+    assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]

@@ -98,6 +98,23 @@ def test_chunks_that_are_ready_together_are_sent_together(sender: ResponseSender
     assert tokens == [[5], [6, 7, 8]]
 
 
+def test_the_last_tokens_are_sent_with_the_result_however_late_that_is(
+    sender: ResponseSender,
+) -> None:
+    channel, other = FakeChannel(), FakeChannel()
+    channel.gate.set()
+    other.gate.set()
+    pending = sender.open(channel)
+    sender.send(pending, TokenChunk((5, 6), is_last=True))
+    sender.send(sender.open(other), FINISHED)
+    assert other.ended.wait(PATIENCE_S)  # the sender has had the tokens alone
+    sender.send(pending, FINISHED)
+    assert channel.ended.wait(PATIENCE_S)
+    (arrays,) = channel.seen
+    assert arrays[codec.TOKEN_IDS].tolist() == [5, 6]
+    assert codec.FINISH_REASON in arrays
+
+
 def test_failure_is_sent_as_text(sender: ResponseSender) -> None:
     channel = FakeChannel()
     sender.send(sender.open(channel), Failed(InvalidRequest("too odd")))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -94,7 +95,8 @@ class FakeInference:
                     raise self.breaks[place]
                 if self.steps is not None:
                     await self.steps.acquire()
-                yield whole.best.tokens[place : place + 1]
+                tokens = whole.best.tokens[place : place + 1]
+                yield replace(tokens, is_last=place == len(whole.best.token_ids) - 1)
             yield whole
 
     def _generated(self, call: GenerateCall) -> Finished:

@@ -16,6 +16,7 @@ from inference.errors import ServingError
 from inference.tasks.generate import TASK
 from inference.tasks.shared.items import error_of
 from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.dialects.all_or_nothing import is_part_of_character
 from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
@@ -45,8 +46,6 @@ class GeneratingRequest(TaskRequest):
     with_details: bool = False
     ends: frozenset[int] = frozenset()
     """The tokens that end a text."""
-    most: int | None = None
-    """Tokens after which a text is cut, by the request or the checkpoint."""
     seed: int | None = None
 
     def token(self, found: TokenLogprob | TopToken) -> Token:
@@ -93,7 +92,6 @@ class GenerateRoute(TaskRoute):
             before=body.inputs if given.return_full_text else "",
             with_details=bool(given.details),
             ends=frozenset(generation.eos_token_ids if generation else ()),
-            most=given.max_new_tokens or (generation.max_new_tokens if generation else None),
             seed=given.seed,
         )
 
@@ -170,7 +168,11 @@ def _sampling(
 def _sequence(output: Generation | Continuation, request: GeneratingRequest) -> dict[str, Any]:
     """Fields of a `Sequence`."""
     scored = output.logprobs or []
-    tokens = [request.token(one) for one in scored]
+    texts = _texts(output.text or "", scored)
+    tokens = [
+        request.token(one).model_copy(update={"text": text})
+        for one, text in zip(scored, texts, strict=True)
+    ]
     return {
         "finish_reason": request.reason(output.finish_reason, tokens[-1] if tokens else None),
         "generated_tokens": len(tokens),
@@ -180,6 +182,16 @@ def _sequence(output: Generation | Continuation, request: GeneratingRequest) -> 
         if any(one.top for one in scored)
         else None,
     }
+
+
+def _texts(text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
+    """What each token writes of a text; the last one of a character's tokens has all of it."""
+    places = [token.text_offset or 0 for token in tokens]
+    spans = zip(tokens, places, [*places[1:], len(text)], strict=True)
+    return [
+        text[start:end] if is_part_of_character(token) else token.token
+        for token, start, end in spans
+    ]
 
 
 class TokenEvents:
@@ -201,8 +213,6 @@ class TokenEvents:
         """All of it so far."""
         self._waiting = ""
         """Text without a token of its own, for the next one."""
-        self._held: TokenLogprob | None = None
-        """The last token, until the chunk that ends the text: the last event has both."""
         self._last: TokenLogprob | None = None
 
     def chunks(self, chunks: Sequence[Chunk]) -> bytes:
@@ -214,10 +224,8 @@ class TokenEvents:
         return b""
 
     def error(self, error: ServingError) -> bytes:
-        """An event with the error, which the client raises; before it a token that was held."""
-        held, self._held = self._held, None
-        before = b"data: %b\n\n" % self._event(held, self._waiting, None) if held else b""
-        return before + b"data: %b\n\n" % error_body(error).model_dump_json().encode()
+        """An event with the error, which the client raises."""
+        return b"data: %b\n\n" % error_body(error).model_dump_json().encode()
 
     def _rendered(self, chunk: Chunk) -> Iterator[bytes]:
         if chunk.error is not None:
@@ -225,19 +233,15 @@ class TokenEvents:
             return
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""
-        tokens = ([self._held] if self._held else []) + (chunk.logprobs or [])
-        self._held = None
+        tokens = chunk.logprobs or []
         is_last = chunk.finish_reason is not None
         if is_last and not tokens and self._last is not None:
-            tokens = [self._last]  # the text that remained belongs to it
+            tokens = [self._last]  # of a sequence that was lost behind it
             self._count -= 1
         if not tokens:
             self._waiting = text
             return
         shares = list(zip(tokens, self._spread(text, tokens), strict=True))
-        is_full = self._count + len(tokens) == self._request.most
-        if not is_last and (is_full or self._is_end(tokens[-1])):
-            self._held, self._waiting = shares.pop()
         for place, (token, own) in enumerate(shares):
             ends = is_last and place == len(shares) - 1
             yield b"data: %b\n\n" % self._event(token, own, chunk if ends else None)

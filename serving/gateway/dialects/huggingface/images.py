@@ -12,7 +12,13 @@ from inference.errors import InvalidRequest
 from inference.tasks import caption, zero_shot
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.error_bodies import PARAMETERS
-from serving.gateway.dialects.huggingface.route import PLACEHOLDER, TaskRoute, label_of, model_of
+from serving.gateway.dialects.huggingface.route import (
+    PLACEHOLDER,
+    FinishReason,
+    TaskRoute,
+    label_of,
+    model_of,
+)
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
@@ -80,12 +86,14 @@ class GeneratedText(Open):
     """The caption of an image."""
 
     generated_text: str
+    finish_reason: FinishReason
 
 
 class Answer(Open):
     """The answer to a question about an image."""
 
     answer: str
+    finish_reason: FinishReason
 
 
 class CaptionRoute(TaskRoute):
@@ -128,8 +136,11 @@ class CaptionRoute(TaskRoute):
         """The client reads the first one."""
         assert isinstance(request.message, CaptionRequest)
         if request.message.prompt is not None:
-            return [Answer(answer=item.text) for item in data]
-        return [GeneratedText(generated_text=item.text) for item in data]
+            return [Answer(answer=item.text, finish_reason=item.finish_reason) for item in data]
+        return [
+            GeneratedText(generated_text=item.text, finish_reason=item.finish_reason)
+            for item in data
+        ]
 
 
 class ZeroShotParameters(Closed):

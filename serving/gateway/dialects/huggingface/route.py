@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
 from inference.errors import ServingError, UnsupportedMediaType
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -53,6 +53,11 @@ Unserved = Annotated[
     Literal[False] | None,
     BeforeValidator(_refused),
     optional("Not served: refused, unless it is false."),
+]
+
+FinishReason = Annotated[
+    Literal["stop", "length"],
+    Field(description="Of this gateway; length: the limit of tokens cut the text."),
 ]
 
 

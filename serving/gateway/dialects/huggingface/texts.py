@@ -12,6 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from inference.tasks import fill_mask, tag, translate
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import (
+    FinishReason,
     PipelineTruncating,
     TaskRoute,
     Unserved,
@@ -57,6 +58,7 @@ class Translated(Open):
     """A translated text."""
 
     translation_text: str
+    finish_reason: FinishReason
 
 
 class TranslateRoute(TaskRoute):
@@ -83,7 +85,10 @@ class TranslateRoute(TaskRoute):
 
     def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Translated]:
         """The client reads the first one."""
-        return [Translated(translation_text=item.text) for item in data]
+        return [
+            Translated(translation_text=item.text, finish_reason=item.finish_reason)
+            for item in data
+        ]
 
 
 class FillMaskParameters(PipelineTruncating):

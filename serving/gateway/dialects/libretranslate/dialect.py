@@ -61,7 +61,7 @@ class LibreTranslateDialect:
             self._translate(service),
             methods=["POST"],
             summary="Translate texts, in the form of LibreTranslate's API.",
-            **posted(TranslateBody, Translated, has_key=has_key),
+            **posted(TranslateBody, Translated, has_key=has_key, translates=True),
         )
         router.add_api_route(
             "/detect",
@@ -80,7 +80,8 @@ class LibreTranslateDialect:
         async def translate(request: Request) -> Response:
             body = await read_message(request, TranslateBody, service, self._keys)
             work = translated(body, service, self._identifier, "/translate")
-            return answered(Translated, await bounded(request, service, work))
+            answer, reason = await bounded(request, service, work)
+            return answered(Translated, answer, reason)
 
         return translate
 

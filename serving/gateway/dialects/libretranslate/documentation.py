@@ -8,11 +8,16 @@ from pydantic import BaseModel
 
 from serving.gateway.dialects.libretranslate.bodies import FORM
 from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
+from serving.gateway.dialects.libretranslate.exchange import FINISH_REASON
 from serving.gateway.http.bodies import JSON, MULTIPART
 from serving.gateway.http.openapi import SECURITY, errors, without_null
 
 _STATUSES = (400, 413, 429, 500, 503, 504)
 _KEY = (401, 403)
+_REASON = {
+    "description": "length: the limit of tokens cut a translation; else stop.",
+    "schema": {"type": "string", "enum": ["stop", "length"]},
+}
 
 
 def open_route(response: Any) -> dict[str, Any]:
@@ -20,11 +25,13 @@ def open_route(response: Any) -> dict[str, Any]:
     return {"response_model": response, "responses": described(500)}
 
 
-def posted(body: type[BaseModel], response: Any, *, has_key: bool) -> dict[str, Any]:
+def posted(
+    body: type[BaseModel], response: Any, *, has_key: bool, translates: bool = False
+) -> dict[str, Any]:
     """Arguments of `add_api_route` of a route that takes JSON and forms."""
     content = {JSON: {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}}
     content |= {kind: {"schema": form_of(body)} for kind in (FORM, MULTIPART)}
-    return documented(content, response, has_key=has_key)
+    return documented(content, response, has_key=has_key, translates=translates)
 
 
 def form_of(body: type[BaseModel], *files: str) -> dict[str, Any]:
@@ -36,17 +43,23 @@ def form_of(body: type[BaseModel], *files: str) -> dict[str, Any]:
     return schema | {"properties": properties, "required": required}
 
 
-def documented(content: dict[str, Any], response: Any, *, has_key: bool) -> dict[str, Any]:
+def documented(
+    content: dict[str, Any], response: Any, *, has_key: bool, translates: bool
+) -> dict[str, Any]:
     """Arguments of `add_api_route`.
 
     Args:
         content: Content type → what is documented of it.
         response: Type of the answer's body.
         has_key: Whether the route requires a key.
+        translates: Whether answers have the header `FINISH_REASON`.
     """
+    responses = described(*_STATUSES, *(_KEY if has_key else ()))
+    if translates:
+        responses[200] = {"headers": {FINISH_REASON: _REASON}}
     return {
         "response_model": response,
-        "responses": described(*_STATUSES, *(_KEY if has_key else ())),
+        "responses": responses,
         "openapi_extra": {
             "requestBody": {"content": content, "required": True},
             **(SECURITY if has_key else {}),

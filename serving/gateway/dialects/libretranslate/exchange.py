@@ -17,6 +17,8 @@ from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.requests.execution import TIMEOUT_S
 from serving.gateway.requests.service import Service
 
+FINISH_REASON = "x-finish-reason"
+"""Header of answers with translations: `length` where the limit of tokens cut one, else `stop`."""
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
@@ -49,7 +51,12 @@ async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, 
         ) from None
 
 
-def answered(kind: Any, value: BaseModel | list[Any]) -> Response:
-    """A value of this type as JSON, without what is not given."""
+def answered(kind: Any, value: BaseModel | list[Any], reason: str | None = None) -> Response:
+    """A value of this type as JSON, without what is not given.
+
+    Args:
+        reason: Why the translations ended, for the header.
+    """
     content = TypeAdapter(kind).dump_json(value, by_alias=True, exclude_none=True)
-    return Response(content, media_type="application/json")
+    headers = {} if reason is None else {FINISH_REASON: reason}
+    return Response(content, media_type="application/json", headers=headers)

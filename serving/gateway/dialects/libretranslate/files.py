@@ -25,7 +25,7 @@ from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
-from serving.gateway.dialects.libretranslate.translation import translator_of
+from serving.gateway.dialects.libretranslate.translation import Translator, translator_of
 from serving.gateway.http.bodies import MULTIPART
 from serving.gateway.requests.service import Service
 
@@ -77,7 +77,12 @@ class FileDialect:
             self._translate_file(service),
             methods=["POST"],
             summary="Translate a file, in the form of LibreTranslate's API.",
-            **documented({MULTIPART: form}, TranslatedFile, has_key=self._keys.are_required),
+            **documented(
+                {MULTIPART: form},
+                TranslatedFile,
+                has_key=self._keys.are_required,
+                translates=True,
+            ),
         )
         router.add_api_route(
             "/download_file/{name}",
@@ -106,18 +111,20 @@ class FileDialect:
             body = validated(FileBody, fields)
             if file is None or file.field != FILE or not file.name:
                 raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
-            content, target = await bounded(request, service, self._translated(file, body, service))
-            name = self._downloads.put(_name(file.name, target), content, key_name())
+            work = self._translated(file, body, service)
+            content, translator = await bounded(request, service, work)
+            name = self._downloads.put(_name(file.name, translator.target), content, key_name())
             base = str(service.settings.public_url or request.base_url).rstrip("/")
             url = f"{base}/download_file/{quote(name)}"
-            return answered(TranslatedFile, TranslatedFile(translated_file_url=url))
+            answer = TranslatedFile(translated_file_url=url)
+            return answered(TranslatedFile, answer, translator.finish_reason)
 
         return translate_file
 
     async def _translated(
         self, file: Upload, body: FileBody, service: Service
-    ) -> tuple[bytes, str]:
-        """The translated file, and the language."""
+    ) -> tuple[bytes, Translator]:
+        """The translated file, and what translated it."""
         in_process = service.execution.in_process
         if self._waiting >= _MOST_WAITING:
             raise Overloaded("too many files are being translated", retry_after_s=1)
@@ -135,10 +142,10 @@ class FileDialect:
                 texts, body.source, body.target, service, self._identifier, _ROUTE, "segment"
             )
             if translator.model is None or not passages:
-                return file.content, translator.target
+                return file.content, translator
             done = await translator.passages(passages)
             content = await in_process(2 * expected_s, translated_file, *arguments, done)
-            return content, translator.target
+            return content, translator
         finally:
             self._turns.release()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from inference.errors import ServingError, TooLong
+from inference.generation import FinishReason
 from inference.tasks.shared.alignment import MAX_SOURCE_TOKENS
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translate import TASK
@@ -36,6 +37,7 @@ class Translator:
         model: The model.
         source: Language of the texts.
         target: Language to translate into.
+        reasons: Why the translations that were made until now ended.
     """
 
     service: Service
@@ -44,6 +46,12 @@ class Translator:
     model: LoadedModel | None
     source: str
     target: str
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def finish_reason(self) -> str:
+        """`length` where the limit of tokens cut any translation until now."""
+        return FinishReason.of_all(self.reasons)
 
     async def hypotheses(self, texts: Sequence[str], further: int = 0) -> list[list[str]]:
         """Translations of each text, best first; a text without a letter is its own only one.
@@ -138,6 +146,9 @@ class Translator:
             if error.field is None or error.field == ALIGNMENT:
                 raise
             raise named(error, self.name, places) from None
+        for item in response.data:
+            shown = item.alternatives or (item,)
+            self.reasons.extend(one.finish_reason for one in shown if one.finish_reason)
         return zip(batch, response.data, strict=True)
 
     def _batches(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -180,8 +191,8 @@ _S_PER_CHARACTER = 1e-6
 
 async def translated(
     body: TranslateBody, service: Service, identifier: Identifier, route: str
-) -> Translated:
-    """The response of a request.
+) -> tuple[Translated, str]:
+    """The response of a request, and the reason for which its translations ended.
 
     Raises:
         ServingError: a language is not served, or a text cannot be translated.
@@ -208,16 +219,18 @@ async def translated(
         best = [hypotheses[0] for hypotheses in found]
         others = [hypotheses[1 : further + 1] for hypotheses in found] if further else None
     if isinstance(body.q, str):
-        return Translated(
+        answer = Translated(
             translated_text=best[0],
             detected_language=detected,
             alternatives=None if others is None else others[0],
         )
-    return Translated(
-        translated_text=best,
-        detected_language=None if detected is None else [detected] * len(texts),
-        alternatives=others,
-    )
+    else:
+        answer = Translated(
+            translated_text=best,
+            detected_language=None if detected is None else [detected] * len(texts),
+            alternatives=others,
+        )
+    return answer, translator.finish_reason
 
 
 async def translator_of(

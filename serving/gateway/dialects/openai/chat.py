@@ -14,7 +14,6 @@ from inference.tasks.chat import TASK
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.openai.chat_images import (
-    caption_choice,
     caption_message,
     is_captioner,
 )
@@ -35,10 +34,11 @@ from serving.gateway.dialects.openai.common import (
     Events,
     OpenAIDialect,
     StreamableRequest,
+    escaped,
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, TokenLogprob
+from triptych.messages import Chunk, TokenLogprob, TopToken
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
@@ -109,18 +109,16 @@ class ChatDialect(OpenAIDialect):
     def answered(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
         """A `chat.completion`."""
         (item,) = response.data
-        if request.task is CAPTION:
-            choices = [caption_choice(request.message, item.text, response.usage)]
-        else:
-            choices = [
-                Choice(
-                    index=index,
-                    message=AnswerMessage(content=output.text or ""),
-                    finish_reason=output.finish_reason or "stop",
-                    logprobs=_logprobs(output.logprobs),
-                )
-                for index, output in enumerate(item.alternatives or [item])
-            ]
+        has_logprobs = request.task is not CAPTION
+        choices = [
+            Choice(
+                index=index,
+                message=AnswerMessage(content=output.text or ""),
+                finish_reason=output.finish_reason or "stop",
+                logprobs=_logprobs(output.logprobs) if has_logprobs else None,
+            )
+            for index, output in enumerate(item.alternatives or [item])
+        ]
         return ChatCompletion(
             **response_fields(_PREFIX, response.model),
             choices=choices,
@@ -196,15 +194,12 @@ def _logprobs(tokens: Iterable[TokenLogprob] | None) -> ChoiceLogprobs | None:
         return None
     return ChoiceLogprobs(
         content=[
-            TokenEntry(
-                token=one.token,
-                logprob=one.logprob,
-                bytes=list(one.token.encode()),
-                top_logprobs=[
-                    TopLogprob(token=top.token, logprob=top.logprob, bytes=list(top.token.encode()))
-                    for top in one.top
-                ],
-            )
+            TokenEntry(**_entry(one), top_logprobs=[TopLogprob(**_entry(top)) for top in one.top])
             for one in tokens
         ]
     )
+
+
+def _entry(found: TokenLogprob | TopToken) -> dict[str, Any]:
+    token = escaped(found) or found.token
+    return {"token": token, "logprob": found.logprob, "bytes": found.bytes}

@@ -10,14 +10,8 @@ from inference.errors import InvalidRequest
 from inference.tasks.caption import TASK
 from inference.tasks.chat import TASK as CHAT
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.openai.chat_messages import (
-    AnswerMessage,
-    ChatCompletionRequest,
-    Choice,
-    PlainText,
-)
+from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest, PlainText
 from serving.gateway.dialects.openai.common import GenerationRequest
-from triptych.messages import Request, Usage
 from triptych.parameters import GenerationParameters
 from triptych.tasks.caption import CaptionRequest
 
@@ -70,16 +64,4 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
         max_new_tokens=body.new_tokens,
         stream=body.stream,
         **given,
-    )
-
-
-def caption_choice(request: Request, text: str | None, usage: Usage) -> Choice:
-    """The one answer; it was cut where it has as many tokens as were allowed."""
-    assert isinstance(request, CaptionRequest)
-    limit = request.max_new_tokens
-    is_cut = limit is not None and usage.completion_tokens >= limit
-    return Choice(
-        index=0,
-        message=AnswerMessage(content=text or ""),
-        finish_reason="length" if is_cut else "stop",
     )

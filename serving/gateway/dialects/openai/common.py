@@ -15,7 +15,13 @@ from pydantic import BaseModel
 from inference.errors import ServingError
 from inference.tasks.shared.items import error_of
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.dialects.all_or_nothing import Closed, Open, WholeAnswers
+from serving.gateway.dialects.all_or_nothing import (
+    AnyToken,
+    Closed,
+    Open,
+    WholeAnswers,
+    is_part_of_character,
+)
 from serving.gateway.http.bodies import read_json
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
@@ -223,6 +229,13 @@ class Events(ABC):
 def response_fields(prefix: str, model: str) -> dict[str, Any]:
     """What every response, or every event of one, begins with; the identifier is like `cmpl-…`."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+
+def escaped(found: AnyToken) -> str | None:
+    r"""The bytes of a token that ends or begins within a character, as `\xf0\x9f`; else None."""
+    if not is_part_of_character(found):
+        return None
+    return "".join(f"\\x{byte:02x}" for byte in found.bytes)
 
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}

@@ -53,7 +53,7 @@ class Logprobs(Open):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
-    """Where each token begins: characters of the tokens before it."""
+    """Where each token begins in the text; tokens that share a character have its place."""
 
 
 class CompletionChoice(Open):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from inference.tasks.generate import TASK
+from serving.gateway.dialects.all_or_nothing import AnyToken
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
     OpenAIDialect,
     StreamableRequest,
+    escaped,
     response_fields,
 )
 from serving.gateway.dialects.openai.completion_messages import (
@@ -32,21 +33,13 @@ class CompletionEvents(Events):
 
     prefix = _PREFIX
 
-    def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
-        super().__init__(request, parameters)
-        self._offsets: dict[int, int] = defaultdict(int)
-
     def event(self, chunk: Chunk) -> Completion:
         """See `Events.event`."""
-        logprobs = None
-        if chunk.logprobs is not None:
-            logprobs = _logprobs(chunk.logprobs, self._offsets[chunk.index])
-            self._offsets[chunk.index] += sum(map(len, logprobs.tokens))
         choice = CompletionChoice(
             index=chunk.index,
             text=chunk.text,
             finish_reason=chunk.finish_reason,
-            logprobs=logprobs,
+            logprobs=None if chunk.logprobs is None else _logprobs(chunk.logprobs),
         )
         return Completion(**self.common, choices=[choice])
 
@@ -113,20 +106,35 @@ def _choices(item: Generation, first: int) -> list[CompletionChoice]:
     ]
 
 
-def _logprobs(tokens: Sequence[TokenLogprob | PromptLogprob], offset: int = 0) -> Logprobs:
+def _logprobs(tokens: Sequence[TokenLogprob | PromptLogprob]) -> Logprobs:
     return Logprobs(
-        tokens=[one.token for one in tokens],
+        tokens=list(map(_name, tokens)),
         token_logprobs=[one.logprob for one in tokens],
-        top_logprobs=[
-            {top.token: top.logprob for top in one.top} if one.top else None for one in tokens
-        ]
+        top_logprobs=[_alternatives(one) if one.top else None for one in tokens]
         if any(one.top for one in tokens)
         else None,
-        text_offset=list(_offsets((one.token for one in tokens), offset)),
+        text_offset=[one.text_offset or 0 for one in tokens],
     )
 
 
-def _offsets(tokens: Iterable[str], offset: int) -> Iterable[int]:
-    for token in tokens:
-        yield offset
-        offset += len(token)
+def _name(found: AnyToken) -> str:
+    """A token's text; its bytes where it is a part of a character, as in OpenAI's API."""
+    part = escaped(found)
+    return found.token if part is None else f"bytes:{part}"
+
+
+def _alternatives(chosen: TokenLogprob | PromptLogprob) -> dict[str, float]:
+    """The best tokens of a position by their names, of which several may be equal.
+
+    The chosen token has its name, else the best one has it; others are `token_id:N`, as vLLM names
+    tokens by their ids.
+    """
+    owners = {_name(top): top.token_id for top in reversed(chosen.top)}
+    if any(top.token_id == chosen.token_id for top in chosen.top):
+        owners[_name(chosen)] = chosen.token_id
+    found = {}
+    for top in chosen.top:
+        name = _name(top)
+        key = name if owners[name] == top.token_id else f"token_id:{top.token_id}"
+        found[key] = top.logprob
+    return found

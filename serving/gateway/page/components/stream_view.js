@@ -8,6 +8,11 @@ const REASONS = {
   length: "Ended at the largest number of tokens.",
 };
 
+/** That a text was cut; null of a whole one. */
+export function cutHint(item) {
+  return item.finish_reason === "length" ? el("p", { class: "hint" }, REASONS.length) : null;
+}
+
 /** @param {(Node|string)[]} prompt Shown before the text; may be empty. */
 export function streamView(prompt) {
   const text = el("span", { class: "streamed" });

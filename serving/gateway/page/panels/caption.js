@@ -5,6 +5,7 @@ import { checkField, fieldRow, numberField, textField } from "../components/fiel
 import { samplingFields } from "../components/generation_fields.js";
 import { pictureField } from "../components/picture_input.js";
 import { InputError, itemProblem } from "../components/problem.js";
+import { cutHint } from "../components/stream_view.js";
 import { wordRow } from "../components/word_row.js";
 import { el } from "../dom.js";
 import { isEnd, joined, words } from "../words.js";
@@ -53,7 +54,7 @@ function view(item, picture) {
   if (!item.attention) {
     return el(
       "article", { class: "captioned" },
-      pictureImage(picture), el("div", {}, el("p", { class: "text" }, item.text), others(item)),
+      pictureImage(picture), el("div", {}, el("p", { class: "text" }, item.text), cutHint(item), others(item)),
     );
   }
   const { tokens, grid, weights } = item.attention;
@@ -75,7 +76,7 @@ function view(item, picture) {
     attended.element,
     el(
       "div", {},
-      el("p", { class: "text" }, item.text), others(item), row.element, readout,
+      el("p", { class: "text" }, item.text), cutHint(item), others(item), row.element, readout,
       everyWord(picture, texts, lines, { rows, columns }),
     ),
   );

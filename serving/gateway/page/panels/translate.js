@@ -3,6 +3,7 @@
 import { alignmentView } from "../components/alignment.js";
 import { checkField, fieldRow, numberField, selectField, textArea } from "../components/fields.js";
 import { InputError, itemProblem } from "../components/problem.js";
+import { cutHint } from "../components/stream_view.js";
 import { termFields } from "../components/terms.js";
 import { el } from "../dom.js";
 import { languageName } from "../languages.js";
@@ -115,6 +116,7 @@ function view(item, target) {
   return el(
     "div", {},
     el("p", { class: "text", lang: target ?? null }, item.text),
+    cutHint(item),
     others.length
       ? el("ol", { class: "others", start: 2 }, ...others.map((one) => el("li", { lang: target ?? null }, one.text)))
       : null,

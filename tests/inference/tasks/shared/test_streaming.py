@@ -157,12 +157,11 @@ def test_a_stop_string_ends_the_stream(speaker: LoadedModel) -> None:
     (chunk,) = streaming.add(0, tokens[:1])
     assert (chunk.text, [entry.token for entry in chunk.logprobs]) == ("one", ["one"])
     assert streaming.needs(0)
-    (chunk,) = streaming.add(0, tokens[1:])
-    assert chunk.text == " two "
-    assert [entry.token for entry in chunk.logprobs] == ["two", "three"]
+    assert streaming.add(0, tokens[1:]) == []
     assert not streaming.needs(0)
     (last,) = streaming.end(0)
-    assert (last.text, last.finish_reason) == ("", "stop")
+    assert (last.text, last.finish_reason) == (" two ", "stop")
+    assert [entry.token for entry in last.logprobs] == ["two", "three"]
     assert last.usage == Usage(prompt_tokens=2, completion_tokens=3)
 
 

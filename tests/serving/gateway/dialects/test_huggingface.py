@@ -129,7 +129,7 @@ async def test_questions_about_images(
 async def test_captions_take_parameters_beside_base64(gateway: Gateway) -> None:
     body = {"inputs": base64_of("red"), "parameters": {"max_new_tokens": 4}}
     response = await gateway.http.post("/hf/caption/tiny-caption", json=body)
-    assert response.json() == [{"generated_text": "picture"}]
+    assert response.json() == [{"generated_text": "picture", "finish_reason": "stop"}]
     assert gateway.inference.calls[-1].options.max_new_tokens == 4
 
 

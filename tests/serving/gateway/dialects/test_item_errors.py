@@ -99,11 +99,10 @@ def test_the_error_of_an_item_is_the_one_that_it_was_made_of(kind: type[ServingE
     assert (type(found), found.message, found.field) == (kind, "no", "texts.1")
 
 
-def test_an_event_of_text_generation_with_an_error_takes_no_token_that_was_held() -> None:
+def test_an_error_of_text_generation_follows_the_events_of_all_tokens() -> None:
     message = GenerateRequest(prompts=["a"])
-    events = TokenEvents(GeneratingRequest(GENERATE, message, "/generate", most=1))
+    events = TokenEvents(GeneratingRequest(GENERATE, message, "/generate"))
     token = TokenLogprob(token="a", logprob=-1.0, token_id=5)
-    assert events.chunks([Chunk(index=0, text="a", logprobs=[token])]) == b"", "it may be the last"
-    first, second, _ = events.error(Unavailable("no")).split(b"\n\n")
-    assert b'"text":"a"' in first
-    assert b'"error_type":"unavailable"' in second
+    assert b'"text":"a"' in events.chunks([Chunk(index=0, text="a", logprobs=[token])])
+    (error, _) = events.error(Unavailable("no")).split(b"\n\n")
+    assert b'"error_type":"unavailable"' in error

@@ -8,13 +8,8 @@ import openai
 import pytest
 
 from inference.errors import Overloaded
-from inference.tasks.generate import TASK
-from serving.gateway.dialects.openai.common import StreamableRequest
-from serving.gateway.dialects.openai.completions import CompletionEvents
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from tests.serving.gateway.dialects.conftest import connected
-from triptych.messages import Chunk, TokenLogprob
-from triptych.tasks.generate import GenerateRequest
 
 MODEL = "tiny-generate"
 
@@ -74,7 +69,7 @@ async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpe
     logprobs = done.choices[0].logprobs
     assert logprobs.tokens == ["a", "b", "</s>"]
     assert logprobs.token_logprobs == [-0.25] * len(logprobs.tokens or ())
-    assert logprobs.text_offset == [0, 1, 2]
+    assert logprobs.text_offset == [0, 2, 3]
     assert sorted((logprobs.top_logprobs or [{}])[0].values()) == [-1.5, -0.25]
 
 
@@ -108,20 +103,9 @@ async def test_stream_is_read_by_openais_client(
         tokens = [token for one in logprobs for token in one.tokens or ()]
         offsets = [offset for one in logprobs for offset in one.text_offset or ()]
         assert tokens == [*text.split(), "</s>"]
-        assert offsets == [len("".join(tokens[:place])) for place in range(len(tokens))]
+        assert [text[offset : offset + 1] for offset in offsets] == [*text.split(), ""]
     assert len({event.id for event in events}) == 1
     assert bool(events[-1].usage) == with_usage
-
-
-def test_offsets_of_a_choice_go_on_from_event_to_event() -> None:
-    request = StreamableRequest(TASK, GenerateRequest(prompts=["a", "b"]), "/v1/completions")
-    events = CompletionEvents(request, {})
-    found: dict[int, list[int]] = {0: [], 1: []}
-    for index, token in ((0, "abc"), (1, "d"), (0, "ef"), (1, "g"), (0, "h")):
-        chunk = Chunk(index=index, text=token, logprobs=[TokenLogprob(token=token, logprob=-1.0)])
-        (choice,) = events.event(chunk).choices
-        found[index] += choice.logprobs.text_offset
-    assert found == {0: [0, 3, 5], 1: [0, 1]}
 
 
 async def test_stream_that_fails_raises_in_openais_client(

@@ -189,13 +189,15 @@ async def test_multipart_request_streams(gateway: Gateway) -> None:
 async def test_log_probabilities_accompany_their_tokens(gateway: Gateway) -> None:
     told = await stream(gateway, "generate", prompts="one", logprobs=1)
     entries = [entry for piece in told for entry in piece.logprobs or ()]
-    top = [TopToken(token=gateway.word(4), logprob=-0.25, token_id=4)]
+    top = [TopToken(token="one", logprob=-0.25, token_id=4, bytes=list(b"one"))]
     (one,) = gateway.service.catalog.named("tiny-generate").tokenizer.encode(
         "one", add_special_tokens=False
     )
     assert entries == [
-        TokenLogprob(token="one", logprob=-0.25, top=top, token_id=one),
-        TokenLogprob(token="</s>", logprob=-0.25, top=top, token_id=1),
+        TokenLogprob(
+            token="one", logprob=-0.25, top=top, token_id=one, bytes=list(b"one"), text_offset=0
+        ),
+        TokenLogprob(token="</s>", logprob=-0.25, top=top, token_id=1, text_offset=3),
     ]
 
 
