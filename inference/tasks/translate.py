@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError
+from inference.generation import FinishReason
 from inference.processing.sentences import Paragraph
 from inference.processing.terms import StoredTerms, TermIndex
 from inference.sequences import Finished
@@ -41,6 +42,7 @@ from inference.tasks.translation.languages import (
 from inference.tasks.translation.sentence_terms import TermSpeller
 from inference.tasks.translation.source_sentences import (
     MostTokens,
+    SourceText,
     addressed,
     divided,
     encoded_sentences,
@@ -87,10 +89,17 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Text:
-    """One text of the request: its paragraph and its sentences."""
+    """One text of the request.
+
+    Attributes:
+        paragraph: Its sentences and the text between them.
+        sentences: Each of them.
+        divided: Number of its sentences that are translated in parts.
+    """
 
     paragraph: Paragraph
     sentences: tuple[Sentence, ...]
+    divided: int
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,8 @@ class TranslatePlan(Plan):
             index=index,
             text=hypotheses[0].text,
             score=hypotheses[0].score,
+            finish_reason=_finish_reason(found),
+            divided_sentences=text.divided or None,
             alternatives=hypotheses if self.request.n else None,
             alignment=self._alignment(text, found) if self.request.return_attention else None,
         )
@@ -186,7 +197,9 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             ServingError: no text can be translated; the first one's error.
         """
         model.task_limits.check_batch(len(request.texts), "texts")
-        direction = self.section_of(model).direction(request.source, request.target, model)
+        section = self.section_of(model)
+        direction = section.direction(request.source, request.target, model)
+        language = section.source(request.source)
         check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
             request,
@@ -205,8 +218,9 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
-            most = MostTokens(own, model) if request.divide_long_sentences else None
-            paragraph, termed = divided(rest, speller, field, model, most)
+            most = None if request.divide_long_sentences is False else MostTokens(own, model)
+            source = SourceText(rest, field, language)
+            paragraph, termed, parted = divided(source, speller, model, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model)
             sentences = []
@@ -219,7 +233,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
                 inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
                 calls.append(model.generate_call(inputs, options))
                 sentences.append(Sentence(first))
-            return Text(paragraph, tuple(sentences))
+            return Text(paragraph, tuple(sentences), parted)
 
         texts = attempt_each(request.texts, planned, calls)
         if request.return_attention:
@@ -276,9 +290,20 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         section = self.section_of(model)
         return directions_of(section.languages, section.tokens)
 
+    def spellings(self, model: LoadedModel) -> Mapping[str, frozenset[str]]:
+        """Language of `directions` → other ISO codes of it."""
+        tokens = self.section_of(model).tokens
+        return {} if tokens is None else tokens.spellings
+
     def size(self, request: TranslateRequest) -> int:
         """Characters."""
         return sum(map(len, request.texts))
+
+
+def _finish_reason(found: Sequence[Finished]) -> str:
+    """`length` where the translation of a sentence was cut."""
+    reasons = {one.best.finish_reason for one in found}
+    return FinishReason.LENGTH if FinishReason.LENGTH in reasons else FinishReason.STOP
 
 
 def _index(request: TranslateRequest) -> TermIndex | None:

@@ -49,8 +49,8 @@ class TranslateRequest(StreamRequest, BeamParameters):
         "Kinds of text that are copied: urls, emails, placeholders, tags."
     )
     divide_long_sentences: bool | None = optional(
-        "Translate a sentence that is longer than the model takes in parts, divided at "
-        "clauses or spaces, instead of refusing it."
+        "false: refuse a sentence that is longer than the model takes. By default it is translated "
+        "in parts, divided at clauses or spaces."
     )
     n: Beams | None = optional("Number of translations per text, best first.")
     alternatives: Beams | None = earlier_name_of("n")
@@ -76,6 +76,12 @@ class Translation(Item):
 
     text: str | None = None
     score: float | None = None
+    finish_reason: str | None = optional(
+        "stop, or length: max_new_tokens cut the translation of a sentence."
+    )
+    divided_sentences: int | None = optional(
+        "Number of sentences longer than the model takes, which were translated in parts."
+    )
     alternatives: list[Alternative] | None = None
     alignment: Alignment | None = None
 
