@@ -847,7 +847,7 @@ class TranslateResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Translation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Translation(_message.Message):
-    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment", "finish_reason")
+    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment", "finish_reason", "divided_sentences")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -855,6 +855,7 @@ class Translation(_message.Message):
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    DIVIDED_SENTENCES_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
@@ -862,7 +863,8 @@ class Translation(_message.Message):
     alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
     alignment: Alignment
     finish_reason: str
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
+    divided_sentences: int
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., finish_reason: _Optional[str] = ..., divided_sentences: _Optional[int] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("source_tokens", "target_tokens", "weights")

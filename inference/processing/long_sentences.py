@@ -19,10 +19,15 @@ Fits = Callable[[str], bool]
 Span = tuple[int, int]
 
 _CLAUSES = (
-    re.compile(r"[;:]\s+|[；：]\s*|\s+[—–-]\s+"),
-    re.compile(r",\s+|[，、､]\s*"),
+    re.compile(r"[;:·؛]\s+|[；：፤፥።᠂]\s*|\s+[—–-]\s+"),
+    re.compile(r"[,،‚՝]\s+|[，、､፣၊߸᠈]\s*"),
 )
-_SPACES = re.compile(r"\s+")
+_SPACES = re.compile("\\s+|[\u200b\u0f0b\u1361]")
+"""White space, and marks that stand between words: zero-width space, Tibetan tsheg, Ethiopic."""
+_VIRAMAS = frozenset(
+    "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d\u0dca\u17d2\u1039\u200d"
+)
+"""What joins the letter behind it to the one before."""
 
 
 def with_parts(
@@ -31,8 +36,8 @@ def with_parts(
     kept: Iterable[Span] = (),
     part_fits: Fits | None = None,
     count: Callable[[str], None] = lambda part: None,
-) -> Paragraph:
-    """The paragraph with parts in place of the sentences that do not fit.
+) -> tuple[Paragraph, int]:
+    """The paragraph with parts in place of the sentences that do not fit, and how many these were.
 
     Args:
         paragraph: A text as its sentences.
@@ -44,17 +49,18 @@ def with_parts(
     """
     spans = list(kept)
     sentences, gaps = [], [paragraph.gaps[0]]
-    place = len(paragraph.gaps[0])
+    place, divided = len(paragraph.gaps[0]), 0
     for sentence, gap in zip(paragraph.sentences, paragraph.gaps[1:], strict=True):
         inside = _within(spans, place, place + len(sentence))
         whole = [(sentence, "")]
         parts = whole if fits(sentence) else _parts(sentence, part_fits or fits, inside, count)
+        divided += len(parts) > 1
         for part, between in parts:
             sentences.append(part)
             gaps.append(between)
         gaps[-1] += gap
         place += len(sentence) + len(gap)
-    return Paragraph(tuple(sentences), tuple(gaps))
+    return Paragraph(tuple(sentences), tuple(gaps)), divided
 
 
 def _within(spans: Sequence[Span], first: int, last: int) -> list[Span]:
@@ -110,6 +116,16 @@ def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
     for start, end in kept:
         if 0 < start < most < end:
             return start
-    while most > 1 and unicodedata.combining(text[most]):
+    while most > 1 and _is_joined(text, most):
         most -= 1
     return most
+
+
+def _is_joined(text: str, place: int) -> bool:
+    """Whether a text must not be cut at a place: marks belong to the letter before them."""
+    letter = text[place]
+    return (
+        letter == "\u200d"
+        or unicodedata.category(letter).startswith("M")
+        or text[place - 1] in _VIRAMAS
+    )

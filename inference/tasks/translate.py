@@ -42,6 +42,7 @@ from inference.tasks.translation.languages import (
 from inference.tasks.translation.sentence_terms import TermSpeller
 from inference.tasks.translation.source_sentences import (
     MostTokens,
+    SourceText,
     addressed,
     divided,
     encoded_sentences,
@@ -88,10 +89,17 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Text:
-    """One text of the request: its paragraph and its sentences."""
+    """One text of the request.
+
+    Attributes:
+        paragraph: Its sentences and the text between them.
+        sentences: Each of them.
+        divided: Number of its sentences that are translated in parts.
+    """
 
     paragraph: Paragraph
     sentences: tuple[Sentence, ...]
+    divided: int
 
 
 @dataclass(frozen=True)
@@ -155,6 +163,7 @@ class TranslatePlan(Plan):
             text=hypotheses[0].text,
             finish_reason=hypotheses[0].finish_reason,
             score=hypotheses[0].score,
+            divided_sentences=text.divided or None,
             alternatives=hypotheses if self.request.n else None,
             alignment=self._alignment(text, found) if self.request.return_attention else None,
         )
@@ -191,7 +200,9 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             ServingError: no text can be translated; the first one's error.
         """
         model.task_limits.check_batch(len(request.texts), "texts")
-        direction = self.section_of(model).direction(request.source, request.target, model)
+        section = self.section_of(model)
+        direction = section.direction(request.source, request.target, model)
+        language = section.source(request.source)
         check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
             request,
@@ -210,8 +221,9 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
-            most = MostTokens(own, model) if request.divide_long_sentences else None
-            paragraph, termed = divided(rest, speller, field, model, most)
+            most = None if request.divide_long_sentences is False else MostTokens(own, model)
+            source = SourceText(rest, field, language)
+            paragraph, termed, parted = divided(source, speller, model, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model)
             sentences = []
@@ -224,7 +236,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
                 inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
                 calls.append(model.generate_call(inputs, options))
                 sentences.append(Sentence(first))
-            return Text(paragraph, tuple(sentences))
+            return Text(paragraph, tuple(sentences), parted)
 
         texts = attempt_each(request.texts, planned, calls)
         if request.return_attention:
@@ -280,6 +292,11 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         """The pairs of languages that a model declares."""
         section = self.section_of(model)
         return directions_of(section.languages, section.tokens)
+
+    def spellings(self, model: LoadedModel) -> Mapping[str, frozenset[str]]:
+        """Language of `directions` → other ISO codes of it."""
+        tokens = self.section_of(model).tokens
+        return {} if tokens is None else tokens.spellings
 
     def size(self, request: TranslateRequest) -> int:
         """Characters."""

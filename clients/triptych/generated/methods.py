@@ -723,8 +723,8 @@ class BlockingMethods(BlockingClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
-            divide_long_sentences: Translate a sentence that is longer than the model takes in
-                parts, divided at clauses or spaces, instead of refusing it.
+            divide_long_sentences: false: refuse a sentence that is longer than the model takes. By
+                default it is translated in parts, divided at clauses or spaces.
             n: Number of translations per text, best first.
             alternatives: Earlier name of `n`.
             max_new_tokens: Maximum number of generated tokens of each sentence, the end token
@@ -772,8 +772,8 @@ class BlockingMethods(BlockingClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
-            divide_long_sentences: Translate a sentence that is longer than the model takes in
-                parts, divided at clauses or spaces, instead of refusing it.
+            divide_long_sentences: false: refuse a sentence that is longer than the model takes. By
+                default it is translated in parts, divided at clauses or spaces.
             max_new_tokens: Maximum number of generated tokens of each sentence, the end token
                 included.
             model: Model name; optional where exactly one model fits.
@@ -1500,8 +1500,8 @@ class AwaitableMethods(AwaitableClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
-            divide_long_sentences: Translate a sentence that is longer than the model takes in
-                parts, divided at clauses or spaces, instead of refusing it.
+            divide_long_sentences: false: refuse a sentence that is longer than the model takes. By
+                default it is translated in parts, divided at clauses or spaces.
             n: Number of translations per text, best first.
             alternatives: Earlier name of `n`.
             max_new_tokens: Maximum number of generated tokens of each sentence, the end token
@@ -1549,8 +1549,8 @@ class AwaitableMethods(AwaitableClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
-            divide_long_sentences: Translate a sentence that is longer than the model takes in
-                parts, divided at clauses or spaces, instead of refusing it.
+            divide_long_sentences: false: refuse a sentence that is longer than the model takes. By
+                default it is translated in parts, divided at clauses or spaces.
             max_new_tokens: Maximum number of generated tokens of each sentence, the end token
                 included.
             model: Model name; optional where exactly one model fits.

@@ -50,8 +50,8 @@ class TranslateRequest(StreamRequest, BeamParameters):
         "Kinds of text that are copied: urls, emails, placeholders, tags."
     )
     divide_long_sentences: bool | None = optional(
-        "Translate a sentence that is longer than the model takes in parts, divided at "
-        "clauses or spaces, instead of refusing it."
+        "false: refuse a sentence that is longer than the model takes. By default it is translated "
+        "in parts, divided at clauses or spaces."
     )
     n: Beams | None = optional("Number of translations per text, best first.")
     alternatives: Beams | None = earlier_name_of("n")
@@ -81,6 +81,9 @@ class Translation(Item):
     text: str | None = None
     finish_reason: str | None = FINISH_REASON
     score: float | None = None
+    divided_sentences: int | None = optional(
+        "Number of sentences longer than the model takes, which were translated in parts."
+    )
     alternatives: list[Alternative] | None = None
     alignment: Alignment | None = None
 

@@ -86,6 +86,14 @@ class LanguageTokens(BaseModel):
         }
         return {code: short.get(code, code) for code in self.codes}
 
+    @property
+    def spellings(self) -> dict[str, frozenset[str]]:
+        """What a user may call the language (`shown`) → its ISO codes."""
+        return {
+            shown: frozenset(alias for alias, own in self.aliases.items() if code in own)
+            for code, shown in self.shown.items()
+        }
+
 
 @dataclass(frozen=True)
 class LanguagePairs:
@@ -234,6 +242,11 @@ class TranslateSection(TaskConfig):
             return prefix_direction(self.words, source, target, model.name)
         prefix = target_prefix(target, model)
         return LanguageEncoding(words=f"{prefix} " if prefix else "")
+
+    def source(self, requested: str | None) -> str | None:
+        """The language of the texts: as requested, or the only one that the model reads."""
+        own = {source for source, _ in self.languages}
+        return requested or (own.pop() if len(own) == 1 else None)
 
     def takes(self, source: str | None, target: str | None, model: str) -> bool:
         """Whether a model translates that pair; one without declared languages takes any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from inference.tasks.translation.sentence_terms import (
 PART = 0.5
 """Length of the parts of a sentence that is too long, in lengths that the model takes: near those
 its translations are worse, and may be cut."""
+_SPARE_TOKENS = 8
 _PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
 
 
@@ -44,6 +46,8 @@ class MostTokens:
         def fits(text: str) -> bool:
             check_abandoned()
             read = direction.words + text
+            if len(read) <= room and _most_tokens(read) <= room:
+                return True
             if len(read) > model.longest_text:
                 return False
             ids = model.tokenizer.encode(read, add_special_tokens=not direction.has_own_tokens)
@@ -63,27 +67,43 @@ class MostTokens:
         return add
 
 
+@dataclass(frozen=True)
+class SourceText:
+    """A text of a request.
+
+    Attributes:
+        text: The text.
+        field: The request's field of it, for errors.
+        language: Its code, if it is known.
+    """
+
+    text: str
+    field: str
+    language: str | None = None
+
+
 def divided(
-    text: str,
+    source: SourceText,
     speller: TermSpeller | None,
-    field: str,
     model: LoadedModel,
     most: MostTokens | None = None,
-) -> tuple[Paragraph, list[GlossarySentence]]:
-    """The paragraph and its sentences, with their terms.
+) -> tuple[Paragraph, list[GlossarySentence], int]:
+    """The paragraph, its sentences with their terms, and how many sentences are now in parts.
 
     Args:
+        source: The text.
         speller: Of a request with terms: finds and writes them.
-        field: The request's field of the text, for errors.
+        model: The model.
         most: The tokens that a sentence may have; longer ones are divided.
 
     Raises:
         InvalidRequest: nothing to translate, or a term that the model cannot write.
         TooLong: more than a text may have, whatever its tokens are.
     """
+    text, field = source.text, source.field
     check_characters(len(text), field, model.task_limits.max_input_tokens)
     text = text if speller is None else composed(text, field)
-    paragraph = split_sentences(text, model.task_limits.max_input_tokens)
+    paragraph = split_sentences(text, model.task_limits.max_input_tokens, source.language)
     check_tokens(len(paragraph.sentences), field, model)  # each has at least one
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
@@ -92,15 +112,18 @@ def divided(
         found = speller.index.find(text)
         check_tokens(len(found), field, model)
         paragraph = without_cut_terms(paragraph, found)
+    parted = 0
     if most is not None:
         kept = [(term.start, term.end) for term in found]
         fits, count = (most.fits(1.0), most.fits(PART)), most.count(field)
         with naming(field):
-            paragraph = with_parts(paragraph, fits[0], kept, fits[1], count)
+            paragraph, parted = with_parts(paragraph, fits[0], kept, fits[1], count)
     if speller is None:
-        return paragraph, [GlossarySentence(sentence) for sentence in paragraph.sentences]
+        termed = [GlossarySentence(sentence) for sentence in paragraph.sentences]
+        return paragraph, termed, parted
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
-    return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
+    termed = [speller.sentence(sentence, terms, field) for sentence, terms in each]
+    return paragraph, termed, parted
 
 
 def encoded_sentences(
@@ -146,6 +169,11 @@ def check_tokens(least: int, field: str, model: LoadedModel, what: str = "") -> 
             f"{field} has more than {most} tokens{what}: split it into several texts",
             field=field,
         )
+
+
+def _most_tokens(text: str) -> int:
+    """More tokens than a text can have: each holds a byte of its normal form, or is a space."""
+    return len(unicodedata.normalize("NFKC", text).encode(errors="replace")) + _SPARE_TOKENS
 
 
 def addressed(

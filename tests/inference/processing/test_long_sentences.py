@@ -12,7 +12,9 @@ from inference.processing.sentences import split_sentences
 
 
 def parts(text: str, most: int = 12, kept: tuple[tuple[int, int], ...] = ()) -> list[str]:
-    paragraph = with_parts(split_sentences(text), lambda part: len(part) <= most, kept)
+    whole = split_sentences(text)
+    paragraph, divided = with_parts(whole, lambda part: len(part) <= most, kept)
+    assert divided == sum(one not in paragraph.sentences for one in whole.sentences)
     assert paragraph.join(paragraph.sentences) == text
     return list(paragraph.sentences)
 
@@ -31,6 +33,12 @@ def parts(text: str, most: int = 12, kept: tuple[tuple[int, int], ...] = ()) -> 
         ("abcdefghijklmnop", ["abcdefghijkl", "mnop"]),
         ("一二三四五六，七八九十一二三四", ["一二三四五六，", "七八九十一二三四"]),
         ("abcdefghijkl\u0301mnop", ["abcdefghijk", "l\u0301mnop"]),
+        ("क" * 12 + "िकक", ["क" * 11, "किकक"]),
+        ("क" * 11 + "्षक", ["क" * 10, "क्षक"]),
+        ("aaaaaaaaaa👩\u200d👧bb", ["aaaaaaaaaa", "👩\u200d👧bb"]),
+        ("ཀཁགངཀ་ཁགངཅཆཇཉཏ", ["ཀཁགངཀ་", "ཁགངཅཆཇཉཏ"]),
+        ("ሀለሐመሠ፣ ረሰሸቀበተቸኀ", ["ሀለሐመሠ፣", "ረሰሸቀበተቸኀ"]),
+        ("مرحبا بكم، هنا اليوم", ["مرحبا بكم،", "هنا اليوم"]),
     ],
 )
 def test_cuts_are_where_a_reader_pauses(text: str, expected: list[str]) -> None:

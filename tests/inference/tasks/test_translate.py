@@ -7,6 +7,7 @@ from inference.errors import InvalidRequest, Overloaded, TooLong, Unavailable
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
+from inference.tasks.translation.languages import TranslateSection
 from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.tasks.translate import TranslateRequest
@@ -105,26 +106,53 @@ def test_empty_text_is_refused_at_its_index(translator: LoadedModel, text: str) 
 
 def test_all_bad_raises_the_first_error(translator: LoadedModel) -> None:
     with pytest.raises(TooLong):
-        plan(translator, ["a " * 12, ""])
+        plan(translator, ["a " * 12, ""], divide_long_sentences=False)
     with pytest.raises(InvalidRequest, match=r"texts.0 is empty"):
-        plan(translator, ["", "a " * 12])
+        plan(translator, ["", "a " * 12], divide_long_sentences=False)
 
 
 def test_long_sentence_names_limit_and_length(translator: LoadedModel) -> None:
     with pytest.raises(TooLong, match=r"texts.0 \(sentence 2\) has 14 tokens.* at most 12"):
-        plan(translator, ["uno. " + "dos " * 13])
+        plan(translator, ["uno. " + "dos " * 13], divide_long_sentences=False)
 
 
-def test_long_sentence_may_be_divided(translator: LoadedModel) -> None:
+@pytest.mark.parametrize("fields", [{}, {"divide_long_sentences": True}])
+def test_long_sentence_is_divided_and_nothing_is_lost(
+    translator: LoadedModel, fields: dict[str, bool]
+) -> None:
     text = "uno. " + "dos " * 8 + "tres, " + "cuatro " * 8 + "\n"
-    made = plan(translator, [text], divide_long_sentences=True)
+    made = plan(translator, [text, "uno. dos"], **fields)
     lengths = [len(call.inputs["source_ids"]) for call in made.calls]
     assert max(lengths) <= 6
     assert len(lengths) > 4
-    (item,) = made.finish([echo(call) for call in made.calls]).data
+    item, short = made.finish([echo(call) for call in made.calls]).data
     assert item.text == text
+    assert (item.finish_reason, item.divided_sentences) == ("stop", 1)
+    assert (short.finish_reason, short.divided_sentences) == ("stop", None)
     with pytest.raises(TooLong, match="more than 30 tokens"):
         plan(translator, ["dos " * 60], divide_long_sentences=True)
+
+
+def test_translation_that_was_cut_has_that_finish_reason(translator: LoadedModel) -> None:
+    made = plan(translator, ["uno. dos", "tres"])
+    ids = [tuple(call.inputs["source_ids"].tolist()) for call in made.calls]
+    outcomes = [finished((own,), (-1.0,), ("stop",)) for own in ids]
+    outcomes[1] = finished((ids[1],), (-1.0,), ("length",))
+    assert [one.finish_reason for one in made.finish(outcomes).data] == ["length", "stop"]
+
+
+def test_sentences_end_by_the_rules_of_the_source(translator: LoadedModel) -> None:
+    text = "Am 2. Tag kam er."
+    for languages, source, calls in (
+        ([("de", "en")], None, 1),
+        ([("de", "en"), ("es", "en")], "de", 1),
+        ([("en", "de")], None, 2),
+        ([("de", "en"), ("es", "en")], None, 2),
+    ):
+        section = TranslateSection(languages=tuple(languages))
+        model = replace(translator, sections={"translate": section})
+        made = plan(model, [text], source=source)
+        assert len(made.calls) == calls
 
 
 def test_divided_sentence_keeps_its_terms(translator: LoadedModel) -> None:

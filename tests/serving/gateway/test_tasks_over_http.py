@@ -128,8 +128,8 @@ async def test_a_label_that_cannot_be_embedded_fails_the_request(
 
 
 async def test_errors_replace_bad_items(gateway: Gateway) -> None:
-    texts = ["uno", "", "a " * 12, "dos"]
-    response = await gateway.http.post("/v1/translate", json={"texts": texts})
+    body = {"texts": ["uno", "", "a " * 12, "dos"], "divide_long_sentences": False}
+    response = await gateway.http.post("/v1/translate", json=body)
     assert response.status_code == 200
     items = response.json()["data"]
     assert [item.get("text") for item in items] == ["uno", None, None, "dos"]

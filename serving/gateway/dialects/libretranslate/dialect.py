@@ -89,8 +89,8 @@ class LibreTranslateDialect:
         async def detect(request: Request) -> Response:
             body = await read_message(request, DetectBody, service, self._keys)
             texts = [body.q] if isinstance(body.q, str) else body.q
-            codes = Translators.among(service.catalog.models).codes
-            find = self._identifier.candidates
+            offered = Translators.among(service.catalog.models)
+            find, codes = self._identifier.candidates, offered.spellings(offered.codes)
             work = service.execution.in_pool(None, find, texts, codes)
             found = await bounded(request, service, work)
             return answered(list[Detected], found)

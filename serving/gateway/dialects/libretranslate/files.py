@@ -25,7 +25,7 @@ from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
-from serving.gateway.dialects.libretranslate.translation import Translator, translator_of
+from serving.gateway.dialects.libretranslate.translation import Directions, Translator
 from serving.gateway.http.bodies import MULTIPART
 from serving.gateway.requests.service import Service
 
@@ -137,10 +137,11 @@ class FileDialect:
             arguments = (file.name, file.content)
             expected_s = _S_PER_BYTE * len(file.content)
             passages = await in_process(expected_s, file_passages, *arguments)
-            texts = [passage.text for passage in passages]
-            translator, _ = await translator_of(
-                texts, body.source, body.target, service, self._identifier, _ROUTE, "segment"
-            )
+            directions = Directions(service, self._identifier, _ROUTE, body.target)
+            text = " ".join(passage.text for passage in passages)
+            (source,), _ = await directions.sources([text], body.source)
+            places = range(len(passages)) if len(passages) > 1 else ()
+            translator = directions.translator(source, "segment", places)
             if translator.model is None or not passages:
                 return file.content, translator
             done = await translator.passages(passages)

@@ -81,6 +81,17 @@ class Translators:
         }
         return tuple(sorted(found | {target}))
 
+    def spellings(self, codes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """ISO code → those of some listed codes that are of the language."""
+        found: dict[str, tuple[str, ...]] = {}
+        for code in codes:
+            names = {code.lower(), code.lower().replace("_", "-").partition("-")[0]}
+            for model, _ in self.offers:
+                names |= TASK.spellings(model).get(code, frozenset())
+            for name in names:
+                found[name] = (*found.get(name, ()), code)
+        return found
+
     def model(self, source: str, target: str) -> LoadedModel:
         """The model of a pair.
 

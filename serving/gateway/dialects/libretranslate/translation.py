@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from inference.errors import ServingError, TooLong
@@ -37,7 +39,9 @@ class Translator:
         model: The model.
         source: Language of the texts.
         target: Language to translate into.
-        reasons: Why the translations that were made until now ended.
+        places: Of the texts in the request, for errors; empty where it has a single one.
+        reasons: Why the translations that were made until now ended; shared by a request's
+            translators.
     """
 
     service: Service
@@ -46,7 +50,8 @@ class Translator:
     model: LoadedModel | None
     source: str
     target: str
-    reasons: list[str] = field(default_factory=list)
+    places: Sequence[int]
+    reasons: list[str]
 
     @property
     def finish_reason(self) -> str:
@@ -104,12 +109,11 @@ class Translator:
             InvalidRequest: one of them is far too long.
         """
         most = self.service.settings.max_input_tokens
-        places = range(len(texts)) if len(texts) > 1 else ()
         size = sum(map(len, texts))
         try:
             return await self.service.execution.in_pool(size, _with_letters, texts, most)
         except TooLong as error:
-            raise named(error, self.name, places) from None
+            raise named(error, self.name, self.places) from None
 
     async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
         """Translations with alignments; without, from models that have none."""
@@ -135,16 +139,15 @@ class Translator:
             texts=[texts[place] for place in batch],
             source=self.source,
             target=self.target,
-            divide_long_sentences=True,
             **parameters,
         )
-        places = batch if len(texts) > 1 else ()
         try:
             response, _ = await self.service.answer(TaskRequest(TASK, message, self.route))
             check_each(response.data)
         except ServingError as error:
             if error.field is None or error.field == ALIGNMENT:
                 raise
+            places = [self.places[place] for place in batch] if self.places else ()
             raise named(error, self.name, places) from None
         for item in response.data:
             shown = item.alternatives or (item,)
@@ -198,72 +201,120 @@ async def translated(
         ServingError: a language is not served, or a text cannot be translated.
     """
     texts = [body.q] if isinstance(body.q, str) else body.q
-    in_process = service.execution.in_process
-    expected_s = _S_PER_CHARACTER * sum(map(len, texts))
     pages: list[list[Passage]] = []
     read = texts
     if body.format == "html":
-        pages = await in_process(expected_s, page_passages, texts)
+        pages = await service.execution.in_process(_expected_s(texts), page_passages, texts)
         read = [" ".join(passage.text for passage in page) for page in pages]
-    translator, detected = await translator_of(
-        read, body.source, body.target, service, identifier, route, "segment" if pages else "q"
-    )
-    further = body.alternatives or 0
-    others: list[list[str]] | None
-    if body.format == "html":
-        done = await translator.passages([passage for page in pages for passage in page])
-        best = await in_process(2 * expected_s, translated_pages, texts, done)
-        others = [[] for _ in texts] if further else None
-    else:
-        found = await translator.hypotheses(texts, further)
-        best = [hypotheses[0] for hypotheses in found]
-        others = [hypotheses[1 : further + 1] for hypotheses in found] if further else None
+    directions = Directions(service, identifier, route, body.target)
+    sources, detected = await directions.sources(read, body.source)
+    results: list[list[str]] = [[] for _ in texts]
+    for source in dict.fromkeys(sources):
+        group = [place for place, own in enumerate(sources) if own == source]
+        own = [texts[place] for place in group]
+        if body.format == "html":
+            translator = directions.translator(source, "segment", _segments(pages, group))
+            passages = [passage for place in group for passage in pages[place]]
+            found = await _translated_pages(translator, own, passages)
+        else:
+            translator = directions.translator(source, "q", group if len(texts) > 1 else ())
+            found = await translator.hypotheses(own, body.alternatives or 0)
+        for place, hypotheses in zip(group, found, strict=True):
+            results[place] = hypotheses
+    best = [hypotheses[0] for hypotheses in results]
+    others = None
+    if body.alternatives:
+        others = [hypotheses[1 : body.alternatives + 1] for hypotheses in results]
     if isinstance(body.q, str):
         answer = Translated(
             translated_text=best[0],
-            detected_language=detected,
+            detected_language=detected[0] if detected else None,
             alternatives=None if others is None else others[0],
         )
     else:
-        answer = Translated(
-            translated_text=best,
-            detected_language=None if detected is None else [detected] * len(texts),
-            alternatives=others,
-        )
-    return answer, translator.finish_reason
+        answer = Translated(translated_text=best, detected_language=detected, alternatives=others)
+    return answer, FinishReason.of_all(directions.reasons)
 
 
-async def translator_of(
-    texts: Sequence[str],
-    source: str,
-    target: str,
-    service: Service,
-    identifier: Identifier,
-    route: str,
-    name: str,
-) -> tuple[Translator, Detected | None]:
-    """The translator of a direction, and the language that was identified.
+async def _translated_pages(
+    translator: Translator, texts: Sequence[str], passages: Sequence[Passage]
+) -> list[list[str]]:
+    """The only translation of each page of HTML."""
+    done = await translator.passages(passages)
+    in_process = translator.service.execution.in_process
+    found = await in_process(2 * _expected_s(texts), translated_pages, texts, done)
+    return [[page] for page in found]
 
-    Args:
-        texts: What `auto` identifies, among the languages that are translated into the target.
-        source: A code, or `auto`.
-        target: A code.
+
+def _expected_s(texts: Sequence[str]) -> float:
+    return _S_PER_CHARACTER * sum(map(len, texts))
+
+
+def _segments(pages: Sequence[Sequence[Passage]], group: Sequence[int]) -> Sequence[int]:
+    """Numbers of the passages of some pages among those of all; none of a single passage."""
+    ends = list(accumulate(map(len, pages), initial=0))
+    if ends[-1] == 1:
+        return ()
+    return [number for place in group for number in range(ends[place], ends[place + 1])]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The languages of a request, and the translators between them.
+
+    Attributes:
         service: Serves the models.
-        identifier: Identifies the source.
+        identifier: Identifies the sources.
         route: Label of the metrics.
-        name: What the request calls its texts, for errors.
-
-    Raises:
-        InvalidRequest: a language is not served, or not that direction.
+        target: Code of the language to translate into.
+        reasons: Why the translations that were made until now ended.
     """
-    offered = Translators.among(service.catalog.models)
-    into = offered.resolve(target, "target")
-    detected = None
-    if source.lower() == AUTO:
-        find = identifier.candidates
-        detected = (await service.execution.in_pool(None, find, texts, offered.sources(into)))[0]
-        read = detected.language
-    else:
-        read = offered.resolve(source, "source")
-    model = None if read == into else offered.model(read, into)
-    return Translator(service, route, name, model, read, into), detected
+
+    service: Service
+    identifier: Identifier
+    route: str
+    target: str
+    reasons: list[str] = field(default_factory=list)
+
+    @cached_property
+    def _offered(self) -> Translators:
+        return Translators.among(self.service.catalog.models)
+
+    @property
+    def _into(self) -> str:
+        return self._offered.resolve(self.target, "target")
+
+    async def sources(
+        self, texts: Sequence[str], source: str
+    ) -> tuple[list[str], list[Detected] | None]:
+        """The language of each text, and what was identified.
+
+        Args:
+            texts: What `auto` identifies, among the languages that are translated into the target.
+            source: A code, or `auto`.
+
+        Raises:
+            InvalidRequest: a language is not served.
+        """
+        into = self._into
+        if source.lower() != AUTO:
+            return [self._offered.resolve(source, "source")] * len(texts), None
+        codes = self._offered.spellings(self._offered.sources(into))
+        find = self.identifier.each
+        detected = await self.service.execution.in_pool(None, find, texts, codes)
+        return [one.language for one in detected], detected
+
+    def translator(self, source: str, name: str, places: Sequence[int]) -> Translator:
+        """The translator from a language.
+
+        Args:
+            source: A code, as `sources` returns it.
+            name: What the request calls its texts, for errors.
+            places: Of the texts in the request; empty where it has a single one.
+
+        Raises:
+            InvalidRequest: the direction is not served.
+        """
+        into = self._into
+        model = None if source == into else self._offered.model(source, into)
+        return Translator(self.service, self.route, name, model, source, into, places, self.reasons)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from export.tokenizer.languages import aliases
 from inference.bundle.inputs import AlignmentSpec
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -124,6 +125,62 @@ async def test_source_is_identified_among_what_is_translated(gateway: Gateway) -
     # Spanish is not translated into French here: what is served decides.
     other = (await post(gateway, "/translate", q=text, source="auto", target="fr")).json()
     assert other["detectedLanguage"]["language"] in ("en", "fr")
+
+
+SPANISH, ENGLISH = "El mundo no es suficiente.", "The world is not enough."
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+@pytest.mark.parametrize("texts", [[SPANISH, ENGLISH, "12", ""], [ENGLISH, SPANISH, SPANISH]])
+async def test_source_of_each_text_of_a_list_is_identified(
+    gateway: Gateway, form: str, texts: list[str]
+) -> None:
+    fields = {"source": "auto", "target": "en", "format": form, "alternatives": 1}
+    answer = (await post(gateway, "/translate", q=texts, **fields)).json()
+    assert answer["translatedText"] == texts  # the tiny model repeats its words
+    assert len(answer["alternatives"]) == len(texts)
+    found = [one["language"] for one in answer["detectedLanguage"]]
+    assert [found[texts.index(text)] for text in (SPANISH, ENGLISH)] == ["es", "en"]
+    read = gateway.inference.calls  # texts that are English already are not translated
+    assert len(read) == texts.count(SPANISH)
+    assert not any(one["confidence"] for one in answer["detectedLanguage"][2:] if len(texts) == 4)
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+async def test_errors_name_the_place_in_a_list_of_several_languages(
+    gateway: Gateway, form: str
+) -> None:
+    fields = {"source": "auto", "target": "en", "format": form}
+    texts = [ENGLISH, SPANISH, "hola amigo " * 8000]
+    refused = await post(gateway, "/translate", q=texts, **fields)
+    name = "q.2" if form == "text" else "segment.2"
+    assert (refused.status_code, name in error_of(refused)) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("这个世界还不够大，我们需要更多时间。", "zho_Hans"),
+        ("這個世界還不夠大，我們需要更多時間。", "zho_Hant"),
+        ("Det er ikke nok for meg, sa han i går kveld.", "nob_Latn"),
+        ("Ang kalibutan dili igo alang kanako ug kanimo.", "ceb_Latn"),
+    ],
+)
+async def test_languages_are_identified_by_the_codes_of_models(
+    make_gateway: MakeGateway, text: str, code: str
+) -> None:
+    own = {"zho_Hans", "zho_Hant", "nob_Latn", "ceb_Latn", "als_Latn"}
+    tokens = {
+        "codes": {"eng_Latn": 10, **{code: 11 + i for i, code in enumerate(sorted(own))}},
+        "aliases": aliases(["eng_Latn", *own]),
+        "place": "before",
+    }
+    model = loaded("translate", {"tokens": tokens}, name="all", parts={"generate": "all"})
+    gateway = make_gateway([model])
+    found = (await post(gateway, "/detect", q=text)).json()[0]["language"]
+    listed = {one["code"] for one in (await gateway.http.get("/languages")).json()}
+    assert found in listed
+    assert model.sections["translate"].tokens.resolve(found, "source", "all") == code
 
 
 async def test_candidates_come_best_first(gateway: Gateway) -> None:

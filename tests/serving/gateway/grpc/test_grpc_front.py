@@ -244,7 +244,12 @@ BAD = {
         "invalid_request",
         "length_penalty",
     ),
-    "long": ("Translate", pb.TranslateRequest(texts=["a " * 50]), "too_long", "texts.0"),
+    "long": (
+        "Translate",
+        pb.TranslateRequest(texts=["a " * 50], divide_long_sentences=False),
+        "too_long",
+        "texts.0",
+    ),
     "no image": ("Caption", pb.CaptionRequest(), "invalid_request", "images"),
     "bad image": ("Caption", pb.CaptionRequest(images=[b"x"]), "unsupported_image", "images.0"),
     "huge": (

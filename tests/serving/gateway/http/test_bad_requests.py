@@ -111,7 +111,8 @@ async def test_error_never_repeats_the_users_text(gateway: Gateway) -> None:
 async def test_long_text_is_422_naming_limit_and_length(
     gateway: Gateway, words: int, length: str
 ) -> None:
-    response = await post(gateway, "translate", {"texts": "palabra " * words})
+    body = {"texts": "palabra " * words, "divide_long_sentences": False}
+    response = await post(gateway, "translate", body)
     assert response.status_code == 422
     error = error_of(response)
     assert (error["type"], error["field"]) == ("too_long", "texts.0")
