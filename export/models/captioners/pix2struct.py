@@ -63,6 +63,7 @@ class Config:
     patch_values: int
     places: int
     text: t5_config.Config
+    has_tied_output: bool
 
     @property
     def limits(self) -> Limits:
@@ -126,6 +127,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
             output_scale=1.0,
             translates=False,
         ),
+        has_tied_output=reader.flag("tie_word_embeddings", False),
     )
 
 
@@ -234,7 +236,8 @@ def rename(config: Config) -> Rename:
     dense = f"{theirs}.mlp.DenseReluDense"
     table |= {f"{dense}.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
     table[f"{theirs}.mlp.layer_norm"] = f"{ours}.mlp_norm"
-    return Rename(table, tied={"decoder.output": "decoder.tokens.weight"})
+    tied = {"decoder.output": "decoder.tokens.weight"} if config.has_tied_output else {}
+    return Rename(table, tied=tied)
 
 
 # ---------------------------------------------------------------------------------------- graphs

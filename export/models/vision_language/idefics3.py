@@ -88,8 +88,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     fields = read_blocks(
         vision, width=1152, heads=16, activation="gelu_pytorch_tanh", norm_epsilon=1e-6
     )
-    is_tied = bool(values.get("tie_word_embeddings"))
-    language, text = read_language(reader, decided={"tie_word_embeddings": is_tied})
+    is_tied = reader.flag("tie_word_embeddings", False)
+    language, text = read_language(reader, is_tied=is_tied)
     config = Config(
         tower=BlockConfig(**fields),
         image=vision.integer("image_size", 224),
