@@ -39,7 +39,7 @@ from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language.llava_config import read_language
 from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
-from export.tokenizer.tokenizer_json import SETTINGS
+from export.tokenizer.tokenizer import special_text
 from export.twin import TINY_IMAGE, tiny_twin
 from inference.errors import CheckpointError
 
@@ -164,10 +164,9 @@ class Idefics3(ImageLanguageModel):
                 f"{COMBINED_FILE}: image_seq_len = {tokens}, but a tile has {self.config.tokens} "
                 "tokens by config.json"
             )
-        settings = checkpoint.json(SETTINGS)
-        named = settings | (settings.get("extra_special_tokens") or {})
-        around = named.get("fake_image_token", AROUND)
-        single = f"{around}{named.get('global_image_token', '<global-img>')}{place}{around}"
+        around = special_text(checkpoint, "fake_image_token") or AROUND
+        whole = special_text(checkpoint, "global_image_token") or "<global-img>"
+        single = f"{around}{whole}{place}{around}"
         return {
             "tile": f"{around}<row_{{row}}_col_{{column}}>{place}",
             "row_end": "\n",
