@@ -169,8 +169,10 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     tower = kind.read(vision)
     given = reader.given.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
-    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in wanted)
-    if not layers or not all(0 <= layer <= tower.layers for layer in layers):
+    numbers = [layer for layer in wanted if type(layer) is int]
+    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in numbers)
+    is_inside = all(0 <= layer <= tower.layers for layer in layers)
+    if not layers or not is_inside or len(layers) < len(wanted):
         raise CheckpointError(
             f"{reader.place}: vision_feature_layer = {given!r} is outside the {tower.layers} blocks"
         )
