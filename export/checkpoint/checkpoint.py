@@ -224,7 +224,9 @@ def refusing_malformed(folder: Path, *further: type[Exception]) -> Iterator[None
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{folder}: {place} = {first['input']!r}: {first['msg']}") from error
-    except (*_OF_MALFORMED, *further) as error:
+    except Exception as error:
+        if not isinstance(error, (*_OF_MALFORMED, *further)):
+            raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise CheckpointError(
             f"{folder}: a file has a value that cannot be read ({reason}). If its files are sound, "

@@ -47,7 +47,7 @@ class ConfigReader:
             if is_whole and value > MOST:
                 expected = f"a whole number ≤ {MOST}"
             raise CheckpointError(f"{self.place}: {name} must be {expected}, not {value!r}")
-        return value
+        return int(value)
 
     def layers(self, name: str, default: int | None = None) -> int:
         """A number of layers, bounded because lists of that length are made before any weight.

@@ -108,9 +108,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         assert end is not None
         tokens[torch.arange(len(lengths)), lengths.long() - 1] = end
     if any(each.graph.output(Role.TOKEN_LOGITS) for each in graphs.lowerings.values()):
-        ends = torch.tensor(DELIMITERS)  # of the labels that a text holds
-        drawn = ends[torch.randint(0, len(ends), shape, generator=optional)]
-        tokens = torch.where(torch.rand(shape, generator=optional) < 0.4, drawn, tokens)
+        ends = [token for token in DELIMITERS if token < (graphs.source_vocabulary or 0)]
+        if ends:  # of the labels that a text holds
+            drawn = torch.tensor(ends)[torch.randint(0, len(ends), shape, generator=optional)]
+            tokens = torch.where(torch.rand(shape, generator=optional) < 0.4, drawn, tokens)
     by_role = {
         Role.SOURCE_TOKENS: tokens,
         Role.TOKENS: tokens,
