@@ -11,12 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from export.checkpoint.formats import (
@@ -217,6 +218,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     such a folder); its cross-encoders name their activation in a file of their own.
     """
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    _check_kinds(config)
     if "model_type" not in config and (folder / OPEN_CLIP_CONFIG).is_file():
         return read_json(folder / OPEN_CLIP_CONFIG) | {"model_type": OPEN_CLIP}
     if any(module["type"].endswith(".Pooling") for module in _read_modules(folder)):
@@ -224,6 +226,50 @@ def _read_config(folder: Path) -> dict[str, Any]:
     settings = folder / SENTENCE_SETTINGS
     activation = read_json(settings).get("activation_fn") if settings.is_file() else None
     return config if activation is None else config | {SENTENCES: {"activation_fn": activation}}
+
+
+def _check_kinds(config: Mapping[str, Any]) -> None:
+    """Refuses lists of classes and sections, which many readers take, of another kind.
+
+    Raises:
+        CheckpointError: names the field.
+    """
+    classes = config.get("architectures")
+    names = [] if classes is None else classes
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CheckpointError(f"{CONFIG}: architectures must be a list of names, not {classes!r}")
+    for name, section in config.items():
+        if name.endswith("_config") and not isinstance(section, Mapping | None):
+            raise CheckpointError(f"{CONFIG}: {name} must be an object, not {section!r}")
+
+
+@contextmanager
+def refusing_malformed(folder: Path, *further: type[Exception]) -> Iterator[None]:
+    """Raises what reading a value of another kind raises as `CheckpointError`.
+
+    Args:
+        further: Exceptions beside those of Python's own types.
+
+    Raises:
+        CheckpointError: names the folder, and the reason where no reader has named the field.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"{folder}: {place} = {first['input']!r}: {first['msg']}") from error
+    except Exception as error:
+        if not isinstance(error, (*_OF_MALFORMED, *further)):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(
+            f"{folder}: a file has a value that cannot be read ({reason}). If its files are sound, "
+            "report this as an error of the export"
+        ) from error
+
+
+_OF_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _read_modules(folder: Path) -> tuple[Mapping[str, str], ...]:

@@ -62,7 +62,7 @@ PROCESSORS = {
     "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
     "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
-    "CLIP": Processor("shortest_edge", 224, 224, OPENAI),
+    **dict.fromkeys(("CLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
     "LlavaNext": Processor(
         "exact",
         224,

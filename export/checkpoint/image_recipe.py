@@ -1,6 +1,7 @@
 """A checkpoint's image recipe as an `ImageSpec`.
 
-It is in `preprocessor_config.json`, or in `preprocess_cfg` of `open_clip_config.json`.
+It is `image_processor` of `processor_config.json`, else `preprocessor_config.json`, which older
+versions of `transformers` wrote, or `preprocess_cfg` of `open_clip_config.json`.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     """
     if checkpoint.is_open_clip:
         return _open_clip_spec(checkpoint)
-    values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
-    if not values:
-        raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
+    values = _values(checkpoint)
     if _name(values).startswith("Pix2StructImageProcessor"):
         return read_patches(values)
     processor = _processor(values)
@@ -92,6 +91,22 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         pixels=pixels,
         edges=edges,
     )
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields of the image processor that are not null.
+
+    Raises:
+        CheckpointError: no file has them.
+    """
+    combined = ConfigReader(checkpoint.json(COMBINED_FILE), COMBINED_FILE)
+    has_section = "image_processor" in combined.given
+    reader = combined.section("image_processor") if has_section else None
+    found = checkpoint.json(FILE) if reader is None else reader.values
+    given = {name: value for name, value in found.items() if value is not None}
+    if not given:
+        raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
+    return given
 
 
 def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:

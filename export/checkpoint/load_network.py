@@ -18,7 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from export.checkpoint.checkpoint import CONFIG, OPEN_CLIP_CONFIG, Checkpoint
+from export.checkpoint.checkpoint import (
+    CONFIG,
+    OPEN_CLIP_CONFIG,
+    Checkpoint,
+    refusing_malformed,
+)
 from export.checkpoint.formats import code_of
 from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
@@ -64,7 +69,11 @@ def load_network(
         SetupError: the export needs more memory than the limit.
     """
     checkpoint.notes()
-    with torch.device("meta"), _bounded_parameters(checkpoint):
+    with (
+        refusing_malformed(checkpoint.folder, RuntimeError),
+        torch.device("meta"),
+        _bounded_parameters(checkpoint),
+    ):
         planned = build()
     load(planned, checkpoint, rename)
     if limit_bytes is not None:

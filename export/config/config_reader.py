@@ -9,6 +9,8 @@ from export.layers.activation import ACTIVATIONS
 from inference.errors import CheckpointError
 
 MOST_LAYERS = 10_000
+MOST = 2**31 - 1
+"""Of any size or number: torch refuses larger ones in words of its own."""
 
 
 class ConfigReader:
@@ -33,16 +35,19 @@ class ConfigReader:
         return default if value is None else value
 
     def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number that is positive, or not under `least`.
+        """A whole number that is positive, or not under `least`, and not over `MOST`.
 
         Raises:
             CheckpointError: missing without a default, or something else.
         """
         value = self._given(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not least <= value <= MOST:
             expected = f"a whole number ≥ {least}"
+            if is_whole and value > MOST:
+                expected = f"a whole number ≤ {MOST}"
             raise CheckpointError(f"{self.place}: {name} must be {expected}, not {value!r}")
-        return value
+        return int(value)
 
     def layers(self, name: str, default: int | None = None) -> int:
         """A number of layers, bounded because lists of that length are made before any weight.
@@ -112,7 +117,7 @@ class ConfigReader:
         """(height, width); one number stands for both."""
         value = self._given(name, default)
         pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-        if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+        if len(pair) != 2 or not all(type(side) is int and 0 < side <= MOST for side in pair):
             raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
         return pair
 
@@ -123,7 +128,7 @@ class ConfigReader:
             CheckpointError: missing, or something else.
         """
         value = self.values.get(name)
-        if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
+        if not isinstance(value, list) or not all(type(n) is int and 0 < n <= MOST for n in value):
             raise CheckpointError(f"{self.place}: {name} must be a list of sizes, not {value!r}")
         return tuple(value)
 

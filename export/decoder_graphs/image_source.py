@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.decoder_graphs.source import image_source, text_source
-from export.decoder_graphs.transformer import encoder_decoder_graphs
+from export.decoder_graphs.transformer import counted_source_graphs, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from inference.bundle.inputs import ImageSpec, PromptImages
 
@@ -59,6 +59,36 @@ class SourceEncoder(nn.Module):
         return self.texts.read(placed, tokens, lengths)
 
 
+class InstructedSourceEncoder(nn.Module):
+    """The same, of an image that is read for an instruction, which stands in front of the text.
+
+    Args:
+        images: Pixels, an instruction's tokens (B, T) and lengths (B,) → vectors (B, L, D).
+        texts: As of `SourceEncoder`, like `image_token`.
+        vocabulary: Tokens of the text's table; an instruction's count on from there.
+    """
+
+    def __init__(self, images: nn.Module, texts: Any, image_token: int, vocabulary: int) -> None:
+        super().__init__()
+        self.images = images
+        self.texts = texts
+        self.image_token = image_token
+        self.vocabulary = vocabulary
+
+    def forward(self, tokens: Tensor, lengths: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S), (B,), (B, height, width, 3) uint8 → (B, S, D), and positions of the text (B,)."""
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        is_text = (tokens < self.vocabulary) | (place >= lengths[:, None])
+        count = (is_text.long().cumsum(-1) == 0).long().sum(-1)  # of the instruction
+        instruction = (tokens - self.vocabulary).clamp(min=0)
+        vectors = self.images(pixels, instruction, count.int())
+        behind = (place + count[:, None]).clamp(max=tokens.shape[1] - 1)
+        own = tokens.gather(1, behind).clamp(max=self.vocabulary - 1)
+        placed = place_vectors(own, self.texts.embed(own), vectors, self.image_token)
+        left = lengths.long() - count
+        return self.texts.read(placed, own, left.int()), left
+
+
 def image_source_graphs(
     encoder: nn.Module,
     texts: nn.Module,
@@ -66,6 +96,7 @@ def image_source_graphs(
     image: ImageSpec,
     images: PromptImages,
     vocabulary: int,
+    instruction_vocabulary: int | None = None,
 ) -> Graphs:
     """`admit` and `step` (R, T, P, B, S dynamic; in place).
 
@@ -73,7 +104,15 @@ def image_source_graphs(
         encoder: Of images, as in `SourceEncoder`.
         texts: Of texts, likewise.
         vocabulary: Tokens of the texts' table.
+        instruction_vocabulary: Tokens of the image encoder's own table, where it reads an
+            instruction: see `InstructedSourceEncoder`.
     """
+    if instruction_vocabulary is not None:
+        whole = text_source(vocabulary + instruction_vocabulary)
+        whole = replace(whole, ports=(*whole.ports, *image_source(image, images.tokens).ports))
+        reader = InstructedSourceEncoder(encoder, texts, images.token_id, vocabulary)
+        made = counted_source_graphs(reader, decoder, whole, "source_positions")
+        return replace(made, fields={"source_image": images, "instruction_start": vocabulary})
     encoder = SourceEncoder(encoder, texts, images.token_id)
     source = text_source(vocabulary)
     ports = (*source.ports, *image_source(image, images.tokens).ports)

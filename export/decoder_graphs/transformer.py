@@ -170,6 +170,52 @@ class Step(nn.Module):
         return logits, *(tensor for pair in present for tensor in pair)
 
 
+class AdmitCounted(nn.Module):
+    """`admit`: how many positions of a source are read, and what cross-attention reads of them."""
+
+    def __init__(self, encoder: nn.Module, decoder: TransformerDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's inputs → (B, 1), then keys and values of every decoder layer."""
+        vectors, count = self.encoder(*inputs)
+        cross = self.decoder.project_cross_kv(vectors)
+        return count[:, None], *(tensor for pair in cross for tensor in pair)
+
+
+class CountedStep(Step):
+    """`step`, whose number of source positions is a state."""
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, total: Tensor, last: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, ...]:
+        """As of `Step`; the first of `rest` is (B, 1) int64."""
+        count, *states = rest
+        return super().forward(tokens, lengths, total, last, count.squeeze(1).int(), *states)
+
+
+def counted_source_graphs(
+    encoder: nn.Module, decoder: TransformerDecoder, source: Source, name: str
+) -> Graphs:
+    """`admit` and `step` of an encoder that decides how many positions are read.
+
+    Args:
+        encoder: Called with the source's inputs → (B, S, D) and (B,) int64.
+        name: Of the state with that number.
+    """
+    count = Port(name=name, dtype="int64", shape=("B", 1), role=Role.STATE)
+    held = (count, *cross_ports(decoder, source))
+    step = step_graph(decoder, (count,), held[1:])
+    lowerings = {
+        "admit": Lowering(AdmitCounted(encoder, decoder), source.admit_graph(held)),
+        "step": Lowering(CountedStep(decoder, has_source=True), step),
+    }
+    states = (*cache_states(decoder), *(held_state(port) for port in held))
+    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+
+
 def final_vectors(hidden: Tensor, last: Tensor) -> Tensor:
     """Hidden states (R, T, D) → (R, D): each row's at its last real token, whose index is (R,)."""
     return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)

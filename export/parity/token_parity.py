@@ -190,6 +190,8 @@ def random_request(
         return _prompt_request(manifest, rules, ids)
     if manifest.source_image is not None:
         ids = _with_image(ids, manifest.source_image, random)
+    if manifest.instruction_start is not None:
+        ids = ids[np.argsort(ids < manifest.instruction_start, kind="stable")]
     return EngineRequest(rules, source_ids=ids, pixels=pixels)
 
 

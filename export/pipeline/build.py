@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from export.architecture import Graphs
+from export.checkpoint.checkpoint import refusing_malformed
 from export.checkpoint.image_recipe import image_spec
 from export.checkpoint.load_network import network_bytes
 from export.checkpoint.memory import in_gib, needed_bytes, return_memory
@@ -32,6 +33,7 @@ from export.targets.target import CpuTarget, target_of
 from export.text_encoders.network import check_segments
 from export.text_encoders.sentence_transformers import set_pooling
 from export.tokenizer.tokenizer import TokenizerFiles
+from export.tokenizer.tokenizer_json import check_tokenizers
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import SetupError
 
@@ -77,7 +79,8 @@ def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manif
     Raises:
         SetupError: the checkpoint cannot be exported as requested, or fails the gate.
     """
-    source = _read(model, request, repository)
+    with refusing_malformed(model.checkpoint.folder):
+        source = _read(model, request, repository)
     with ExitStack() as stack:
         stack.callback(gc.unfreeze)
         if request.runtime is Runtime.AUTO and len(source.candidates) > 1:
@@ -94,6 +97,7 @@ def _read(model: SourceModel, request: Request, repository: Path) -> Source:
         prepared, network = model.preprocessing, model.network
         notes = [set_pooling(network, model.checkpoint, request.pooling)]
         notes.append(None if request.max_pixels else _pixel_note(model))
+        check_tokenizers(prepared.tokenizer, prepared.files)
         check_segments(network, prepared.files)
         graphs = model.graphs(has_attention=request.has_attention)
         check_precision(graphs, request.precision)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint, refusing_malformed
 from export.checkpoint.load_network import limit_threads
 from export.checkpoint.memory import limit_bytes
 from export.graphs.source_model import SourceModel
@@ -150,7 +150,8 @@ def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
         max_pixels=request.max_pixels,
         scratch=next(parent for parent in repository.resolve().parents if parent.is_dir()),
     )
-    tasks(model.architecture, model.configuration, request.task)
+    with refusing_malformed(checkpoint.folder):
+        tasks(model.architecture, model.configuration, request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:
         console.print(f"{request.name} version {version} is up to date")

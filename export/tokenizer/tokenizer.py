@@ -23,6 +23,7 @@ from inference.errors import CheckpointError
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 MASK_TOKENS = ("[MASK]", "<mask>")
+_MORE_NAMES = ("extra_special_tokens", "model_specific_special_tokens")
 PIECES_FILE = "sentencepiece.bpe.model"
 VOCABULARY = "vocab.json"
 _LANGUAGE_ORDERS = {
@@ -153,7 +154,15 @@ def special_text(checkpoint: Checkpoint, name: str) -> str | None:
 
 
 def _named(checkpoint: Checkpoint, name: str) -> list[str]:
-    texts = (_content(checkpoint.json(file).get(name)) for file in (SETTINGS, SPECIAL_TOKENS))
+    """What the settings, their sections of further names, and the older file say, in that order.
+
+    `transformers` 5 writes names of a model's own beside the usual ones, and a list of tokens
+    without names as `extra_special_tokens`.
+    """
+    settings = checkpoint.json(SETTINGS)
+    sections = [settings, *(settings.get(section) for section in _MORE_NAMES)]
+    sections.append(checkpoint.json(SPECIAL_TOKENS))
+    texts = [_content(each.get(name)) for each in sections if isinstance(each, Mapping)]
     return [text for text in texts if text is not None]
 
 

@@ -14,9 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from export.checkpoint.checkpoint import Checkpoint
 from export.tokenizer.byte_tokenizer import byte_tokenizer, is_of_bytes
 from export.tokenizer.siglip_tokenizer import PIECES_FILE, is_siglip, tokenizer_json
+from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
 
 FAST_FILE = "tokenizer.json"
@@ -44,21 +47,55 @@ class FastTokenizer:
 
     @cached_property
     def added(self) -> dict[str, int]:
-        """Text → id of the tokens beside the vocabulary."""
-        return {each["content"]: each["id"] for each in self._parsed.get("added_tokens", ())}
+        """Text → id of the tokens beside the vocabulary.
+
+        Raises:
+            CheckpointError: an entry has no text, or no id.
+        """
+        listed = self._parsed.get("added_tokens") or ()
+        try:
+            found = {each["content"]: each["id"] for each in listed}
+        except (KeyError, TypeError):
+            found = {"": None}
+        if not _are_ids(found):
+            raise CheckpointError(
+                f"{FAST_FILE}: added_tokens must be a list of tokens with content and id"
+            )
+        return found
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
-        """Token → id; the pieces of a Unigram model are listed in the order of their ids."""
-        found = self._parsed.get("model", {}).get("vocab") or {}
-        if isinstance(found, list):
-            return {piece: index for index, (piece, _) in enumerate(found)}
-        return dict(found)
+        """Token → id; the pieces of a Unigram model are listed in the order of their ids.
+
+        Raises:
+            CheckpointError: it is neither such a table nor such a list.
+        """
+        model = self._parsed.get("model") or {}
+        given = (model.get("vocab") or {}) if isinstance(model, dict) else model
+        try:
+            if isinstance(given, list):
+                given = {piece: index for index, (piece, _) in enumerate(given)}
+        except (TypeError, ValueError):
+            given = None
+        if not isinstance(given, dict) or not _are_ids(given):
+            raise CheckpointError(
+                f"{FAST_FILE}: model.vocab must be an object of tokens and ids, or a list of pieces"
+            )
+        return given
 
     @cached_property
     def _parsed(self) -> dict[str, Any]:
-        tokenizer: dict[str, Any] = json.loads(self.content)
+        tokenizer = json.loads(self.content)
+        if not isinstance(tokenizer, dict):
+            raise CheckpointError(f"{FAST_FILE} is not a JSON object")
         return tokenizer
+
+
+def _are_ids(table: Mapping[Any, Any]) -> bool:
+    """Whether a table's entries are texts and numbers from 0 on."""
+    return all(isinstance(text, str) for text in table) and all(
+        type(token) is int and token >= 0 for token in table.values()
+    )
 
 
 def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
@@ -208,6 +245,20 @@ def _pieces(checkpoint: Checkpoint, file: str) -> Any:
         return message.FromString(read_file(checkpoint, file))
     except DecodeError as error:
         raise CheckpointError(f"{checkpoint.folder / file} is damaged: {error}") from error
+
+
+def check_tokenizers(spec: TokenizerSpec | None, files: Mapping[str, bytes]) -> None:
+    """Refuses a `tokenizer.json` that serving could not load, or not use.
+
+    Raises:
+        CheckpointError: it is none.
+    """
+    named = {} if spec is None or spec.kind != "tokenizers" else spec.files
+    for file in named.values():
+        try:
+            Tokenizer.from_str(files[file].decode()).encode("a \n")
+        except Exception as error:  # `tokenizers` raises bare Exception
+            raise CheckpointError(f"{file} is damaged: {error}") from error
 
 
 def read_file(checkpoint: Checkpoint, file: str) -> bytes:

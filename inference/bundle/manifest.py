@@ -215,6 +215,9 @@ class Manifest(Frozen):
     source_image: PromptImages | None = None
     """Generators whose encoder reads one image with its text: SOURCE_TOKENS holds the image's
     tokens, PIXELS is (B, height, width, 3)."""
+    instruction_start: int | None = None
+    """Where the encoder reads the image for an instruction, which SOURCE_TOKENS holds in front of
+    the text: the number that is added to the instruction's ids, so that no token is of both."""
     alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
     """Number of tokens that a decoder scores."""

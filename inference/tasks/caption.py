@@ -14,7 +14,7 @@ from inference.processing.detokenizer import Stripping
 from inference.processing.prepared_image import ImageLayout, PreparedImage
 from inference.processing.sentences import is_blank
 from inference.sequences import Finished, Hypothesis
-from inference.tasks.generation.image_places import ImagePlaces, WithImages
+from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
 from inference.tasks.generation.overrides import check_stream, is_greedy_stream, sampling_overrides
 from inference.tasks.generation.prompt_task import IMAGE_PROMPTS, held_images
 from inference.tasks.shared.alignment import block_diagonal, weights_of
@@ -166,7 +166,8 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
                 ids = _prompt_ids(request.prompt, section, model, image.layout)
             prompt = {name: np.array(ids, dtype=np.int64)} if ids else {}
             held = {PIXELS: image.pixels} if has_one else held_images([image])
-            calls.append(model.generate_call({**held, **instruction, **prompt}, options))
+            inputs = with_instruction({**held, **prompt}, instruction)
+            calls.append(model.generate_call(inputs, options))
             return len(calls) - 1
 
         numbers = attempt_each(prepare_images(images, model, header), numbered, calls)

@@ -12,7 +12,7 @@ from inference.processing.detokenizer import LeadingSpace
 from inference.processing.prepared_image import ImageLayout
 from inference.tasks.generation import fewshot
 from inference.tasks.generation.continuation import ContinuationPlan, Echo, given_tokens, rows_of
-from inference.tasks.generation.image_places import ImagePlaces, WithImages
+from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
 from inference.tasks.generation.overrides import sampling_overrides, structured
 from inference.tasks.generation.prompt_task import (
     IMAGE_PROMPTS,
@@ -75,16 +75,16 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             shown = [] if pixels is None else pixels.of_prompt(index, model.task_limits, field)
             held = image_inputs(shown, field, model)
-            if places is not None:
-                held = {**held, **places.instruction(text, field, model)}
+            read_for = {} if places is None else places.instruction(text, field, model)
             layouts = [image.layout for image in shown]
             ids = np.array(_encode(text, field, model, places, layouts), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             reader = read if may_end_early else None
-            calls.append(model.generate_call({name: ids, **held}, options, reader))
+            inputs = with_instruction({name: ids, **held}, read_for)
+            calls.append(model.generate_call(inputs, options, reader))
             number = len(calls) - 1
             if request.echo:
-                scoring = _scoring_call(ids, held, request.logprobs, model)
+                scoring = _scoring_call(ids, {**held, **read_for}, request.logprobs, model)
                 calls.extend(filter(None, [scoring]))
                 scored = tuple(ids.tolist()) if request.logprobs is not None else ()
                 echoes[index] = Echo(text, scored, number + 1 if scoring else None)

@@ -23,6 +23,7 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
+from tests.export.oracle import has_source
 from tests.export.twins import make_twin
 
 NEW_TOKENS = 8
@@ -31,6 +32,7 @@ PROMPTS = ("w9 w12", "")
 KINDS = {
     "paligemma": ("paligemma", "odd", "$A"),
     "instructblip": ("instructblip", "odd", "<s> $A"),
+    "instructblip over t5": ("instructblip", "flan-t5", "$A </s>"),
     "blip-2 over opt": ("blip-2", "odd", "</s> $A"),
     "blip-2 over t5": ("blip-2", "flan-t5", "$A </s>"),
 }
@@ -92,8 +94,7 @@ def wanted(processor: Any, model: Any, picture: bytes, prompt: str, num_beams: i
         (found,) = model.generate(
             **inputs, num_beams=num_beams, max_new_tokens=NEW_TOKENS, do_sample=False
         )
-    is_encoder_decoder = getattr(model.config, "is_encoder_decoder", False)
-    behind = found[1:] if is_encoder_decoder else found[inputs["input_ids"].shape[1] :]
+    behind = found[1:] if has_source(model.config) else found[inputs["input_ids"].shape[1] :]
     answer: str = processor.tokenizer.decode(behind, skip_special_tokens=True)
     return answer
 

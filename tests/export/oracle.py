@@ -109,9 +109,10 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         assert end is not None
         tokens[torch.arange(len(lengths)), lengths.long() - 1] = end
     if any(each.graph.output(Role.TOKEN_LOGITS) for each in graphs.lowerings.values()):
-        ends = torch.tensor(DELIMITERS)  # of the labels that a text holds
-        drawn = ends[torch.randint(0, len(ends), shape, generator=optional)]
-        tokens = torch.where(torch.rand(shape, generator=optional) < 0.4, drawn, tokens)
+        ends = [token for token in DELIMITERS if token < (graphs.source_vocabulary or 0)]
+        if ends:  # of the labels that a text holds
+            drawn = torch.tensor(ends)[torch.randint(0, len(ends), shape, generator=optional)]
+            tokens = torch.where(torch.rand(shape, generator=optional) < 0.4, drawn, tokens)
     by_role = {
         Role.SOURCE_TOKENS: tokens,
         Role.TOKENS: tokens,
@@ -157,7 +158,13 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
     if held is not None:  # the first row's is behind a token
         tokens[tokens == held.token_id] = 3
         tokens[0, 1 : 1 + held.tokens] = tokens[1:, : held.tokens] = held.token_id
-    return Inputs(by_role, target, pair.architecture.reads_instructions)
+    start = graphs.fields.get("instruction_start")
+    if start is not None:  # in front of each source, the last row's the shortest
+        words = start + torch.randint(3, 60, (len(lengths), 3), generator=optional)
+        by_role[Role.SOURCE_TOKENS] = torch.cat([words, tokens], dim=1)
+        by_role[Role.SOURCE] = lengths + words.shape[1]
+    is_apart = pair.architecture.reads_instructions and start is None
+    return Inputs(by_role, target, is_apart)
 
 
 def has_patches(graphs: Graphs) -> bool:
@@ -239,6 +246,7 @@ def _reference(
                 count = len(named["pixel_values"])
                 named["qformer_input_ids"] = source[Role.SOURCE_TOKENS].expand(count, -1)
             named |= types_of_tokens(pair, target[None], prompt)
+        named |= instruction_inputs(pair, named)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's
@@ -255,13 +263,31 @@ def _reference(
     return logits, attention, annotations
 
 
+def instruction_inputs(pair: TwinPair, named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A source in two parts, where it begins with what its image is read for."""
+    if not pair.architecture.reads_instructions or "input_ids" not in named:
+        return {}
+    start, ids = pair.reference.config.text_config.vocab_size, named["input_ids"]
+    words = ids[ids >= start][None] - start
+    return {"qformer_input_ids": words, "input_ids": ids[ids < start][None]}
+
+
 def target_name(reference: Any) -> str:
     """The name of the decoder's input tokens in `transformers`."""
     names = inspect.signature(reference.forward).parameters
     config = getattr(reference, "config", None)  # references of our own have none
     # BLIP-2 has such a parameter over a decoder without an encoder too.
-    is_decoder = "decoder_input_ids" in names and (config is None or config.is_encoder_decoder)
+    is_decoder = "decoder_input_ids" in names and (config is None or has_source(config))
     return "decoder_input_ids" if is_decoder else "input_ids"
+
+
+def has_source(config: Any) -> bool:
+    """Whether a configuration of `transformers`, or its language model's, has an encoder.
+
+    InstructBLIP's over T5 says so in the section alone.
+    """
+    inner = getattr(config, "text_config", config)
+    return any(getattr(each, "is_encoder_decoder", False) for each in (config, inner))
 
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str
         if held is not None:
             place = np.repeat(length // 2, held.tokens)
             ids = np.insert(random.integers(3, 40, length), place, held.token_id)
+            if (start := bundle.manifest.instruction_start) is not None:
+                ids = np.concatenate([start + random.integers(3, 40, 1 + length % 3), ids])
             fields["source_ids"] = ids
         return fields
     return {"source_ids": random.integers(1, 40, length)}

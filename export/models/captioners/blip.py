@@ -66,7 +66,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
         raise CheckpointError(f"config.json: {heads[0]} is not supported, only {_CAPTIONER} is")
     reader = ConfigReader(values)
     image = reader.section("vision_config")
-    return Config(_read_image(image), _read_text(reader.section("text_config"), image))
+    text = reader.section("text_config")
+    is_tied = any(each.flag("tie_word_embeddings", True) for each in (reader, text))
+    return Config(_read_image(image), _read_text(text, image, is_tied=is_tied))
 
 
 def _read_image(reader: ConfigReader) -> vit.Config:
@@ -78,7 +80,7 @@ def _read_image(reader: ConfigReader) -> vit.Config:
     )
 
 
-def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config:
+def _read_text(reader: ConfigReader, image: ConfigReader, *, is_tied: bool) -> bert_decoder.Config:
     """`transformers` overwrites `encoder_hidden_size` with the image tower's width."""
     reader.refuse_unless(is_decoder=True)
     blocks = read_blocks(reader, heads=8)
@@ -87,7 +89,7 @@ def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config
         table_rows=reader.integer("max_position_embeddings", 512),
         **blocks,
         head_activation=blocks["activation"],
-        has_tied_output=reader.flag("tie_word_embeddings", True),
+        has_tied_output=is_tied,
         source_width=image.integer("hidden_size", 768),
     )
 

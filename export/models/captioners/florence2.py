@@ -15,7 +15,7 @@ are projected by three layers; image tokens beyond those of the image are ordina
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,6 +72,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     section.choice("model_type", ("bart",), "bart")
     section.refuse_unless(tie_word_embeddings=True)
     text = bart_config.read_config(section.values, bart_config.Form(has_output_bias=False))
+    text = replace(text, has_tied_output=reader.flag("tie_word_embeddings", True))
     token = reader.token(_IMAGE_TOKEN, 51289, text.vocabulary_size)
     vision.refuse_unless(projection_dim=text.width)
     return Config(

@@ -23,12 +23,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.architecture import Architecture, Graphs, no_section
 from export.checkpoint.generation_defaults import generation_reader
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, projections
-from export.decoder_graphs.source import held_state, image_source
-from export.decoder_graphs.transformer import Step, cache_states, cross_ports, step_graph
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import counted_source_graphs
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
 from export.layers.block_config import BlockConfig
@@ -37,8 +37,7 @@ from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models.encoder_decoders import t5, t5_config
 from inference.bundle.inputs import ImageSpec
-from inference.bundle.manifest import Graph, Limits, Role
-from inference.bundle.manifest import Tensor as Port
+from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 _BUDGET = 2048
@@ -60,6 +59,7 @@ class Config:
     patch_values: int
     places: int
     text: t5_config.Config
+    has_tied_output: bool
 
     @property
     def limits(self) -> Limits:
@@ -123,6 +123,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
             output_scale=1.0,
             translates=False,
         ),
+        has_tied_output=reader.flag("tie_word_embeddings", False),
     )
 
 
@@ -176,31 +177,6 @@ class Pix2Struct(nn.Module):
         self.decoder = t5.Decoder(config.text, tokens)
 
 
-class Admit(nn.Module):
-    """`admit`: patches → how many there are, and what the decoder's cross-attention reads."""
-
-    def __init__(self, model: Pix2Struct) -> None:
-        super().__init__()
-        self.encoder, self.decoder = model.encoder, model.decoder
-
-    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """(B, N, A + 1, 3) → (B, 1), then keys and values of every decoder layer."""
-        vectors, count = self.encoder(pixels)
-        cross = self.decoder.project_cross_kv(vectors)
-        return count[:, None], *(tensor for pair in cross for tensor in pair)
-
-
-class PatchStep(Step):
-    """`step`, whose number of source positions is a state."""
-
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, total: Tensor, last: Tensor, *rest: Tensor
-    ) -> tuple[Tensor, ...]:
-        """As of `Step`; the first of `rest` is (B, 1) int64."""
-        count, *states = rest
-        return super().forward(tokens, lengths, total, last, count.squeeze(1).int(), *states)
-
-
 # ----------------------------------------------------------------------------------------- names
 
 _PROJECTIONS = "query key value output"
@@ -231,7 +207,8 @@ def rename(config: Config) -> Rename:
     dense = f"{theirs}.mlp.DenseReluDense"
     table |= {f"{dense}.{name}": f"{ours}.mlp.{own}" for name, own in _MLP.items()}
     table[f"{theirs}.mlp.layer_norm"] = f"{ours}.mlp_norm"
-    return Rename(table, tied={"decoder.output": "decoder.tokens.weight"})
+    tied = {"decoder.output": "decoder.tokens.weight"} if config.has_tied_output else {}
+    return Rename(table, tied=tied)
 
 
 # ---------------------------------------------------------------------------------------- graphs
@@ -249,18 +226,10 @@ def graphs(model: Pix2Struct, image: ImageSpec | None) -> Graphs:
             f"the image recipe has patches of {image.shape[1] - 1} pixels, config.json's "
             f"patch_embed_hidden_size is {model.config.patch_values}, three values for each"
         )
-    decoder, source = model.decoder, image_source(image, image.shape[0])
+    source = image_source(image, image.shape[0])
     pixels = source.ports[0].model_copy(update={"dtype": "float32"})
-    count = Port(name="patches", dtype="int64", shape=("B", 1), role=Role.STATE)
-    held = cross_ports(decoder, source)
-    step = step_graph(decoder, (count,), held)
-    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=(count, *held))
-    lowerings = {
-        "admit": Lowering(Admit(model), admit),
-        "step": Lowering(PatchStep(decoder, has_source=True), step),
-    }
-    states = (*cache_states(decoder), *(held_state(port) for port in (count, *held)))
-    return Graphs(lowerings, states)
+    source = replace(source, ports=(pixels,))
+    return counted_source_graphs(model.encoder, model.decoder, source, "patches")
 
 
 # ----------------------------------------------------------------------------------- declaration

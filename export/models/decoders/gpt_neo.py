@@ -57,7 +57,8 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
     except (TypeError, ValueError):
         kinds = []
     kinds = reader.values.get("attention_layers") or kinds
-    if len(kinds) != count or not set(kinds) <= {"global", "local"}:
+    is_list = isinstance(kinds, list) and len(kinds) == count
+    if not is_list or not all(kind in ["global", "local"] for kind in kinds):
         raise CheckpointError(
             f"{reader.place}: attention_types and attention_layers must give `global` or "
             f"`local` for each of {count} layers, not {types!r} and "

@@ -141,7 +141,8 @@ def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> t
     if kinds is None:
         return tuple(is_sliding(layer) for layer in range(count))
     allowed = {"sliding_attention": True, "full_attention": False}
-    if not isinstance(kinds, list) or len(kinds) != count or not set(kinds) <= set(allowed):
+    is_list = isinstance(kinds, list) and len(kinds) == count
+    if not is_list or not all(kind in list(allowed) for kind in kinds):
         raise CheckpointError(
             f"{reader.place}: layer_types must have one of {', '.join(allowed)} for each of "
             f"{count} layers, not {kinds!r}"

@@ -179,8 +179,10 @@ def graphs(model: GroundingDino, image: ImageSpec | None) -> Graphs:
 
 
 def detect_section(model: GroundingDino, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What ends a phrase, and how many places an image must have."""
-    return {"delimiters": DELIMITERS, "strides": model.config.strides}
+    """What of the vocabulary ends a phrase, and how many places an image must have."""
+    size = model.config.text.vocabulary_size
+    delimiters = tuple(token for token in DELIMITERS if token < size)
+    return {"delimiters": delimiters, "strides": model.config.strides}
 
 
 # ----------------------------------------------------------------------------------- declaration

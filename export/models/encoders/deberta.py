@@ -114,10 +114,10 @@ def _attention_types(reader: ConfigReader) -> tuple[str, ...]:
 def _read_distances(reader: ConfigReader, types: tuple[str, ...]) -> Distances | None:
     if not reader.flag("relative_attention", False):
         return None
-    farthest = reader.given.get("max_relative_positions", -1)
+    farthest = reader.integer("max_relative_positions", -1, least=-1)
     if farthest < 1:
         farthest = reader.integer("max_position_embeddings", 512)
-    buckets = reader.given.get("position_buckets", -1)
+    buckets = reader.integer("position_buckets", -1, least=-1)
     if buckets == 1:
         raise CheckpointError(f"{reader.place}: position_buckets must be at least 2, not 1")
     norms = {norm.strip() for norm in reader.text("norm_rel_ebd", "none").lower().split("|")}

@@ -46,7 +46,7 @@ from inference.bundle.inputs import ImageSpec, PromptImages
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": opt.ARCHITECTURE, "t5": t5.ARCHITECTURE}
 """`model_type` of `text_config` → the language model."""
-_ENDS: Mapping[str, Mapping[str, int]] = {
+ENDS: Mapping[str, Mapping[str, int]] = {
     "opt": {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},
     "t5": {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0},
 }
@@ -101,7 +101,7 @@ def read_image(reader: ConfigReader) -> vit.Config:
 
 
 def generation(
-    checkpoint: Checkpoint, defaults: Mapping[str, Mapping[str, int]] = _ENDS
+    checkpoint: Checkpoint, defaults: Mapping[str, Mapping[str, int]] = ENDS
 ) -> dict[str, Any]:
     """The generation defaults of the language model, which its section of `config.json` gives.
 
@@ -178,9 +178,27 @@ def graphs(model: Blip2, image: ImageSpec | None) -> Graphs:
     image = prepare_tower(model.encoder.vit, image, model.config.image.image)
     if not isinstance(model.language, t5.T5):
         return image_token_graphs(model.encoder, model.decoder, image, model.images)
-    texts = model.language.encoder
-    vocabulary = texts.tokens.num_embeddings
-    return image_source_graphs(model.encoder, texts, model.decoder, image, model.images, vocabulary)
+    return source_graphs(model, model.language, image)
+
+
+def source_graphs(
+    model: Blip2, language: t5.T5, image: ImageSpec, instruction_vocabulary: int | None = None
+) -> Graphs:
+    """The graphs over T5, whose encoder reads the image.
+
+    Args:
+        instruction_vocabulary: As of `image_source_graphs`.
+    """
+    texts = language.encoder
+    return image_source_graphs(
+        model.encoder,
+        texts,
+        model.decoder,
+        image,
+        model.images,
+        texts.tokens.num_embeddings,
+        instruction_vocabulary,
+    )
 
 
 def details(model: Blip2) -> Mapping[str, Any]:

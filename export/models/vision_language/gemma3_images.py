@@ -10,7 +10,8 @@ Checkpoints: `model_type: gemma3` (`google/gemma-3-4b-it`, `-12b-`, `-27b-`, `-p
 Legend: B images, n patches in a row, E width of the image tower, L vectors of an image, D width.
 
 Differences from `transformers`: an image's vectors are computed once, by `admit`; pixels come as
-uint8; image tokens that a prompt repeats without images are ordinary ones.
+uint8; image tokens that a prompt repeats without images are ordinary ones; the image recipe decides
+on pan and scan, where its processor asks each call and ignores the recipe.
 
 Decision D104.
 """

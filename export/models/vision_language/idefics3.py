@@ -39,7 +39,7 @@ from export.models.decoders import llama
 from export.models.dual_encoders import siglip
 from export.models.vision_language.llava_config import read_language
 from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
-from export.tokenizer.tokenizer_json import SETTINGS
+from export.tokenizer.tokenizer import special_text
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -87,8 +87,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     fields = read_blocks(
         vision, width=1152, heads=16, activation="gelu_pytorch_tanh", norm_epsilon=1e-6
     )
-    is_tied = bool(values.get("tie_word_embeddings"))
-    language, text = read_language(reader, decided={"tie_word_embeddings": is_tied})
+    is_tied = reader.flag("tie_word_embeddings", False)
+    language, text = read_language(reader, is_tied=is_tied)
     config = Config(
         tower=BlockConfig(**fields),
         image=vision.integer("image_size", 224),
@@ -163,10 +163,9 @@ class Idefics3(ImageLanguageModel):
                 f"{COMBINED_FILE}: image_seq_len = {tokens}, but a tile has {self.config.tokens} "
                 "tokens by config.json"
             )
-        settings = checkpoint.json(SETTINGS)
-        named = settings | (settings.get("extra_special_tokens") or {})
-        around = named.get("fake_image_token", AROUND)
-        single = f"{around}{named.get('global_image_token', '<global-img>')}{place}{around}"
+        around = special_text(checkpoint, "fake_image_token") or AROUND
+        whole = special_text(checkpoint, "global_image_token") or "<global-img>"
+        single = f"{around}{whole}{place}{around}"
         return {
             "tile": f"{around}<row_{{row}}_col_{{column}}>{place}",
             "row_end": "\n",

@@ -5,13 +5,15 @@ Instruction Tuning", §2.3 and figure 3 (arXiv 2305.06500): queries and an instr
 attend to each other, queries alone to the image, so that what is found in it depends on what is
 asked.
 Checkpoints: `model_type: instructblip` with a language model of `LANGUAGE_MODELS`
-(`Salesforce/instructblip-vicuna-7b`), which has a tokenizer of its own for the Q-Former.
+(`Salesforce/instructblip-vicuna-7b`, `-flan-t5-xl`), which has a tokenizer of its own for the
+Q-Former.
 
 Legend: B images, N patches and the class token, Q queries, T words of an instruction, E width of
 the image tower, F width of the queries, D width of the language model.
 
 Differences from `transformers`: an image's vectors are computed once for an instruction, by
-`admit`; a prompt may hold several images, or none; pixels come as uint8. T5 is refused.
+`admit`; a prompt of a decoder may hold several images, or none; T5's encoder reads one image with
+its text, and the instruction in front of both; pixels come as uint8.
 
 Decision D104.
 """
@@ -34,6 +36,7 @@ from export.layers.images.image_input import prepare_tower
 from export.layers.mlp import MLP
 from export.layers.qformer import QFormerConfig, QueryBlock
 from export.models.decoders import llama, opt
+from export.models.encoder_decoders import t5
 from export.models.vision import vit
 from export.models.vision_language import blip_2
 from inference.bundle.inputs import ImageSpec
@@ -44,11 +47,12 @@ from inference.bundle.manifest import Limits
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
     "llama": llama.ARCHITECTURE,
     "opt": opt.ARCHITECTURE,
+    "t5": t5.ARCHITECTURE,
 }
 """`model_type` of `text_config` → the language model."""
 _ENDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
-    "opt": {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},
+    **blip_2.ENDS,
 }
 """What `transformers` takes where `text_config` says nothing."""
 
@@ -145,6 +149,7 @@ class InstructedQFormer(nn.Module):
     def forward(self, patches: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, N, E), (B, T) right-padded, (B,) int32 → (B, Q, F)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
+        places = places.clamp(max=self.positions.num_embeddings - 1)  # padding may lie beyond
         words = self.norm(self.tokens(tokens) + self.positions(places))
         queries = self.norm(self.queries.expand(patches.shape[0], -1, -1))
         total = lengths + self.queries.shape[1]
@@ -192,17 +197,20 @@ def rename(config: Config) -> Rename:
         "qformer.embeddings.layernorm": "encoder.qformer.norm",
         "qformer.embeddings.position_ids": None,
     }
-    return Rename(blip_2.rename(config).table | table)
+    plain = blip_2.rename(config)
+    return Rename(plain.table | table, tied=plain.tied)
 
 
 # ---------------------------------------------------------------------------------------- graphs
 
 
 def graphs(model: InstructBlip, image: ImageSpec | None) -> Graphs:
-    """`admit` (B, I, T dynamic) and `step` (R, T, P, B, S dynamic; in place)."""
+    """`admit` (B, I, T dynamic; B, S with T5) and `step` (R, T, P, B, S dynamic; in place)."""
     image = prepare_tower(model.encoder.vit, image, model.config.image.image)
     assert isinstance(model.config, Config)
     vocabulary = model.config.vocabulary_size
+    if isinstance(model.language, t5.T5):
+        return blip_2.source_graphs(model, model.language, image, vocabulary)
     return image_token_graphs(
         model.encoder, model.decoder, image, model.images, instruction_vocabulary=vocabulary
     )

@@ -125,31 +125,39 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    tied = {"tie_word_embeddings": bool(values.get("tie_word_embeddings"))}
-    language, text = read_language(reader, defaults=tied)
-    name = IMAGE_TOKEN if values.get(IMAGE_TOKEN) is not None else "image_token_index"
+    places = (reader, reader.section("text_config"))
+    is_tied = any(each.flag("tie_word_embeddings", False) for each in places)
+    return read_halves(reader, is_tied=is_tied)
+
+
+def read_halves(reader: ConfigReader, *, is_tied: bool) -> Config:
+    """Image tower and language model.
+
+    Args:
+        is_tied: As of `read_language`.
+
+    Raises:
+        CheckpointError: see `read_config`.
+    """
+    language, text = read_language(reader, is_tied=is_tied)
+    name = IMAGE_TOKEN if IMAGE_TOKEN in reader.given else "image_token_index"
     token = reader.token(name, 32000, text.vocabulary_size)
     return Config(_read_image(reader), language, text, token)
 
 
-def read_language(
-    reader: ConfigReader,
-    *,
-    defaults: Mapping[str, Any] | None = None,
-    decided: Mapping[str, Any] | None = None,
-) -> tuple[Architecture, DecoderConfig]:
+def read_language(reader: ConfigReader, *, is_tied: bool) -> tuple[Architecture, DecoderConfig]:
     """The decoder of `text_config`, and its configuration.
 
     Args:
-        defaults: Fields where the section leaves them out.
-        decided: Fields that take precedence over the section's.
+        is_tied: Whether logits are products with the embedding table; `transformers` reads the
+            field at the top, and only for some families the section's.
 
     Raises:
         CheckpointError: another language model.
     """
     section = reader.section("text_config")
     kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
-    values = {**_DEFAULTS[kind], **(defaults or {}), **section.given, **(decided or {})}
+    values = {**_DEFAULTS[kind], **section.given, "tie_word_embeddings": is_tied}
     values["model_type"] = kind
     return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
 
@@ -161,8 +169,10 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     tower = kind.read(vision)
     given = reader.given.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
-    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in wanted)
-    if not layers or not all(0 <= layer <= tower.layers for layer in layers):
+    numbers = [layer for layer in wanted if type(layer) is int]
+    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in numbers)
+    is_inside = all(0 <= layer <= tower.layers for layer in layers)
+    if not layers or not is_inside or len(layers) < len(wanted):
         raise CheckpointError(
             f"{reader.place}: vision_feature_layer = {given!r} is outside the {tower.layers} blocks"
         )

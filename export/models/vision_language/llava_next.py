@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.checkpoint.tile_recipe import read_resolutions
+from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.image_language_model import image_language_graphs
 from export.layers.images.vision import check_recipe, patch_grid
@@ -61,9 +62,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own.
 
     Raises:
-        CheckpointError: see `llava_config.read_config`; tiles that are no squares of patches.
+        CheckpointError: see `llava_config.read_halves`; tiles that are no squares of patches.
     """
-    read = llava_config.read_config(values)
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    is_tied = reader.flag("tie_word_embeddings", False)  # not that of `text_config`
+    read = llava_config.read_halves(reader, is_tied=is_tied)
     image, (rows, columns) = read.image, patch_grid(read.image.image, read.image.patch)
     edge = image.image[0]
     if image.image != (edge, edge) or rows != columns or image.tokens != rows * columns:

@@ -100,7 +100,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if given.pop("use_bidirectional_attention", True) is not True:
         section.refuse_unless(use_bidirectional_attention=True)
     language = LANGUAGE_MODELS[kind]
-    text = language.architecture.read_config({**_DEFAULTS, **given, "model_type": kind})
+    given |= {"model_type": kind, "tie_word_embeddings": reader.flag("tie_word_embeddings", True)}
+    text = language.architecture.read_config({**_DEFAULTS, **given})
     reader.refuse_unless(projection_dim=text.width)
     return Config(
         siglip.read_tower(vision),

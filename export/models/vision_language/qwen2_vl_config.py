@@ -151,7 +151,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
     nested = reader.values.get("text_config")
     section = reader if nested is None else reader.section("text_config")
     given = section.given
-    is_tied = [each.values.get("tie_word_embeddings", False) for each in (reader, section)]
+    is_tied = any(each.flag("tie_word_embeddings", False) for each in (reader, section))
     rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None) or {}
     parameters = ConfigReader({"rope_parameters": rope}, section.place).section("rope_parameters")
     kinds = [kind for kind in ("rope_type", "type") if parameters.values.get(kind) == "mrope"]
@@ -159,7 +159,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
     values = {
         **_TEXT,
         **given,
-        "tie_word_embeddings": any(is_tied),
+        "tie_word_embeddings": is_tied,
         "rope_parameters": {**_SECTIONS, **parameters.values, **plain},
     }
     text = ConfigReader(values, section.place)

@@ -168,7 +168,8 @@ class ImagePlaces(TaskConfig):
                 "shorten it",
                 field=field,
             )
-        return {SOURCE_IDS: np.array(ids, dtype=np.int64)}
+        start = model.manifest.instruction_start or 0
+        return {SOURCE_IDS: np.array(ids, dtype=np.int64) + start}
 
     def _sentence(self, words: str, field: str) -> str:
         """Words, or the sentence of the task that they name.
@@ -204,3 +205,15 @@ class WithImages(TaskConfig):
 
     images: ImagePlaces | None = None
     """None for models whose prompts are text alone."""
+
+
+def with_instruction(
+    inputs: Mapping[str, Array], instruction: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The inputs of a call; an encoder's text stands behind the instruction of its image.
+
+    Args:
+        instruction: What `ImagePlaces.instruction` returned.
+    """
+    texts = [each[SOURCE_IDS] for each in (instruction, inputs) if SOURCE_IDS in each]
+    return {**inputs, **({SOURCE_IDS: np.concatenate(texts)} if texts else {})}

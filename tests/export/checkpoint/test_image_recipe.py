@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
+from transformers import AutoImageProcessor
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
@@ -35,6 +36,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "clip": ("CLIP", {}),
     "clip, crop beyond the image": ("CLIP", {"size": 30, "crop_size": 45}),
     "clip, exact": ("CLIP", {"size": {"height": 40, "width": 33}, "crop_size": 30}),
+    "llava": ("Llava", {"size": 40, "crop_size": 30}),
     "levit": ("Levit", {}),
     "levit, small": ("Levit", {"size": {"shortest_edge": 50}, "crop_size": 50}),
     "levit, exact": ("Levit", {"size": {"height": 60, "width": 50}, "crop_size": 50}),
@@ -157,6 +159,30 @@ def test_saved_processor_is_read_as_its_class(title: str, tmp_path: Path) -> Non
     processor(kind, **fields).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "preprocessor_config.json").read_text())
     assert recipe(tmp_path, saved) == short
+
+
+@pytest.mark.parametrize("kind", sorted({kind for kind, _ in RECIPES.values()}))
+def test_null_stands_for_the_default_of_the_processor(kind: str, tmp_path: Path) -> None:
+    short = {"image_processor_type": f"{kind}ImageProcessor"}
+    for name, value in processor(kind).to_dict().items():
+        if name in ("image_processor_type", "size"):  # Idefics' class needs a size
+            continue
+        assert getattr(processor(kind, **{name: None}), name) in (value, None), name
+        assert recipe(tmp_path, {**short, name: None}) == recipe(tmp_path, short), name
+
+
+def test_recipe_within_the_processor_takes_precedence(tmp_path: Path) -> None:
+    """As in `transformers`, which writes both where a newer processor is saved over older files."""
+    older, newer = processor("ViT", size=40), processor("ViT", size=48)
+    older.save_pretrained(tmp_path)
+    combined = tmp_path / "processor_config.json"
+    for values in ({}, {"image_processor": None}):
+        combined.write_text(json.dumps(values))
+        assert image_spec(Checkpoint(tmp_path, "x", {})).size == (40, 40)
+    combined.write_text(json.dumps({"image_processor": newer.to_dict()}))
+    loaded = AutoImageProcessor.from_pretrained(tmp_path, backend="pil", trust_remote_code=False)
+    assert dict(loaded.size) == dict(newer.size)
+    assert image_spec(Checkpoint(tmp_path, "x", {})).size == (48, 48)
 
 
 @pytest.mark.parametrize("name", ["ViTFeatureExtractor", "ViTImageProcessorFast"])

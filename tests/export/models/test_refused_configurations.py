@@ -203,7 +203,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"architectures": ["Idefics3ForQuestions"]}, "Idefics3ForQuestions"),
     ],
     "instructblip plain": [
-        ({"text_config": {"model_type": "t5"}}, "'t5'"),
+        ({"text_config": {"model_type": "bart"}}, "'bart'"),
     ],
     "llava plain": [
         ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),

@@ -23,5 +23,6 @@ TWIN = tiny_twin(
             },
         },
         "every block reads the image": blip_2.TWIN.configs["every block reads the image"],
+        "flan-t5": blip_2.TWIN.configs["flan-t5"],
     },
 )

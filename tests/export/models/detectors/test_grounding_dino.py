@@ -14,13 +14,16 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.graphs.source_model import SourceModel
 from export.models.detectors.grounding_dino_towers import DELIMITERS, Phrases
 from export.parity.judge import TOLERANCE
+from export.parity.parity_inputs import Probe, stateless_feeds
+from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
 from export.registry import architecture
 from export.targets.runtime_rules import check_precision
+from inference.bundle.manifest import Role
 from inference.errors import CheckpointError, SetupError
-from tests.export.conftest import TwinPair, Twins
-from tests.export.oracle import difference, normalised
-from tests.export.twins import twin_of
+from tests.export.conftest import TwinPair, Twins, pair_of
+from tests.export.oracle import compare, difference, normalised
+from tests.export.twins import make_twin, twin_of
 
 START, END, STOP, ASK = DELIMITERS
 TEXTS = (
@@ -30,6 +33,8 @@ TEXTS = (
     (STOP, 3, 3),
     (5,),
 )
+SMALL = [(64, ()), (500, DELIMITERS[:2])]
+"""Sizes of vocabularies, and the delimiters in them."""
 PLAIN = twin_of("grounding-dino").configs["plain"]
 
 
@@ -171,3 +176,24 @@ def test_more_queries_than_a_small_image_has_places_are_refused(twins: Twins) ->
     small = image.model_copy(update={"size": (16, 16)})
     with pytest.raises(CheckpointError, match="fewer than num_queries = 9"):
         twin.architecture.graphs(copy.deepcopy(twin.network), small)
+
+
+@pytest.mark.parametrize(("size", "delimiters"), SMALL)
+def test_vocabulary_without_some_delimiter_is_read_as_by_transformers(
+    size: int, delimiters: tuple[int, ...], tmp_path: Path
+) -> None:
+    text = twin_of("grounding-dino").configs["odd"]["text_config"]
+    changes = {"text_config": {**text, "vocab_size": size}}
+    reference = make_twin("grounding-dino", "odd", tmp_path, changes)
+    twin = pair_of("grounding-dino", "odd", tmp_path, reference)
+    for place, want, got in compare(twin):
+        assert difference(want, got) < TOLERANCE, place
+    graphs = twin.graphs()
+    manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
+    assert manifest.tasks["detect"]["delimiters"] == delimiters
+    for seed in range(3):
+        probe = Probe(size, size, seed)
+        graph = graphs.lowerings["detect"].graph
+        port = graph.input(Role.TOKENS)
+        assert port is not None
+        assert stateless_feeds(graph, manifest, probe, 4, 9)[port.name].max() < size

@@ -149,6 +149,19 @@ def test_text_of_an_image_is_written_as_the_processor_writes_it(
         image_tokens(network, Checkpoint(tmp_path, "x", {}))
 
 
+def test_processor_ignores_pan_and_scan_of_the_recipe() -> None:
+    """Which ours follows (`docs/checkpoints.md`)."""
+    processor, picture = _processor(), [noise(60, 20)]
+    options = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}
+    options |= {"pan_and_scan_max_num_crops": 4, "pan_and_scan_min_ratio_to_activate": 1.2}
+    for name, value in options.items():
+        setattr(processor.image_processor, name, value)
+    text = "w1 <start_of_image>"
+    assert len(processor(images=picture, text=text)["pixel_values"]) == 1
+    assert len(processor(images=picture, text=text, **options)["pixel_values"]) == 4
+    assert len(processor.image_processor([picture])["pixel_values"]) == 4
+
+
 def test_published_files_leave_sizes_out() -> None:
     """`config.json` of gemma-3-4b-it."""
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240}

@@ -104,6 +104,25 @@ def test_text_of_tiles_is_written_as_the_processor_writes_it(twins: Twins, tmp_p
     assert alone == "<fake_token_around_image><global-img><image><fake_token_around_image>"
 
 
+@pytest.mark.parametrize("section", [None, "extra_special_tokens", "model_specific_special_tokens"])
+@pytest.mark.parametrize("is_with_options", [False, True])
+def test_tokens_around_images_are_those_that_the_tokenizer_names(
+    section: str | None, is_with_options: bool, twins: Twins, tmp_path: Path
+) -> None:
+    """In each place where a version of `transformers` wrote them."""
+    texts = {"fake_image_token": "<around>", "global_image_token": "<whole>"}
+    named: dict[str, Any] = dict(texts)
+    if is_with_options:
+        named = {name: {"content": text, "special": True} for name, text in texts.items()}
+    settings = named if section is None else {section: named}
+    if section != "extra_special_tokens":
+        settings = {**settings, "extra_special_tokens": ["<around>", "<whole>"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    network: Any = twins("idefics3", "odd").network
+    written = network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
+    assert written["single"] == "<around><whole><image><around>"
+
+
 def test_a_processor_of_another_number_of_tokens_is_refused(twins: Twins, tmp_path: Path) -> None:
     network: Any = twins("idefics3", "odd").network
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_seq_len": 5}))

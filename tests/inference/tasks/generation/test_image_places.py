@@ -18,7 +18,7 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 from inference.bundle.inputs import PromptImages
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.generation.image_places import ImagePlaces, TileTexts
+from inference.tasks.generation.image_places import ImagePlaces, TileTexts, with_instruction
 from inference.tasks.generation.prompt_task import PromptPixels, held_images
 from inference.tasks.shared.loaded_model import TaskLimits
 from tests.inference.tiny_models import IMAGE, manifest, served
@@ -200,3 +200,14 @@ def test_tiles_are_named_by_row_and_column() -> None:
     texts = TileTexts(tile="r{row}c{column}", between=" ", row_end="|", whole="w", single="s")
     assert texts.written((2, 3)) == "r1c1 r1c2 r1c3|r2c1 r2c2 r2c3|w"
     assert texts.written((0, 0)) == "s"
+
+
+def test_source_stands_behind_the_instruction_of_its_image() -> None:
+    text, words = np.array([3, 4]), np.array([70, 71])
+    one, pixels = {"source_ids": words}, {"pixels": np.zeros(3)}
+    assert with_instruction({"source_ids": text}, one)["source_ids"].tolist() == [70, 71, 3, 4]
+    prompt = with_instruction({"prompt_ids": text, **pixels}, one)
+    assert set(prompt) == {"prompt_ids", "source_ids", "pixels"}
+    assert prompt["source_ids"].tolist() == [70, 71]
+    assert with_instruction({"source_ids": text}, {})["source_ids"].tolist() == [3, 4]
+    assert set(with_instruction(pixels, {})) == {"pixels"}
