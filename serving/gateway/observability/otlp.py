@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import requests
@@ -31,6 +30,7 @@ from serving.gateway.observability.trace_context import (
     Tracer,
 )
 from serving.local_http import is_loopback
+from triptych import __version__
 
 _PATH = "/v1/traces"
 _QUIET_S = 60.0
@@ -49,7 +49,7 @@ class OtlpTracer(Tracer):
 
     def __init__(self, endpoint: str) -> None:
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(_OncePerMinute())
-        named = {"service.name": "triptych-gateway", "service.version": version("triptych")}
+        named = {"service.name": "triptych-gateway", "service.version": __version__}
         given = OTELResourceDetector().detect().attributes
         self._provider = TracerProvider(
             resource=Resource.create({**named, **given}), shutdown_on_exit=False
