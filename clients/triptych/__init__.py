@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 __version__ = "1.0.0"
-"""Of the package, the images, the chart and the service; `make proto` writes it where it must be."""
+"""Of the package, images, chart and service: `make proto` writes it into files that state it."""
 
 _MODULES = {
     "AsyncClient": "client.http_client",
