@@ -88,7 +88,7 @@ def differences(recorded: Any, found: Any, path: str = "") -> list[str]:
         return [
             each
             for key, value in recorded.items()
-            for each in differences(value, found.get(key), f"{path}.{key}")
+            for each in differences(value, found.get(key, "absent"), f"{path}.{key}")
         ]
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         pairs = enumerate(zip(recorded, found, strict=True))
