@@ -58,7 +58,7 @@ def generate(output: Path, tasks: Mapping[str, Task] = TASKS) -> None:
 def deployment_files() -> list[Path]:
     """Files that name our images, or the version of the chart."""
     folder = ROOT / "docker"
-    return [folder / "Dockerfile", *sorted(folder.rglob("*.yaml"))]
+    return sorted([*folder.rglob("Dockerfile"), *folder.rglob("*.yaml")])
 
 
 def main() -> None:
