@@ -10,13 +10,13 @@ FOLDER = $(call quote,$(value REPOSITORY))
 STUB = $(call quote,$(CUDA_STUB))
 INSTALL = $(TOOL)/pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
-LOCKS := batch dev dev+bench build gateway+otlp+redis object-storage triton-cpu triton-cpu+openvino-runtime triton-gpu
+LOCKS := batch dev dev+bench build gateway+otlp+redis object-storage release triton-cpu triton-cpu+openvino-runtime triton-gpu
 AVX2 := Haswell,-hle,-rtm,-pcid,-x2apic,-tsc-deadline,-invpcid
 SKIPPED := $(call quote,$(CURDIR)/.skipped-tests)
 EXAMPLES := $(wildcard examples/checkpoints/example-*)
 HISTORY := $(wildcard examples/history/checkpoints/history-*)
 
-.PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-real test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
+.PHONY: help setup lock demo serve export history test test-all test-avx2 test-cuda-stub gpu-check test-tensorrt test-real test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto release up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,14 @@ figures: export ## the figures and numbers of examples/attention, those of serve
 
 proto: .venv/installed ## what follows from tasks and settings: proto, client methods, tables
 	@$(TOOL)/python -m codegen
+
+.release/installed: requirements/release.txt
+	@test -x .release/bin/python || $(call quote,$(PYTHON)) -m venv .release
+	@.release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	@touch $@
+
+release: .release/installed ## wheel, sdist and lists of what the images have (CycloneDX), checked, in dist/
+	@.ci/release
 
 up: ## Triton and the gateway in containers, with either version of Docker Compose
 	@docker/up.sh --check

@@ -15,9 +15,13 @@ if [ -f "$folder/.env" ]; then
   done <"$folder/.env"
 fi
 base=${BASE:-$(sed -n 's/^ARG BASE=//p' "$folder/Dockerfile")}
-triton=triptych-triton triton_base=$base extras=${TRITON_EXTRAS:-triton-cpu,openvino-runtime} tensorrt=none
+# The image that a file of Compose names.
+image() {
+  sed -n 's/^ *image:[ ]\(triptych-'"$2"':.*\)$/\1/p' "$folder/$1"
+}
+gateway=$(image compose.yaml gateway) triton=$(image compose.yaml triton) triton_base=$base extras=${TRITON_EXTRAS:-triton-cpu,openvino-runtime} tensorrt=none
 if [ -n "${GPU:-}" ]; then
-  triton=triptych-triton-gpu triton_base=${TRITON_BASE:-nvcr.io/nvidia/tritonserver:26.06-py3@sha256:a40838bb4587d2aceb46b1e7fd144afb24c9016c219dd3eba31716e4e28dbfc7}
+  triton=$(image compose.gpu.yaml triton-gpu) triton_base=${TRITON_BASE:-nvcr.io/nvidia/tritonserver:26.06-py3@sha256:a40838bb4587d2aceb46b1e7fd144afb24c9016c219dd3eba31716e4e28dbfc7}
   extras=${TRITON_GPU_EXTRAS:-triton-gpu} tensorrt=${TENSORRT:-auto}
 fi
 
@@ -60,7 +64,7 @@ docker info >/dev/null 2>&1 || fail "no Docker daemon responds to $(id -un): sta
 of_triton=$(sources "$triton_base" "$extras" "$tensorrt")
 of_gateway=$(sources "$base")
 is_current "$triton" "$of_triton" && has_triton=1 || has_triton=
-is_current triptych-gateway "$of_gateway" && has_gateway=1 || has_gateway=
+is_current "$gateway" "$of_gateway" && has_gateway=1 || has_gateway=
 
 if [ -z "$has_triton" ] || [ -z "$has_gateway" ]; then
   # Since version 23 Docker has BuildKit in a plugin.
@@ -74,7 +78,7 @@ fi
 
 [ -n "$has_triton" ] || build triton "$triton" "$of_triton" --build-arg "BASE=$triton_base" \
   --build-arg "TRITON_EXTRAS=$extras" --build-arg "TENSORRT=$tensorrt"
-[ -n "$has_gateway" ] || build gateway triptych-gateway "$of_gateway" --build-arg "BASE=$base"
+[ -n "$has_gateway" ] || build gateway "$gateway" "$of_gateway" --build-arg "BASE=$base"
 
 if docker compose version >/dev/null 2>&1; then
   "$folder/compose.sh" up --detach --no-build --wait

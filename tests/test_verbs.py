@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.demo.server import free_port, wait_until_ready
+from triptych import __version__
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -202,6 +203,22 @@ class TestFreshClone:
 
     def test_demo(self, clone: Clone) -> None:
         assert "POST /v1/translate" in clone.make("demo", timeout_s=1200)
+
+    def test_release(self, clone: Clone) -> None:
+        try:
+            clone.make("release", f"PYTHON={sys.executable}", timeout_s=1200)
+        except AssertionError as error:
+            if re.search("No matching distribution|Could not find a version", str(error)):
+                pytest.skip("no package index can be reached")
+            raise
+        built = sorted(path.name for path in (clone.folder / "dist").iterdir())
+        images = ("gateway", "storage", "triton", "triton-gpu")
+        assert built == sorted([
+            *(f"triptych-{image}-{__version__}.cdx.json" for image in images),
+            *(f"triptych-{__version__}-py3-none-any.whl", f"triptych-{__version__}.tar.gz"),
+            "SHA256SUMS",
+        ])  # fmt: skip
+        assert clone.changes() == ""
 
     def test_bench(self, clone: Clone, tmp_path: Path) -> None:
         flags = "--models example-es-en --batches 1 --beams 1 --rounds 1"

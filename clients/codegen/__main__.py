@@ -10,11 +10,11 @@ from pathlib import Path
 
 from codegen.lock import LockError, check_published, lock_text, read_lock, updated
 from codegen.methods import methods_text
-from codegen.pages import with_tables
+from codegen.pages import with_tables, with_version
 from codegen.proto import PROTO, compile_proto, proto_text
 from codegen.schema import proto_messages, proto_methods
 from codegen.settings import with_settings
-from triptych import triptych_pb2
+from triptych import __version__, triptych_pb2
 from triptych.task import Task
 from triptych.tasks import TASKS
 
@@ -43,12 +43,22 @@ def generate(output: Path, tasks: Mapping[str, Task] = TASKS) -> None:
     }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        files[str(page.relative_to(ROOT))] = with_settings(with_tables(text, tasks))
+        text = with_settings(with_tables(text, tasks))
+        files[str(page.relative_to(ROOT))] = with_version(text, __version__)
+    for path in deployment_files():
+        text = path.read_text(encoding="utf-8")
+        files[str(path.relative_to(ROOT))] = with_version(text, __version__)
     for name, text in files.items():
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     compile_proto(output / "clients", output / "clients")
+
+
+def deployment_files() -> list[Path]:
+    """Files that name our images, or the version of the chart."""
+    folder = ROOT / "docker"
+    return sorted([*folder.rglob("Dockerfile"), *folder.rglob("*.yaml")])
 
 
 def main() -> None:

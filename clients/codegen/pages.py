@@ -1,4 +1,4 @@
-"""Tables of request fields in the documentation, between two comments of a page."""
+"""What follows from declarations in pages and deployment files: tables of fields, the version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _BLOCK = re.compile(
     r"(<!-- fields of (?P<task>[\w-]+): made by `make proto` -->\n).*?(<!-- end of fields -->)",
     re.DOTALL,
 )
+_VERSION = re.compile(
+    r"(\btriptych-(?:gateway|storage|triton(?:-gpu)?):|^(?:version|appVersion): )\d[\w.-]*",
+    re.MULTILINE,
+)
+"""Tags of our images, and what the chart states."""
 _TYPES: Mapping[Any, str] = {str: "text", bool: "boolean", int: "integer", float: "number"}
 
 
@@ -25,6 +30,11 @@ def with_tables(page: str, tasks: Mapping[str, Task]) -> str:
         KeyError: A block names an unknown task.
     """
     return _BLOCK.sub(lambda found: f"{found[1]}{_table(tasks[found['task']])}{found[3]}", page)
+
+
+def with_version(text: str, version: str) -> str:
+    """The page or deployment file with that version for each of our images and for the chart."""
+    return _VERSION.sub(lambda found: f"{found[1]}{version}", text)
 
 
 def _table(task: Task) -> str:

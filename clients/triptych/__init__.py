@@ -55,6 +55,9 @@ __all__ = [
     "__version__",
 ]
 
+__version__ = "1.0.0"
+"""Of the package, images, chart and service: `make proto` writes it into files that state it."""
+
 _MODULES = {
     "AsyncClient": "client.http_client",
     "AsyncGrpcClient": "client.grpc_client",
@@ -68,13 +71,8 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: object = version(__name__)
-    else:
-        module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        value = getattr(module, name)
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.clients.fake_gateway import fake_gateway
 from tests.inference.tiny_models import image_file
-from triptych import cli
+from triptych import __version__, cli
 from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
 from triptych.system_errors import explain
 
@@ -250,7 +250,7 @@ def test_models_is_a_table(triptych) -> None:
 def test_the_version_is_printed(triptych) -> None:
     result = triptych("--version")
     assert result.code == 0
-    assert result.out.startswith("triptych 0")
+    assert result.out == f"triptych {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,18 @@ def test_images_install_these_extras() -> None:
         r"pip\b[^&]*? install (?!\\\n\s+--require-hashes|--require-hashes|--no-deps)", text
     )
     assert "${TRITON_EXTRAS:-triton-cpu,openvino-runtime}" in (folder / "compose.yaml").read_text()
+
+
+def test_release_lists_what_each_image_installs() -> None:
+    root = Path(__file__).parents[2]
+    script = (root / ".ci" / "release").read_text()
+    dockerfile = (root / "docker" / "Dockerfile").read_text()
+    compose = (root / "docker" / "compose.gpu.yaml").read_text()
+    locks = {"triton-gpu": re.search(r"TRITON_GPU_EXTRAS:-(\S+)\}", compose)[1].replace(",", "+")}
+    for stage in dockerfile.split("\nFROM ")[1:]:
+        if found := re.match(r"installer AS (\w+)-packages\n", stage):
+            extras = re.search(r"ARG TRITON_EXTRAS=(\S+)", stage)
+            lock = re.search(r"-r requirements/(\S+)\.txt", stage)
+            locks[found[1]] = extras[1].replace(",", "+") if extras else lock[1]
+    assert set(locks) == {"gateway", "triton", "triton-gpu", "storage"}
+    assert dict(re.findall(r"^  ([\w-]+)=([\w+-]+)$", script, re.MULTILINE)) == locks

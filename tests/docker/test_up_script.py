@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from triptych import __version__
+
 DOCKER = Path(__file__).parents[2] / "docker"
 [BASE] = re.findall(r"(?m)^ARG BASE=(.+)$", (DOCKER / "Dockerfile").read_text())
 TOOLS = (
@@ -139,6 +141,8 @@ def test_old_docker_needs_no_plugin(machine: Machine) -> None:
 def test_images_are_built_once_and_again_when_their_sources_change(machine: Machine) -> None:
     assert machine.run().returncode == 0
     assert len(machine.calls("build")) == 2
+    built = [re.findall(r"-t (\S+) ", call) for call in machine.calls("build")]
+    assert built == [[f"triptych-{name}:{__version__}"] for name in ("triton", "gateway")]
     [up] = machine.calls("up")
     assert up.endswith("up --detach --no-build --wait")
     done = machine.run()
@@ -168,7 +172,7 @@ def test_gpu_builds_nvidias_image_beside_the_other(machine: Machine) -> None:
     machine.set(registry=[BASE, "nvidia:1"])
     assert machine.run(GPU="1", TRITON_BASE="nvidia:1").returncode == 0
     triton, gateway = machine.calls("build")
-    assert "-t triptych-triton-gpu " in triton
+    assert f"-t triptych-triton-gpu:{__version__} " in triton
     assert "BASE=nvidia:1" in triton
     assert "TENSORRT=auto" in triton
     assert f"BASE={BASE}" in gateway

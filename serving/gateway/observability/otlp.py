@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import requests
@@ -20,6 +19,7 @@ from opentelemetry.trace import SpanKind
 
 from serving.gateway.observability.trace_context import Trace, TraceContext, Tracer
 from serving.local_http import is_loopback
+from triptych import __version__
 
 _PATH = "/v1/traces"
 _QUIET_S = 60.0
@@ -38,7 +38,7 @@ class OtlpTracer(Tracer):
 
     def __init__(self, endpoint: str) -> None:
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(_OncePerMinute())
-        named = {"service.name": "triptych-gateway", "service.version": version("triptych")}
+        named = {"service.name": "triptych-gateway", "service.version": __version__}
         given = OTELResourceDetector().detect().attributes
         self._provider = TracerProvider(
             resource=Resource.create({**named, **given}), shutdown_on_exit=False

@@ -30,6 +30,7 @@ from serving.gateway.http.routes import system_routes
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.settings.gateway_settings import DialectName
+from triptych import __version__
 from triptych.glossaries.messages import GlossaryUpload
 
 TITLE = "Triptych"
@@ -67,7 +68,12 @@ def create_app(
         downloads: Keeps translated files; by default in memory.
     """
     app = Application(
-        title=TITLE, summary=SUMMARY, docs_url=None, redoc_url=None, redirect_slashes=False
+        title=TITLE,
+        summary=SUMMARY,
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
     settings = service.settings
     native = NativeDialect(service.keys)

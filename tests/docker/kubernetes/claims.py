@@ -205,7 +205,8 @@ def have_images_of_ours(objects: Sequence[Object]) -> Iterator[str]:
     composed = [yaml.safe_load(path.read_text()) for path in DOCKER.glob("compose*.yaml")]
     known = {f"triptych-{target}" for target in re.findall(r"AS (\w+)$", DOCKERFILE, re.MULTILINE)}
     for each in composed:
-        known |= {service.get("image", "") for service in each["services"].values()}
+        named = (service.get("image", "") for service in each["services"].values())
+        known |= {image.partition(":")[0] for image in named}
     for workload in of_kind(objects, *WORKLOADS):
         for container in containers(workload):
             if container["image"].rpartition("/")[2].partition(":")[0] not in known:

@@ -31,11 +31,12 @@ from tests.docker.swarm.cluster import (
 )
 from tests.e2e.conftest import MODEL, PROGRAM, repository, shared
 from tests.e2e.mixed_load import GENERATOR, same
+from triptych import __version__
 
 __all__ = ["repository", "shared"]
 
 TRITONS, GATEWAYS = 3, 2
-IMAGES = ("triptych-triton", "triptych-gateway")
+IMAGES = (f"triptych-triton:{__version__}", f"triptych-gateway:{__version__}")
 PATHS = ("/v1/translate", "/v1/generate")
 """Of the two models; streams, beams, samples and stop strings among their requests."""
 UPDATE = "--format={{.UpdateStatus.State}}"
@@ -133,9 +134,9 @@ def update(service: str) -> Callable[[], object]:
     """A rolling update of a service to another image; returns when it has ended."""
 
     def happen() -> None:
-        image = f"triptych-{service}"
-        docker("tag", image, f"{image}:next")
-        arguments = ("--no-resolve-image", "--quiet", f"--image={image}:next", "--update-delay=5s")
+        following = f"triptych-{service}:next"
+        docker("tag", f"triptych-{service}:{__version__}", following)
+        arguments = ("--no-resolve-image", "--quiet", f"--image={following}", "--update-delay=5s")
         name = f"{STACK}_{service}"
         docker("service", "update", *arguments, name)
         while (state := docker("service", "inspect", UPDATE, name)) == "updating":

@@ -27,11 +27,11 @@
 {{- $_ := set $pod "tolerations" (concat (dig "tolerations" list $pod) .) }}
 {{- end }}
 {{- range concat $pod.containers (dig "initContainers" list $pod) }}
+{{- if $values.images.tag }}
+{{- $_ := set . "image" (printf "%s:%s" (first (splitList ":" .image)) $values.images.tag) }}
+{{- end }}
 {{- if $values.images.registry }}
 {{- $_ := set . "image" (printf "%s/%s" (trimSuffix "/" $values.images.registry) .image) }}
-{{- end }}
-{{- if $values.images.tag }}
-{{- $_ := set . "image" (printf "%s:%s" .image $values.images.tag) }}
 {{- end }}
 {{- if $values.images.pullPolicy }}
 {{- $_ := set . "imagePullPolicy" $values.images.pullPolicy }}

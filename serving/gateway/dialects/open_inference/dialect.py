@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -29,6 +28,7 @@ from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.observability.trace_context import TRACE
 from serving.gateway.requests.execution import Preparation, ReservePixels
 from serving.gateway.requests.service import Service
+from triptych import __version__
 
 Endpoint = Callable[[Request, Service], Awaitable[Response]]
 _MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -107,7 +107,7 @@ class OpenInferenceDialect:
         return {"responses": described, "openapi_extra": extra}
 
     async def _server(self, request: Request, service: Service) -> Response:
-        return _json(ServerMetadata(name="triptych", version=version("triptych"), extensions=[]))
+        return _json(ServerMetadata(name="triptych", version=__version__, extensions=[]))
 
     async def _model(self, request: Request, service: Service) -> Response:
         graph = graph_of(service.catalog.models, request.path_params["model"])

@@ -18,6 +18,7 @@ from inference.errors import Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, text_models
 from tests.serving.waiting import until
+from triptych import __version__
 
 VOCABULARY = 50
 TEXT = "/v2/models/tiny-zero-shot-text"
@@ -78,7 +79,7 @@ async def test_flat_and_nested_tensors_are_the_same(gateway: Gateway) -> None:
 
 async def test_metadata_is_that_of_the_graphs(gateway: Gateway) -> None:
     server = await gateway.http.get("/v2")
-    assert server.json()["extensions"] == []
+    assert server.json() == {"name": "triptych", "version": __version__, "extensions": []}
     found = (await gateway.http.get(TEXT)).json()
     assert found["versions"] == ["3"]
     assert found["inputs"] == [

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from pydantic import TypeAdapter
 
+import triptych
 from inference.tasks import TASKS
 from serving.gateway.http import openapi
 from serving.ports import listening
@@ -53,6 +54,10 @@ def references(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from references(value)
+
+
+async def test_version_is_that_of_the_package(gateway: Gateway) -> None:
+    assert (await document(gateway))["info"]["version"] == triptych.__version__
 
 
 async def test_every_reference_resolves(gateway: Gateway) -> None:
