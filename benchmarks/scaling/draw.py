@@ -1,4 +1,4 @@
-"""The figure of docs/scaling.md."""
+"""The figure of benchmarks/scaling/STUDY.md."""
 
 from __future__ import annotations
 

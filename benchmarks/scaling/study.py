@@ -1,4 +1,4 @@
-"""The studies of docs/scaling.md: this machine, load, a step of load, a failed node."""
+"""The studies of benchmarks/scaling/STUDY.md: this machine, load, a step of load, a failed node."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import transformers
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -72,6 +73,16 @@ def tokenizer(size: int = 64) -> PreTrainedTokenizerFast:
     )
 
 
+def write_pieces(path: Path) -> None:
+    """A sentencepiece model of a few letters."""
+    lines = iter(["abc cab bca"] * 20)
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines, model_writer=file, vocab_size=12, hard_vocab_limit=False,
+            minloglevel=2,
+        )  # fmt: skip
+
+
 def save(name: str, config: str, folder: Path) -> Any:
     """Writes a twin's folder; returns the model of `transformers`."""
     model = make_twin(name, config, folder)
@@ -84,7 +95,7 @@ def save(name: str, config: str, folder: Path) -> Any:
     if declared.tokenizer == "sentencepiece_pair":  # whose files are copied as they are
         (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 2}))
         for file in ("source.spm", "target.spm"):
-            (folder / file).write_bytes(file.encode())
+            write_pieces(folder / file)
     if size is None:
         return model
     recipe = image_processor(name, values, size)

@@ -57,7 +57,7 @@ class Preconditions:
         """Whether `If-None-Match` names this version; a weak tag matches too."""
         if self.none_match is None:
             return False
-        return _has(frozenset(tag.removeprefix("W/") for tag in self.none_match), version)
+        return _has(frozenset(one.removeprefix("W/") for one in self.none_match), version)
 
 
 def preconditions(headers: Headers) -> Preconditions:

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md are what the studies compute."""
+"""The tables of benchmarks/scaling/STUDY.md are what the studies compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from benchmarks.scaling.study import KINDS, RATE, TARGET, TRANSLATE
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "benchmarks" / "scaling" / "STUDY.md").read_text(encoding="utf-8")
 FOUND = json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text())
 CORES_A_NODE, DOLLARS = 28, 0.04
 LOADS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)

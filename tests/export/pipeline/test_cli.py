@@ -26,6 +26,7 @@ from inference.bundle.manifest import Manifest
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
+from tests.export.saved_folders import write_pieces
 from tests.inference.manifests import make_manifest
 
 app = typer.Typer()
@@ -44,8 +45,8 @@ def source(twins: Twins, tmp_path: Path) -> Path:
     """A Marian checkpoint with tokenizer files."""
     folder = tmp_path / "opus-mt-es-en"
     shutil.copytree(twins("marian", "odd").checkpoint.folder, folder)
-    (folder / "source.spm").write_bytes(b"s")
-    (folder / "target.spm").write_bytes(b"t")
+    for side in ("source", "target"):
+        write_pieces(folder / f"{side}.spm")
     (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 63}))
     (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
     return folder
