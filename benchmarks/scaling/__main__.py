@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scaling measure|simulate`: benchmarks/scaling/STUDY.md says what comes of it."""
+"""`python -m benchmarks.scaling measure|simulate`; `STUDY.md` says what comes of it."""
 
 from __future__ import annotations
 
