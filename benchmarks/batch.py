@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.harness.machine import described, load
-from benchmarks.harness.report import markdown, write_json
+from benchmarks.harness.machine import described, load, markdown, write_json
 from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
 from inference.engine.scheduler import Capacity
@@ -32,8 +31,7 @@ from inference.process_limits import usable_cores
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import TaskLimits
 from serving.batch.job import Job
-from serving.batch.row_requests import RowRequests
-from serving.batch.rows import Row
+from serving.batch.rows import Row, RowRequests
 from serving.batch.worker import WorkerSettings, open_model, template
 from serving.local_model import open_local_model
 from triptych.operation import operation

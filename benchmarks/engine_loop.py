@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from inference.engine.engine_core import EngineCore
 from inference.engine.runners.candidates import CandidateRequest, Candidates
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Group, Runner
+from inference.engine.runners.protocol import Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import MemoryModel
+from inference.engine.state.group_state import MemoryModel
 from inference.generation import Generation
 
 VOCABULARY = 1000

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.self_check import OFF, PARAMETER, Arrays, SelfCheck
 from inference.errors import BundleError
-from inference.processor import processor_kind, processor_name
+from inference.process_limits import processor_kind, processor_name
 
 if TYPE_CHECKING:
     from inference.engine.search.request import EngineRequest

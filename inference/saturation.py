@@ -8,6 +8,8 @@ is slower, so the form follows the processor when a graph is loaded, and the bun
 
 ONNX Runtime has such a rewrite (`session.x64quantprecision`); 1.32 fails at a weight that two
 products share.
+
+The bits of a signed byte and of the same number plus 128 differ in the highest one alone.
 """
 
 from __future__ import annotations
@@ -18,9 +20,68 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from inference.errors import SetupError
 from inference.process_limits import thread_count
+
+_ZERO_POINTS = {"MatMulIntegerToFloat": 5, "DynamicQuantizeMatMul": 3}
+"""Operator → position of its weight's zero point; the weight is the second input of each."""
+_ZERO = "unsigned_zero"
+_FLIP = np.uint8(128)
+
+
+def has_products_of_bytes(graph: GraphProto) -> bool:
+    """Whether a graph multiplies activations by int8 weights."""
+    return any(node.op_type in _ZERO_POINTS for node in graph.node)
+
+
+def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
+    """Changes the weights of all products in place; they lie in the graph then.
+
+    Args:
+        folder: Of the weights that lie beside the graph.
+    """
+    turned = {node.output[0]: node for node in graph.node if node.op_type == "Transpose"}
+    readers: list[tuple[NodeProto, int]] = []
+    for node in graph.node:
+        if node.op_type in _ZERO_POINTS:
+            transposition = turned.get(node.input[1])
+            readers.append((node, 1) if transposition is None else (transposition, 0))
+            position = _ZERO_POINTS[node.op_type]
+            node.input.extend([""] * (position + 1 - len(node.input)))
+            node.input[position] = _ZERO
+    reading = {(id(node), position) for node, position in readers}
+    others = {
+        name
+        for node in graph.node
+        for position, name in enumerate(node.input)
+        if (id(node), position) not in reading
+    }
+    names = {node.input[position] for node, position in readers}
+    for tensor in [each for each in graph.initializer if each.name in names]:
+        name = tensor.name
+        unsigned = _numbers(tensor, folder).view(np.uint8) ^ _FLIP
+        if name not in others:
+            tensor.CopyFrom(numpy_helper.from_array(unsigned, name))
+            continue
+        added = f"{name}_unsigned"  # of a table that tokens are looked up in, too
+        graph.initializer.append(numpy_helper.from_array(unsigned, added))
+        for node, position in readers:
+            if node.input[position] == name:
+                node.input[position] = added
+    graph.initializer.append(numpy_helper.from_array(np.array(_FLIP), _ZERO))
+
+
+def _numbers(tensor: TensorProto, folder: Path) -> NDArray[Any]:
+    if not uses_external_data(tensor):
+        return numpy_helper.to_array(tensor)
+    place = ExternalDataInfo(tensor)
+    offset, shape = place.offset or 0, tuple(tensor.dims)
+    return np.memmap(folder / place.location, np.int8, "r", offset=offset, shape=shape)
+
 
 EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 """Setting of a session: the folder of the weights that lie beside a graph given as bytes."""
@@ -63,8 +124,6 @@ def _with_unsigned_weights(
     """A graph whose products read unsigned weights; the same one if it has no products of bytes."""
     from google.protobuf.message import EncodeError
     from onnx import load, load_from_string
-
-    from inference.unsigned_weights import has_products_of_bytes, use_unsigned_weights
 
     if isinstance(model, Path):
         loaded, folder = load(model, load_external_data=False), model.parent

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from inference.processor import KINDS, processor_kind
+from inference.process_limits import KINDS, processor_kind
 
 VARIABLE = "SKIPPED_TESTS"
 _PREFIX = "Skipped: "

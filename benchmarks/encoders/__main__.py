@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.encoders import in_process, report, served
 from benchmarks.encoders.models import MODELS
 from benchmarks.harness import machine
-from benchmarks.harness.report import write_json
+from benchmarks.harness.machine import write_json
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results" / "encoders.json"

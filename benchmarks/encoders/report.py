@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.harness import report as harness
+from benchmarks.harness import machine as harness
 
 Row = dict[str, Any]
 NAMES = {

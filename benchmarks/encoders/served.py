@@ -23,7 +23,7 @@ from benchmarks.encoders.models import MODELS
 from benchmarks.encoders.servers import Server, running, summary, supports
 from benchmarks.encoders.traffic import Item, Traffic
 from benchmarks.harness.closed_loop import Loop, closed_loop
-from benchmarks.harness.processes import CLIENT, OTHER
+from benchmarks.harness.machine import CLIENT, OTHER
 from benchmarks.harness.rounds import interleave
 
 ENGINES = (

@@ -18,9 +18,9 @@ from examples import CHECKPOINTS
 from examples.demo.inputs import BINDINGS
 from export.decoder_graphs.language_model import LanguageModel
 from export.graphs.source_model import SourceModel
+from export.layers.attention.attention import attention_weights, causal
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, Rows
-from export.layers.attention.scores import attention_weights, causal
 
 FOLDER = CHECKPOINTS / "example-gpt"
 INSTRUCTION = "Translate into the secret code."

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure, percent
+from export.layers.attention.attention import causal, neighbours, within
 from export.layers.attention.gated_cross import ImageMask
-from export.layers.attention.scores import causal, neighbours, within
 
 SIZE = 12
 LENGTH = 8  # of the padded sequence

@@ -17,7 +17,7 @@ from benchmarks.figures.figure import Facts, Figure, percent
 from export.catalog.entries import listed
 from export.layers.attention.cached_attention import CachedAttention
 from export.registry import architecture
-from inference.engine.state.memory_model import MemoryModel
+from inference.engine.state.group_state import MemoryModel
 
 NAMES = (
     "openai-community/gpt2",

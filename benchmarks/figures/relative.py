@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
-from export.layers.attention.relative import RelativePositions
+from export.layers.attention.positions import RelativePositions
 
 BUCKETS, FARTHEST = 32, 128  # the published checkpoints'
 REACH = 160

@@ -17,8 +17,7 @@ from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
 from export.catalog.entries import listed
 from export.config.config_reader import ConfigReader
-from export.layers.attention.rotary import Rotary
-from export.layers.attention.rotary_config import read_rotary
+from export.layers.attention.rotary import Rotary, read_rotary
 
 WIDTH, POSITIONS = 64, 512
 STARTS = (0, 100, 250)

@@ -20,7 +20,7 @@ from benchmarks.full_size.folders import make_checkpoint
 from benchmarks.full_size.measure import Measured, Setting, measure
 from benchmarks.full_size.shapes import SHAPES
 from benchmarks.harness import machine
-from benchmarks.harness.report import markdown, write_json
+from benchmarks.harness.machine import markdown, write_json
 
 GIB = 1 << 30
 KEYS = ("name", "precision", "runtime")

@@ -24,7 +24,7 @@ from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
 from benchmarks.gpu.card import Card, bandwidth
 from benchmarks.gpu.outcome import Outcome, table
 from benchmarks.harness import machine
-from benchmarks.harness.report import write_json
+from benchmarks.harness.machine import write_json
 from export.parity.verify import bundle_path
 from export.precision import Precision
 from export.targets.cuda.assignment import SHAPE_ARITHMETIC

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.cuda.device import AddressDevice, CudaDevice
-from inference.engine.runners.cuda.graph_ids import GRAPH_LIMIT
 from inference.engine.runners.cuda.runtime import CudaRuntime
+from inference.engine.runners.cuda.tensors import GRAPH_LIMIT
 from inference.engine.runners.ort.runner import OrtRunner
 
 Arrays = dict[str, NDArray[Any]]

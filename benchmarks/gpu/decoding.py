@@ -14,7 +14,7 @@ from inference.bundle.manifest import Bundle, Manifest, Role
 from inference.engine.engine_core import decode
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.sequences import Finished

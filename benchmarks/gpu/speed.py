@@ -19,7 +19,7 @@ from benchmarks.speed.systems import words
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.candidates import plain_request
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.generation import Generation

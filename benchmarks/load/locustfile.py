@@ -13,7 +13,7 @@ from gevent.pool import Group
 from geventhttpclient import HTTPClient
 from locust import FastHttpUser, User, tag, task
 
-from benchmarks.harness.arrivals import poisson_arrivals
+from benchmarks.harness.closed_loop import poisson_arrivals
 from benchmarks.load.payloads import Payload, Payloads, failure
 from benchmarks.load.settings import LoadSettings
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness.report import write_json
+from benchmarks.harness.machine import write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
 app = typer.Typer(add_completion=False)

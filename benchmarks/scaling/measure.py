@@ -23,10 +23,8 @@ import numpy as np
 import psutil
 
 from benchmarks.encoders.connection import Connection
-from benchmarks.harness.arrivals import poisson_arrivals
-from benchmarks.harness.closed_loop import closed_loop
-from benchmarks.harness.machine import described, load
-from benchmarks.harness.processes import Processes
+from benchmarks.harness.closed_loop import closed_loop, poisson_arrivals
+from benchmarks.harness.machine import Processes, described, load
 from examples.demo.server import serving
 
 IN_FLIGHT = (1, 8, 32)

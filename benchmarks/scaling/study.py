@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from benchmarks.harness.report import write_json
+from benchmarks.harness.machine import write_json
 from benchmarks.scaling.autoscaler import Autoscaler
 from benchmarks.scaling.draw import draw
 from benchmarks.scaling.measure import TOKENS

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.arrivals import poisson_arrivals
+from benchmarks.harness.closed_loop import poisson_arrivals
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.systems import words

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.report import write_json
+from benchmarks.harness.machine import write_json
 from benchmarks.speed.rounds import Result
 from benchmarks.speed.work import Timing
 

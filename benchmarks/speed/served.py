@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.harness.closed_loop import Loop, closed_loop
-from benchmarks.harness.http_loop import http_loop
-from benchmarks.harness.processes import CLIENT
+from benchmarks.harness.closed_loop import Loop, closed_loop, http_loop
+from benchmarks.harness.machine import CLIENT
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle
 from examples.demo.server import serving

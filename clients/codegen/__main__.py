@@ -8,12 +8,20 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from codegen.lock import LockError, check_published, lock_text, read_lock, updated
 from codegen.methods import methods_text
-from codegen.pages import with_tables, with_version
-from codegen.proto import PROTO, compile_proto, proto_text
-from codegen.schema import proto_messages, proto_methods
-from codegen.settings import with_settings
+from codegen.pages import with_settings, with_tables, with_version
+from codegen.protobuf import (
+    PROTO,
+    LockError,
+    check_published,
+    compile_proto,
+    lock_text,
+    proto_messages,
+    proto_methods,
+    proto_text,
+    read_lock,
+    updated,
+)
 from triptych import __version__, triptych_pb2
 from triptych.task import Task
 from triptych.tasks import TASKS

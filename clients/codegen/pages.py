@@ -1,4 +1,4 @@
-"""What follows from declarations in pages and deployment files: tables of fields, the version."""
+"""Tables of request fields and settings in the documentation, between two comments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from serving.batch.job import BatchSettings
+from serving.commands.flags import default_of, variable_of
+from serving.settings.command_settings import CommandSettings, flag_of
+from serving.settings.gateway_settings import GatewaySettings
+from serving.settings.triton_settings import ServeSettings, TritonSettings
 from triptych.fields import Bounds, MessageField, fields_of
 from triptych.parameters import OutputParameters, StructureParameters
 from triptych.task import IMAGES, Task
@@ -91,3 +96,37 @@ def _range(bounds: Bounds) -> str:
 def _number(value: float) -> str:
     exponent = int(value).bit_length() - 1
     return f"2^{exponent}" if value == 2**exponent and exponent > 20 else f"{value:,}"
+
+
+COMMANDS: dict[str, type[CommandSettings]] = {
+    "serve": ServeSettings,
+    "gateway": GatewaySettings,
+    "triton": TritonSettings,
+    "batch": BatchSettings,
+}
+_SETTINGS_BLOCK = re.compile(
+    r"(<!-- settings: made by `make proto` -->\n).*?(<!-- end of settings -->)", re.DOTALL
+)
+
+
+def with_settings(page: str) -> str:
+    """The page with the table of all settings where it has a block for it."""
+    return _SETTINGS_BLOCK.sub(lambda found: f"{found[1]}{_table_settings()}{found[2]}", page)
+
+
+def _table_settings() -> str:
+    """One row for each setting; those of several commands have one row where they are alike."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for command, settings in COMMANDS.items():
+        for name, field in settings.model_fields.items():
+            if field.description:
+                texts = (flag_of(name), variable_of(settings, name), default_of(field))
+                rows.setdefault((*map(_code, texts), field.description), []).append(command)
+    lines = ["| flag | of | variable | default | meaning |", "|---|---|---|---|---|"]
+    for (flag, variable, default, meaning), commands in rows.items():
+        lines.append(f"| {flag} | {', '.join(commands)} | {variable} | {default} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text else ""

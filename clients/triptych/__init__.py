@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from triptych.client.base_client import Retries
     from triptych.client.grpc_client import AsyncGrpcClient, GrpcClient
     from triptych.client.http_client import AsyncClient, Client
-    from triptych.client.retries import Retries
     from triptych.errors import (
         ApiError,
         ConnectionFailed,

@@ -18,7 +18,7 @@ from transformers import GPT2Tokenizer
 from examples.scenes.captions import caption
 from examples.scenes.rendering import render
 from examples.scenes.scene import COLOURS, SHAPES, SIZES, TEXTURE_NAMES, Scene, scenes
-from export.training.captioner import END_OF_TEXT, IGNORED
+from export.training.captions import END_OF_TEXT, IGNORED
 
 
 class CaptionBatches:

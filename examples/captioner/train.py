@@ -26,7 +26,7 @@ from examples.training.checkpoint_folder import (
     write_card,
 )
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
-from export.training.captioner import build_model, build_tokenizer, captioner
+from export.training.captions import build_model, build_tokenizer, captioner
 
 MODULE = "examples.captioner.train"
 OUTPUT = checkpoint("example-captioner")

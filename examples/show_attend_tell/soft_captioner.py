@@ -20,7 +20,7 @@ from examples.training.loop import pixel_tensor
 from export.checkpoint.checkpoint import WEIGHTS
 from export.graphs.source_model import SourceModel
 from export.models.captioners.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
-from export.training.captioner import IGNORED
+from export.training.captions import IGNORED
 from export.training.functions import CaptionFunction, in_batches
 
 MAX_TOKENS = 32

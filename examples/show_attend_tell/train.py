@@ -28,7 +28,7 @@ from examples.show_attend_tell.soft_captioner import (
 from examples.training.checkpoint_folder import run_line, swap_words_flag, write_card
 from examples.training.loop import PatchClassification, command_line, train_in_stages
 from export.models.captioners.show_attend_tell import ShowAttendTell
-from export.training.captioner import IGNORED
+from export.training.captions import IGNORED
 
 MODULE = "examples.show_attend_tell.train"
 OUTPUT = checkpoint("example-show-attend-tell")

@@ -14,8 +14,8 @@ from torch import nn
 
 from examples.scenes.patch_labels import VOCABULARIES, labelled_images
 from examples.training.checkpoint_folder import training_flags
-from export.training.captioner import normalised
-from export.training.optimisation import Optimisation, adamw, take_steps, weight_groups
+from export.training.captions import normalised
+from export.training.resumable_training import Optimisation, adamw, take_steps, weight_groups
 
 _PROGRESS_EVERY = 50  # steps
 

@@ -25,8 +25,8 @@ from export.checkpoint.checkpoint import (
     refusing_malformed,
 )
 from export.checkpoint.formats import code_of
-from export.checkpoint.mapped_tensors import tensors_in
 from export.checkpoint.memory import require_memory
+from export.checkpoint.weight_files import tensors_in
 from export.config.weight_names import Rename
 from export.layers.attention.attention import Attention
 from inference.errors import CheckpointError

@@ -24,7 +24,7 @@ from export.decoder_graphs.transformer import cache_states, final_vectors, step_
 from export.layers.attention.gated_cross import ImageMask
 from export.layers.attention.heads import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.image_input import pixels_port
+from export.layers.images.vision import pixels_port
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port

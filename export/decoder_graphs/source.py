@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from export.layers.images.image_input import pixels_port
+from export.layers.images.vision import pixels_port
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port

@@ -12,9 +12,8 @@ from torch import nn
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint, open_checkpoint
 from export.checkpoint.formats import code_of
-from export.checkpoint.image_recipe import image_spec
+from export.checkpoint.image_recipe import image_spec, limit_pixels
 from export.checkpoint.load_network import load_network
-from export.checkpoint.tile_recipe import limit_pixels
 from export.registry import architecture
 from export.text_encoders.image_graphs import with_attention
 from export.tokenizer.tokenizer import (

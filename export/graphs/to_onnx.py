@@ -17,11 +17,11 @@ from torch.export import Dim
 from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
-from export.checkpoint.mapped_tensors import tensors_in
+from export.checkpoint.weight_files import tensors_in
 from export.graphs.decompositions import traced_once
 from export.graphs.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
 from export.layers.attention.attention import Attention
-from export.layers.recurrence.recurrent import BidirectionalGRU
+from export.layers.recurrence.cells import BidirectionalGRU
 from export.layers.recurrence.recurrent_stack import RecurrentLayer
 from inference.bundle.manifest import Graph
 from inference.bundle.manifest import Tensor as Port

@@ -1,4 +1,4 @@
-"""Transformer blocks: sub-layers with residuals, their norms in front (pre-norm) or behind.
+"""Transformer blocks: norms, feed-forward blocks, sub-layers with residuals.
 
 Behind, as in Vaswani et al. 2017, §3.1 (arXiv 1706.03762); in front, as in Radford et al. 2019,
 §2.3, and Dosovitskiy et al. 2020 (arXiv 2010.11929). A block is given its sub-layers, so a model
@@ -10,15 +10,113 @@ Legend: B batch, R rows, T new positions, S source positions, D model width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from export.config.config_reader import ConfigReader
+from export.layers.activation import activation
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.attention.cached_attention import CachedAttention
-from export.layers.attention.heads import KeyValue, Rows
-from export.layers.block_config import BlockConfig
-from export.layers.mlp import MLP
+from export.layers.attention.heads import Heads, KeyValue, Rows
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean(x²) + ε) · weight over the last dimension, without mean or bias.
+
+    Written with a division and a square root because ONNX Runtime recognises that form and runs it
+    as one operator.
+
+    Args:
+        offset: Added to the weight as it is used; Gemma stores the weight's distance from 1.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6, offset: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((width,), 1.0 - offset))
+        self.eps = eps
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        magnitude = (x.pow(2).mean(dim=-1, keepdim=True) + self.eps).sqrt()
+        weight = self.weight + self.offset if self.offset else self.weight
+        return x / magnitude * weight
+
+
+class MLP(nn.Module):
+    """Up, a non-linearity, down: (…, D) → (…, D)."""
+
+    def __init__(
+        self, width: int, inner_width: int, activation_name: str, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner_width, bias=bias)
+        self.activation = activation(activation_name)
+        self.down = nn.Linear(inner_width, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block without its residual."""
+        return self.down(self.activation(self.up(x)))
+
+
+class GatedMLP(MLP):
+    """A second projection up, behind the non-linearity, multiplies the first (Shazeer 2020,
+    "GLU Variants Improve Transformer", arXiv 2002.05202): (…, D) → (…, D).
+    """
+
+    def __init__(
+        self, width: int, inner_width: int, activation_name: str, *, bias: bool = False
+    ) -> None:
+        super().__init__(width, inner_width, activation_name, bias=bias)
+        self.gate = nn.Linear(width, inner_width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block without its residual."""
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig:
+    """A stack of blocks, all of one form."""
+
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+
+def read_blocks(
+    reader: ConfigReader,
+    *,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    mlp_width: int = 3072,
+    activation: str = "gelu",
+    norm_epsilon: float = 1e-12,
+) -> dict[str, Any]:
+    """The fields of `BlockConfig`, as most families name them, with a family's defaults."""
+    width = reader.integer("hidden_size", width)
+    heads = reader.integer("num_attention_heads", heads)
+    reader.divide(width, heads)
+    return {
+        "layers": reader.layers("num_hidden_layers", layers),
+        "heads": Heads(width, heads),
+        "mlp_width": reader.integer("intermediate_size", mlp_width),
+        "activation": reader.activation("hidden_act", activation),
+        "norm_epsilon": reader.number("layer_norm_eps", norm_epsilon),
+    }
+
 
 MakeNorm = Callable[[], nn.Module]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
-from export.layers.mlp import MLP
+from export.layers.blocks import MLP
 
 
 @dataclass(frozen=True)

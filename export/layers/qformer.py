@@ -18,9 +18,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import VIT_ATTENTION, Names, projections
 from export.layers.attention.attention import CrossAttention, SelfAttention
-from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import MLP
+from export.layers.blocks import MLP, BlockConfig, EncoderBlock, read_blocks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,6 @@ import torch
 from export.architecture import Graphs
 from export.checkpoint.memory import return_memory
 from export.parity.choices import Choices
-from export.parity.decoder_inputs import observe_alignment, observe_decoder
-from export.parity.float64 import in_float64
 from export.parity.graph_runs import (
     OpenGraphs,
     TimedRun,
@@ -29,13 +27,15 @@ from export.parity.graph_runs import (
     open_graphs,
     torch_run,
 )
-from export.parity.judge import SEEDS, TOLERANCE, Distance, worse
+from export.parity.judge import SEEDS, TOLERANCE, Distance, in_float64, worse
 from export.parity.parity_inputs import (
     Array,
     Observation,
     Probe,
     Run,
     comparable,
+    observe_alignment,
+    observe_decoder,
     observe_stateless,
     output_row,
     single_row,

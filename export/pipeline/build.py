@@ -23,12 +23,16 @@ from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, next_version, publish, staging
 from export.pipeline.self_checks import write_self_checks
 from export.precision import Device, Precision, Runtime
-from export.quantization.calibration_set import CalibrationSet
-from export.quantization.samples import read_samples
-from export.report.checksums import checksums
+from export.quantization.calibration_set import CalibrationSet, read_samples
+from export.report.file_checks import checksums
 from export.targets.instance_config import choose_placement
-from export.targets.runtime_choice import choose, timed
-from export.targets.runtime_rules import check_precision, check_runtime, why_not_in_blocks
+from export.targets.runtime_choice import (
+    check_precision,
+    check_runtime,
+    choose,
+    timed,
+    why_not_in_blocks,
+)
 from export.targets.target import CpuTarget, target_of
 from export.text_encoders.network import check_segments
 from export.text_encoders.sentence_transformers import set_pooling

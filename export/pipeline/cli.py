@@ -17,7 +17,7 @@ from export.pipeline.manifest import Request, bundle_name, content_hash, tasks
 from export.pipeline.publish import published
 from export.precision import Device, Precision, Runtime, check_device
 from export.registry import tasks as registered_tasks
-from export.report.summary import summary
+from export.report.findings import summary
 from export.text_encoders.pooling import PoolingMode
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import BundleError, SetupError

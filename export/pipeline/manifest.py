@@ -15,7 +15,7 @@ from export.checkpoint.generation_defaults import generation_defaults
 from export.graphs.source_model import SourceModel
 from export.pipeline.token_rows import check_texts, usable_padding, usable_rules
 from export.precision import Device, Precision, Runtime
-from export.quantization.samples import samples_hash
+from export.quantization.calibration_set import samples_hash
 from export.registry import module_of
 from export.source_hash import source_hash
 from export.text_encoders.sentence_transformers import limits as sentence_limits

@@ -14,15 +14,15 @@ from export.parity.parity_inputs import Feeds, Probe, stateless_feeds
 from export.parity.token_parity import random_request
 from export.parity.verify import Report
 from export.precision import Precision
-from export.report.checksums import bundle_files
-from export.targets.served_graph import open_graph
+from export.report.file_checks import bundle_files
+from export.targets.instance_config import open_graph
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest, Role
 from inference.bundle.self_check import SelfCheck, checksum
 from inference.engine import codec
-from inference.engine.bundle_validator import bundle_validator
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
+from inference.engine.validation import bundle_validator
 from inference.generation import Overrides
 from inference.load_check import (
     TOP,

@@ -20,8 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from export.parity.decoder_inputs import Admitted, StepLoop
-from export.parity.parity_inputs import Array, Feeds, Probe, Run, stateless_feeds
+from export.parity.parity_inputs import (
+    Admitted,
+    Array,
+    Feeds,
+    Probe,
+    Run,
+    StepLoop,
+    stateless_feeds,
+)
 from export.quantization.quantize import LARGEST
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Graph, Growth, Manifest

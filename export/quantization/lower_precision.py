@@ -25,6 +25,8 @@ from export.quantization.calibration_set import CalibrationSet
 from export.quantization.int8_parity import (
     LEAST_COSINE,
     Int8Parity,
+    RecordedCalls,
+    check_products,
     compare,
     compared_outputs,
     least_cosine,
@@ -32,7 +34,6 @@ from export.quantization.int8_parity import (
     row_cosines,
     share,
 )
-from export.quantization.product_check import RecordedCalls, check_products
 from export.quantization.quantize import LARGEST, Quantised, quantize
 from export.quantization.quantize_cache import quantize_cache
 from export.quantization.quantize_static import quantize_static, random_samples

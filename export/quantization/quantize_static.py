@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from export.graphs.external_data import save
-from export.parity.compiled_run import missing_package
+from export.parity.graph_runs import missing_package
 from export.parity.parity_inputs import Feeds
 from export.quantization.calibrate import stateless_calibration
 from export.quantization.quantize import Quantised

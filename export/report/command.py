@@ -14,9 +14,8 @@ from rich.console import Console
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.load_network import limit_threads
 from export.precision import Precision
-from export.report.charts import charts, widest
 from export.report.checks import Verification
-from export.report.findings import Check, Findings, Status
+from export.report.findings import Check, Findings, Status, charts, widest
 from inference.bundle.manifest import Bundle, Manifest
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.errors import BundleError, CheckpointError, SetupError

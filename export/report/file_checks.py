@@ -6,39 +6,99 @@ cannot be checked so.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.graph_runs import bundle_path, file_bytes, onnx_run, open_graphs
 from export.parity.judge import TOLERANCE
-from export.parity.parity_inputs import Observation, Probe, Run, observe_stateless
+from export.parity.parity_inputs import (
+    Observation,
+    Probe,
+    Run,
+    observe_alignment,
+    observe_decoder,
+    observe_stateless,
+)
 from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.precision import Precision
-from export.quantization.product_check import RecordedCalls, check_products
-from export.report.checksums import changed_files, interface_problem
+from export.quantization.int8_parity import RecordedCalls, check_products
 from export.report.findings import Findings
 from export.report.latency import generator_latencies, stateless_latencies
 from export.report.reference import Unrepeatable
 from export.report.rows import Failure, RowsAlone
 from export.targets.cuda.assignment import assign
-from export.targets.served_graph import open_graph
-from export.targets.tensorrt.operators import check_operators
-from export.targets.tensorrt.profiles import check_profiles
+from export.targets.instance_config import open_graph
+from export.targets.tensorrt.checks import check_operators
+from export.targets.tensorrt.lowering import check_profiles
 from export.tokenizer.special_token_templates import Framing
-from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.bundle_validator import bundle_validator
+from inference.bundle.manifest import Bundle, Graph, Manifest
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.search.request import EngineRequest
+from inference.engine.validation import bundle_validator
 from inference.errors import BundleError, InvalidRequest
 from inference.load_check import LoadCheck
+from inference.process_limits import processor_kind, processor_name
 from inference.processing.text import load_tokenizer
-from inference.processor import processor_kind, processor_name
 from inference.saturation import open_cpu_session
 from inference.sequences import Finished
+
+
+def checksums(bundle: Bundle) -> dict[str, str]:
+    """`<model>/<file>` → SHA-256 of its graphs, their weights and its tokenizer files."""
+    return {name: _sha256(path) for name, path in bundle_files(bundle)}
+
+
+def changed_files(bundle: Bundle, recorded: Mapping[str, str]) -> list[str]:
+    """Names of the files that are not what was recorded, added and missing ones included."""
+    found = checksums(bundle)
+    return sorted(
+        name for name in found.keys() | recorded.keys() if found.get(name) != recorded.get(name)
+    )
+
+
+def bundle_files(bundle: Bundle) -> Iterator[tuple[str, Path]]:
+    """`<model>/<file>` and path of its graphs, their weights and its tokenizer files."""
+    manifest = bundle.manifest
+    for key, graph in manifest.graphs.items():
+        path = bundle_path(bundle, key)
+        for file in (path, path.with_name(f"{graph.file}.data")):
+            if file.is_file():
+                yield f"{manifest.parts.get(key, manifest.name)}/{file.name}", file
+    for name in manifest.tokenizer.files.values() if manifest.tokenizer else ():
+        yield f"{manifest.name}/{name}", bundle.path(name)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def interface_problem(session: Any, graph: Graph) -> str | None:
+    """How a file's inputs and outputs differ from the manifest's; None where they are equal."""
+    for kind, found, declared in (
+        ("inputs", session.get_inputs(), graph.inputs),
+        ("outputs", session.get_outputs(), graph.outputs),
+    ):
+        have = [(port.name, _dtype(port.type), list(port.shape)) for port in found]
+        want = [(port.name, port.dtype, list(port.shape)) for port in declared]
+        if have != want:
+            one = next((pair for pair in zip(have, want, strict=False) if pair[0] != pair[1]), None)
+            return f"its {kind} are not the manifest's: {one or (len(have), len(want))}"
+    return None
+
+
+def _dtype(name: str) -> str:
+    """ONNX Runtime's `tensor(float)` as the manifest names it."""
+    plain = name.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(plain, plain)
+
 
 HALF_TOLERANCE = 0.02
 """Between a row alone and in a batch, of float16, relative to the largest magnitude."""

@@ -16,7 +16,7 @@ from export.quantization.calibration_set import CalibrationSet
 from export.quantization.lower_precision import lower_precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
-from export.targets.runtime_rules import lowered
+from export.targets.runtime_choice import lowered
 from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
 from inference.bundle.manifest import Bundle, Manifest
 

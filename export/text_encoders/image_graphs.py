@@ -15,7 +15,7 @@ from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.labels import classify_section, labels
 from export.config.weight_names import Rename
 from export.layers.images.image_heads import ImageModel
-from export.layers.images.image_input import pixels_port, prepare_tower
+from export.layers.images.vision import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, Role, Tensor

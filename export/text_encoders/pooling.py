@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.activation import Activation
-from export.layers.attention.scores import within
+from export.layers.attention.attention import within
 
 
 class PoolingMode(StrEnum):

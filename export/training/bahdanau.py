@@ -1,13 +1,22 @@
-"""The translator of Bahdanau, Cho and Bengio 2015 (arXiv 1409.0473): its words, training, and the
+"""The translator of Bahdanau, Cho and Bengio 2015 (arXiv 1409.0473), and its training.
+
 trained folder as a function.
 
 Words are the units, as in the paper (§4.1), so that a column of the alignment is a word.
+
+translate --architecture bahdanau`.
+
+The network and optimisation of `bahdanau.py`, resumable like `translation.py`. Words are its units,
+so that it returns which word was translated from which.
 """
+
+from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +27,24 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from torch import Tensor, nn
 
 from export.graphs.source_model import SourceModel
-from export.models.recurrent.bahdanau import Bahdanau
+from export.models.recurrent.bahdanau import Bahdanau, read_config
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from export.training.functions import Read, Reading, Translate
-from export.training.optimisation import Optimisation, adamw
+from export.training.marian import Example, batches
+from export.training.resumable_training import (
+    HeldOutScore,
+    Optimisation,
+    Progress,
+    TrainingFolder,
+    adamw,
+    endless,
+    optimise,
+)
+from export.training.translation import ParallelText, Recipe, score, write_translator_card
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
+from inference.errors import SetupError
 from inference.sequences import Hypothesis
 
 END, UNKNOWN, START, PADDING = range(4)
@@ -242,3 +262,59 @@ def translator(folder: Path, beams: int) -> Translate:
     """The folder's model as a function from sentences to translations."""
     tokenizer, decoded = decoder(folder, num_beams=beams)
     return lambda texts: [tokenizer.decode(list(best.token_ids)) for best in decoded(texts)]
+
+
+_MARKS = r"[^\w\s'▁]"
+"""Characters that are words of their own; ▁ stands for a space."""
+
+
+def train(
+    folder: TrainingFolder, text: ParallelText, recipe: Recipe, progress: Progress
+) -> HeldOutScore:
+    """Trains, or continues, and writes the checkpoint and its card.
+
+    Raises:
+        SetupError: Every line is too long.
+    """
+    kept, held = text.split(recipe.held_out, recipe.seed)
+    tokenizer = word_level([*kept.sources, *kept.targets], _MARKS, 2 * recipe.pieces)
+    write_settings(folder.folder, tokenizer, NETWORK, recipe.languages)
+    config = json.loads((folder.folder / "config.json").read_text(encoding="utf-8"))
+    torch.manual_seed(recipe.seed)
+    model = Bahdanau(read_config(config))
+    initialise(model)
+    logits = partial(teacher_forced, model)
+    optimise(
+        model,
+        optimisation(model, recipe.steps),
+        endless(partial(batches, encode(kept, tokenizer)), recipe.seed),
+        lambda batch: batch_loss(
+            logits, batch_of([each.source for each in batch], [each.target for each in batch])
+        ),
+        recipe.steps,
+        folder,
+        progress,
+    )
+    save(model, folder.folder)
+    folder.finish()
+    found = score(translator(folder.folder, 1), held)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    write_translator_card(folder.folder, "recurrent", parameters, len(kept.sources), found, recipe)
+    return found
+
+
+def encode(text: ParallelText, tokenizer: Tokenizer) -> list[Example]:
+    """The pairs that fit into the network's positions.
+
+    Raises:
+        SetupError: None of them does.
+    """
+    sides = [
+        [line.ids for line in tokenizer.encode_batch(lines)]
+        for lines in (text.sources, text.targets)
+    ]
+    examples = [Example(*pair) for pair in zip(*sides, strict=True)]
+    fitting = [one for one in examples if max(len(one.source), len(one.target)) <= MAX_POSITIONS]
+    if not fitting:
+        raise SetupError(f"every line has more than {MAX_POSITIONS - 1} words")
+    return fitting

@@ -14,16 +14,18 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn, TimeRemainingColumn
 
+from export.training import bahdanau as train_on_words
 from export.training import captions as train_on_pictures
-from export.training import recurrent_translation as train_on_words
 from export.training import translation as train_on_text
-from export.training.caption_file import find_captions, read_captions
-from export.training.captioned_pictures import CaptionedPictures, read_pictures
-from export.training.captioner import PATCH
-from export.training.optimisation import Progress
-from export.training.parallel_text import read_parallel_text
-from export.training.resumable_training import HeldOutScore
-from export.training.training_folder import TrainingFolder
+from export.training.captioned_pictures import (
+    CaptionedPictures,
+    find_captions,
+    read_captions,
+    read_pictures,
+)
+from export.training.captions import PATCH
+from export.training.resumable_training import HeldOutScore, Progress, TrainingFolder
+from export.training.translation import read_parallel_text
 from inference.errors import SetupError
 from triptych.system_errors import explain
 

@@ -21,7 +21,7 @@ import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
 from export.training.functions import Translate
-from export.training.optimisation import Optimisation, adamw
+from export.training.resumable_training import Optimisation, adamw
 
 MAX_POSITIONS = 128
 _MAX_LENGTH = 96  # tokens generated at most

@@ -1,4 +1,4 @@
-"""What trainings on users' data share: batches, optimisation, and the score in the card.
+"""What all trainings share: optimisation, batches, the scores kept, the output folder.
 
 The state of the optimisation is saved at intervals and taken over by a later run, whose weights are
 those of an uninterrupted training.
@@ -6,6 +6,7 @@ those of an uninterrupted training.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -17,8 +18,143 @@ import sacrebleu
 import torch
 from torch import nn
 
-from export.training.optimisation import Optimisation, Progress, take_steps
-from export.training.training_folder import TrainingFolder
+from inference.errors import SetupError
+
+_WARMUP_STEPS = 200
+Optimisation = tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
+Progress = Callable[[int, float], None]
+"""Steps done, and the mean loss since the last call."""
+
+
+def adamw(
+    parameters: Iterator[nn.Parameter] | list[dict[str, Any]],
+    steps: int,
+    peak_lr: float,
+    **options: Any,
+) -> Optimisation:
+    """AdamW with a linear warm-up and a cosine decay over `steps`; `options` are AdamW's."""
+    optimizer = torch.optim.AdamW(parameters, lr=peak_lr, betas=(0.9, 0.98), **options)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        peak_lr,
+        steps,
+        pct_start=min(0.3, _WARMUP_STEPS / steps),
+        cycle_momentum=False,
+    )
+    return optimizer, schedule
+
+
+def weight_groups(model: nn.Module) -> list[dict[str, object]]:
+    """Weight decay for matrices only, not for biases, norms and scalars."""
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
+    return [
+        {"params": [weight for weight in parameters if weight.ndim > 1], "weight_decay": 0.02},
+        {"params": [weight for weight in parameters if weight.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def take_steps(
+    model: nn.Module,
+    optimisation: Optimisation,
+    losses: Iterable[torch.Tensor],
+    steps: int,
+    every: int,
+    report: Progress,
+    done: int = 0,
+) -> None:
+    """Trains `model` in place, gradients clipped at 1, and leaves it in evaluation mode.
+
+    Args:
+        losses: Of the steps still to do, computed as they are taken.
+        steps: Of the whole training.
+        every: Steps between two reports; the last step is always reported.
+        done: Steps of earlier runs.
+    """
+    optimizer, schedule = optimisation
+    model.train()
+    recent: list[float] = []
+    for step, loss in zip(range(done + 1, steps + 1), losses, strict=False):
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        recent.append(loss.item())
+        if step % every == 0 or step == steps:
+            report(step, sum(recent) / len(recent))
+            recent.clear()
+    model.eval()
+
+
+SETTINGS, STATE, WEIGHTS = "training.json", "training_state.pt", "model.safetensors"
+
+
+class TrainingFolder:
+    """One training's folder.
+
+    Args:
+        folder: Made if it is missing.
+        settings: What decides the result: data, sizes, steps, seed.
+
+    Raises:
+        SetupError: The folder holds something else, or a training with other settings.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.settings = dict(settings)
+        self._check()
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.settings, indent=2) + "\n"
+        (folder / SETTINGS).write_text(text, encoding="utf-8")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the checkpoint has been written."""
+        return (self.folder / WEIGHTS).is_file()
+
+    def load(self) -> dict[str, Any] | None:
+        """The state of the last save; None before the first."""
+        file = self.folder / STATE
+        if not file.is_file():
+            return None
+        state: dict[str, Any] = torch.load(file, weights_only=True)
+        return state
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replaces the state: all of it or nothing."""
+        half = self.folder / f".{STATE}.new"
+        torch.save(dict(state), half)
+        half.replace(self.folder / STATE)
+
+    def finish(self) -> None:
+        """Removes the state, which is larger than the checkpoint."""
+        (self.folder / STATE).unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            return
+        file = self.folder / SETTINGS
+        if not file.is_file():
+            raise SetupError(
+                f"{self.folder} is not empty and holds no training: choose another --output"
+            )
+        begun = json.loads(file.read_text(encoding="utf-8"))
+        different = [
+            name
+            for name in {**begun, **self.settings}
+            if begun.get(name) != self.settings.get(name)
+        ]
+        if different:
+            changes = ", ".join(
+                f"{name} was {begun.get(name)} and is {self.settings.get(name)}"
+                for name in different
+            )
+            raise SetupError(
+                f"{self.folder} holds another training ({changes}): "
+                "choose another --output, or remove that folder"
+            )
+
 
 SAVE_EVERY = 100
 _PARTS = ("model", "optimizer", "schedule")

@@ -17,7 +17,7 @@ from inference.engine.running_batch import RunningBatch
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState, longest
-from inference.engine.state.memory_model import BufferShape, MemoryModel
+from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest, TooLong
 

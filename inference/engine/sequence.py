@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Prefill
+from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
-from inference.engine.search.greedy import GreedySearch
+from inference.engine.search.greedy import ForcedDecoding, GreedySearch
 from inference.engine.search.protocol import Beams, Search, SearchInput, StepResult
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
-from inference.engine.search.scoring import ForcedDecoding
-from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InvalidRequest
 from inference.sequences import Finished, Hypothesis, TokenChunk
 

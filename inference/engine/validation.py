@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.inputs import PromptImages
-from inference.bundle.manifest import Manifest, Role
-from inference.engine.runners.prompt import images_of
-from inference.engine.search.grammar import Grammar
-from inference.engine.search.request import EngineRequest
+from inference.bundle.manifest import Bundle, Manifest, Role
+from inference.engine.runners.protocol import images_of
+from inference.engine.search.request import EngineRequest, Grammar
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation
-from inference.processing.words import WordEdges
+from inference.processing.grammars import GrammarCompiler
+from inference.processing.terms import WordEdges
+from inference.processing.text import load_tokenizer
 
 
 class RequestValidator:
@@ -190,3 +191,18 @@ def _check_ids(ids: NDArray[np.int64], vocabulary_size: int, field: str) -> None
     """Refuses ids outside the embedding table, which would fail the whole batch."""
     if ids.min() < 0 or ids.max() >= vocabulary_size:
         raise InvalidRequest(f"{field} holds ids outside 0 to {vocabulary_size - 1}", field=field)
+
+
+def bundle_validator(bundle: Bundle) -> RequestValidator:
+    """Checks requests of one bundle; takes phrases and grammars where its tokenizer can."""
+    return RequestValidator(
+        bundle.manifest, lambda: _word_edges(bundle), GrammarCompiler(bundle).compile_rules
+    )
+
+
+def _word_edges(bundle: Bundle) -> WordEdges:
+    """Edges of words in the bundle's vocabulary."""
+    tokenizer, size = load_tokenizer(bundle), bundle.manifest.vocabulary_size
+    if tokenizer is None or size is None:
+        raise InvalidRequest(f"{bundle.manifest.name} has no tokenizer: it takes no phrases")
+    return WordEdges.of(tokenizer, size)

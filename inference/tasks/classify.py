@@ -11,11 +11,10 @@ from pydantic import Field
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.classification.scores import Activation, Scores, activated, best_first
-from inference.tasks.classification.windows import windows
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, map_valid
+from inference.tasks.shared.labels import Activation, Scores, activated, best_first, windows
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores

@@ -19,8 +19,14 @@ from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.detection.grounded import READS_LABELS, plan_grounded
-from inference.tasks.detection.regions import Floats, SizedRow, best_first, box, sigmoid
-from inference.tasks.detection.section import DetectSection
+from inference.tasks.detection.regions import (
+    DetectSection,
+    Floats,
+    SizedRow,
+    best_first,
+    box,
+    sigmoid,
+)
 from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canaries

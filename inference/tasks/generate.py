@@ -10,7 +10,7 @@ from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, TooLong
 from inference.processing.detokenizer import LeadingSpace
 from inference.processing.prepared_image import ImageLayout
-from inference.tasks.generation import fewshot
+from inference.tasks.generation import prompt_task
 from inference.tasks.generation.continuation import ContinuationPlan, Echo, given_tokens, rows_of
 from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
 from inference.tasks.generation.overrides import sampling_overrides, structured
@@ -50,8 +50,8 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
         model.task_limits.check_batch(len(request.prompts), "prompts")
         # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
         is_plain = model.reads_source and not request.examples
-        before = fewshot.before(request.instruction) if is_plain else ""
-        header = "" if is_plain else fewshot.header(request.instruction, request.examples or ())
+        before = prompt_task.before(request.instruction) if is_plain else ""
+        header = "" if is_plain else prompt_task.header(request.instruction, request.examples or ())
         stops = _stops(request, has_header=bool(header))
         options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
         options = structured(options, request, request.stop, allows_space=bool(header))
@@ -72,7 +72,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
             if model.reads_source:
                 check_is_not_blank(prompt, field)
             model.check_characters(len(header or before) + len(prompt), field)
-            text = fewshot.laid_out(header, prompt, field) if header else before + prompt
+            text = prompt_task.laid_out(header, prompt, field) if header else before + prompt
             shown = [] if pixels is None else pixels.of_prompt(index, model.task_limits, field)
             held = image_inputs(shown, field, model)
             read_for = {} if places is None else places.instruction(text, field, model)
@@ -115,7 +115,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
 def _stops(request: GenerateRequest, *, has_header: bool) -> tuple[str, ...]:
     """Stop strings; a line break where the few-shot layout and nothing else ends an output."""
     if has_header and not request.stop and request.structure is None:
-        return (fewshot.STOP,)
+        return (prompt_task.STOP,)
     return tuple(request.stop or ())
 
 

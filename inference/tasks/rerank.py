@@ -9,10 +9,10 @@ from typing import Literal
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.classification.scores import activated
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
+from inference.tasks.shared.labels import activated
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores

@@ -10,18 +10,19 @@ from pydantic import Field
 from inference.bundle.manifest import Role
 from inference.errors import ServingError
 from inference.processing.tokenizer import EncodedText
-from inference.tasks.classification.entities import (
-    OUTSIDE,
-    Entity,
-    LabelledToken,
-    entities,
-    without_overlaps,
-)
-from inference.tasks.classification.scores import Scores, activated
-from inference.tasks.classification.windows import windows
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each
+from inference.tasks.shared.labels import (
+    OUTSIDE,
+    Entity,
+    LabelledToken,
+    Scores,
+    activated,
+    entities,
+    windows,
+    without_overlaps,
+)
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, labelled, scores

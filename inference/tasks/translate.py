@@ -32,14 +32,18 @@ from inference.tasks.shared.streaming import (
     Streaming,
     WholeSegment,
 )
-from inference.tasks.translation.glossary_calls import GlossaryCalls, aligns, with_terms
 from inference.tasks.translation.languages import (
     LanguagePairs,
     TranslateSection,
     directions_of,
     pair_refusal,
 )
-from inference.tasks.translation.sentence_terms import TermSpeller
+from inference.tasks.translation.sentence_terms import (
+    GlossaryCalls,
+    TermSpeller,
+    aligns,
+    with_terms,
+)
 from inference.tasks.translation.source_sentences import (
     MostTokens,
     SourceText,

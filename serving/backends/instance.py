@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from serving.backends import ENVIRONMENT
-from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
-from serving.liveness.model_heartbeat import Metric
+from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, Metric, labels
 
 
 def assert_interpreter() -> None:

@@ -20,8 +20,7 @@ from inference.load_check import load_check
 from inference.model_errors import encode_error
 from inference.stateless.sessions import Sessions, graph_file, text_parameters
 from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
-from serving.liveness.model_heartbeat import Heartbeat
-from serving.liveness.session_stats import REPORTED, SessionStats
+from serving.liveness.heartbeat import REPORTED, Heartbeat, SessionStats
 from triptych.garbage import without_collection
 
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -19,20 +19,18 @@ from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.batch.cluster import cluster, cluster_reports, live_nodes
-from serving.batch.job import Job, Manifest, OutputFormat
+from serving.batch.job import BatchSettings, Job, Manifest, OutputFormat
 from serving.batch.local_workers import local_reports
 from serving.batch.places import Place
-from serving.batch.progress import Progress
-from serving.batch.run import begin, finish, only_run
-from serving.batch.settings import BatchSettings
+from serving.batch.run import Progress, begin, finish, only_run
 from serving.batch.shards import Input, InputFormat
 from serving.batch.worker import WorkerSettings, template
 from serving.batch.worker_pool import plan_pool, this_machine, worker_bytes
 from serving.commands.flags import with_flags
 from serving.gateway.requests.catalog import load_catalog
-from serving.load_model import load_model
+from serving.local_model import load_model
 from serving.model_config import as_loaded, read_config
-from serving.settings.capacity import CapacitySettings
+from serving.settings.triton_settings import CapacitySettings
 from triptych.commands.lazy_commands import single
 from triptych.commands.task_flags import check_required, request_flags, values_of
 from triptych.errors import InvalidArgument

@@ -1,16 +1,19 @@
-"""What a run does, as its output's manifest records it, so that another run can go on."""
+"""What a run does and where, as flags and in its output's manifest."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, HttpUrl, ValidationError
+from pydantic_settings import SettingsConfigDict
 
 from serving.batch.places import Place
 from serving.batch.shards import Input, Shard
+from serving.settings.command_settings import CommandSettings
+from serving.settings.triton_settings import CapacitySettings
 from triptych.errors import InvalidArgument
 from triptych.validation import one_line
 
@@ -126,3 +129,45 @@ class Manifest(BaseModel):
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+class BatchSettings(CapacitySettings, CommandSettings):
+    """What a run of `triptych batch` is started with."""
+
+    model_config = SettingsConfigDict(env_ignore_empty=True)
+
+    without_variable: ClassVar[frozenset[str]] = frozenset(
+        ("workers", "threads", "worker_memory", "shard_rows", "address")
+    )
+
+    otlp_endpoint: HttpUrl | None = None  # no flag: there are no requests to trace
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="Processes with an engine each. Default: as many as the cores and the memory "
+        "of all nodes hold.",
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="Cores of a worker. Default: 1, or more where memory holds fewer workers than "
+        "there are cores.",
+    )
+    worker_memory: ByteSize | None = Field(
+        default=None,
+        ge=1,
+        description="Memory that a worker may need: 3GiB. Default: twice the bundle's files, its "
+        "engine's state and prefix memory, and 512 MiB.",
+    )
+    shard_rows: int = Field(
+        default=512,
+        ge=1,
+        le=1_000_000,
+        description="Rows of one file of the output at most; the last files have fewer.",
+    )
+    address: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A running Ray cluster: HOST:PORT, or auto for that of this machine. Default: "
+        "processes of this machine, without Ray.",
+    )

@@ -27,8 +27,7 @@ from inference.tasks.shared.length_buckets import LARGE
 from serving.batch.job import Job
 from serving.batch.parts import Parts
 from serving.batch.places import UNFINISHED, Place
-from serving.batch.row_requests import RowRequests
-from serving.batch.rows import Row, RowReader
+from serving.batch.rows import Row, RowReader, RowRequests
 from serving.batch.shards import Input, Shard
 from serving.local_model import LocalModel, open_local_model
 from triptych.errors import TriptychError

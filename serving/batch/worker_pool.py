@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inference.bundle.manifest import Bundle
 from inference.engine.scheduler import Capacity
 from inference.process_limits import available_bytes, usable_cores
-from serving.batch.settings import BatchSettings
+from serving.batch.job import BatchSettings
 from triptych.errors import InvalidArgument
 
 _PROCESS_BYTES = 512 << 20

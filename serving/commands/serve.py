@@ -17,7 +17,7 @@ from serving.ports import free_ports, host_port, reachable
 from serving.processes.launcher import launch_command, module_command
 from serving.processes.supervision import STOP_SIGNALS, end_session, exit_reason
 from serving.settings.command_settings import FrontSettings
-from serving.settings.model_settings import ModelSettings, ServeSettings
+from serving.settings.triton_settings import ModelSettings, ServeSettings
 from triptych.errors import InvalidArgument, TriptychError
 
 PROGRAM = module_command("triptych")

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from inference.errors import InvalidRequest
-from serving.documents.archive import Archive
+from serving.documents.archive import Archive, check_segments
 from serving.documents.html import Characters, Html
-from serving.documents.limits import check_segments
+from serving.documents.paragraphs import Element, parsed
 from serving.documents.plain import decoded
 from serving.documents.segment import Inline
-from serving.documents.xml import Element, parsed
 
 _CONTAINER = "META-INF/container.xml"
 _ROOT = "{urn:oasis:names:tc:opendocument:xmlns:container}rootfile"

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from inference.errors import InvalidRequest
-from serving.documents.archive import Archive
+from serving.documents.archive import Archive, check_segments
 from serving.documents.epub import Epub
 from serving.documents.html import Html
-from serving.documents.limits import check_segments
 from serving.documents.ooxml import POWERPOINT, WORD, Runs
 from serving.documents.opendocument import Spans
 from serving.documents.paragraphs import Vocabulary, XmlPart

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serving.documents.limits import limited
+from serving.documents.archive import limited
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
 
 # HTML and XHTML as they are written: tags, comments and texts, each with its characters.

@@ -9,10 +9,9 @@ from typing import Literal
 
 from lxml import etree
 
-from serving.documents.limits import MAX_CHILDREN, limited
-from serving.documents.paragraphs import Group
+from serving.documents.archive import MAX_CHILDREN, limited
+from serving.documents.paragraphs import Element, Group
 from serving.documents.segment import Inline
-from serving.documents.xml import Element
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"

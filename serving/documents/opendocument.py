@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lxml import etree
 
-from serving.documents.limits import MAX_CHILDREN, limited
-from serving.documents.paragraphs import Group
+from serving.documents.archive import MAX_CHILDREN, limited
+from serving.documents.paragraphs import Element, Group
 from serving.documents.segment import Inline
-from serving.documents.xml import Element
 
 _T = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _PARAGRAPHS = (f"{_T}p", f"{_T}h")

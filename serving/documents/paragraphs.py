@@ -1,13 +1,50 @@
-"""Paragraphs of XML: groups of inline content between breaks, each a segment if it has words."""
+"""Paragraphs of XML, read without entities, external files or a network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
-from serving.documents.limits import limited
+from lxml import etree
+
+from inference.errors import InvalidRequest
+from serving.documents.archive import limited
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
-from serving.documents.xml import Element, ElementTree, parsed, written
+
+Element: TypeAlias = etree._Element
+ElementTree: TypeAlias = etree._ElementTree
+
+_TYPED = "file has XML with a document type, which is not read"
+
+
+def parsed(content: bytes) -> ElementTree:
+    """A document as a tree.
+
+    Raises:
+        InvalidRequest: not well-formed, nested too deep, or with a document type, which these
+            formats do not have: its entities could make a small file large.
+    """
+    if b"<!DOCTYPE" in content:
+        raise InvalidRequest(_TYPED)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_pis=False
+    )
+    try:
+        tree = etree.ElementTree(etree.fromstring(content, parser))
+    except (etree.XMLSyntaxError, ValueError):
+        raise InvalidRequest("file is damaged: a part of it is not XML") from None
+    if tree.docinfo.doctype:
+        raise InvalidRequest(_TYPED)
+    return tree
+
+
+def written(tree: ElementTree) -> bytes:
+    """The document, in UTF-8."""
+    content: bytes = etree.tostring(
+        tree, xml_declaration=True, encoding="UTF-8", standalone=tree.docinfo.standalone
+    )
+    return content
+
 
 Group: TypeAlias = Inline
 """Inline content as far as a break; a break is a group of its own."""

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from serving.documents.archive import check_segments
 from serving.documents.formats import read
 from serving.documents.html import Html
-from serving.documents.limits import check_segments
-from serving.documents.markup_transfer import placed
+from serving.documents.markup_transfer import links, placed
 from serving.documents.segment import Inline
-from serving.documents.word_links import links
 
 if TYPE_CHECKING:
     from triptych.tasks.translate import Alignment

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from inference.errors import InvalidRequest
+from serving.documents.archive import limited
 from serving.documents.html import Characters, Html
-from serving.documents.limits import limited
 from serving.documents.segment import Inline
 
 _LINE = re.compile(r"[^\r\n]+|[\r\n]+")

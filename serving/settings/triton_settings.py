@@ -1,16 +1,231 @@
-"""What `triptych triton` is started with."""
+"""Settings of Triton, its models and their engines.
+
+Each field is a flag of `triptych serve` and `triptych triton` (`--max-rows`), an environment
+variable (`TRIPTYCH_MAX_ROWS`) and a parameter in a model's `config.pbtxt` (`max_rows`). The
+command line applies to all generators and overrides their files; unset values are the engine's
+defaults.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import SettingsConfigDict
 
-from serving.settings.command_settings import GracePeriod, JsonOutput, Port
-from serving.settings.model_settings import ModelSettings
-from serving.settings.served_device import ServedDevice
+from inference.errors import DeviceError, SetupError
+from serving.settings.command_settings import (
+    CommandSettings,
+    FrontSettings,
+    GracePeriod,
+    JsonOutput,
+    Port,
+)
+from triptych.validation import first_fault
+
+if TYPE_CHECKING:
+    from inference.bundle.manifest import Bundle
+    from inference.engine.scheduler import Capacity
+
+
+GPU = Path("/dev/nvidiactl")
+"""There on every Linux machine, and in every container, that can use an NVIDIA GPU."""
+
+
+@dataclass(frozen=True)
+class ServedDevice:
+    """What `--device` selects. A bundle is for one device, so this refuses, or chooses a card.
+
+    Attributes:
+        serves_cuda: Whether bundles for CUDA are served.
+        is_required: Whether there must be a card, or the server does not start.
+        card: The card of CUDA bundles; None: what their configurations say, every card.
+    """
+
+    serves_cuda: bool = True
+    is_required: bool = False
+    card: int | None = None
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """The device that a flag names: `cpu`, `cuda`, `cuda:N`; None: that of each bundle.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        if text is None:
+            return cls()
+        kind, colon, number = text.partition(":")
+        if kind == "cpu" and not colon:
+            return cls(serves_cuda=False)
+        if kind != "cuda" or (colon and not number.isdecimal()):
+            raise ValueError(f"{text!r} is no device: supported are cpu, cuda and cuda:N")
+        return cls(is_required=True, card=int(number) if colon else None)
+
+    def check(self) -> None:
+        """Refuse to start without the card that was asked for.
+
+        Raises:
+            DeviceError: names what is missing.
+        """
+        if self.is_required:
+            from inference.engine.runners.cuda.installation import check_card
+
+            check_card(self.card or 0)
+
+    def require(self, bundle: Bundle) -> None:
+        """Refuse a bundle whose graphs are for a device that is not there, or not to be used.
+
+        Raises:
+            DeviceError: names the device, and what to do.
+        """
+        manifest = bundle.manifest
+        if manifest.device != "cuda":
+            return
+        described = f"{manifest.name} version {bundle.version} is for CUDA ({manifest.precision})"
+        if not self.serves_cuda:
+            raise DeviceError(f"{described}, and --device is cpu: export it with --device cpu")
+        if not GPU.exists():
+            raise DeviceError(
+                f"{described}, and this machine has no GPU ({GPU} is missing): serve it where "
+                "there is one, or export it with --device cpu"
+            )
+
+
+class CapacitySettings(BaseModel):
+    """Validated settings; None where unset."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Concurrent rows of a generator: sequences times beams.",
+    )
+    max_waiting: int | None = Field(
+        default=None, ge=1, description="Sequences queued in a generator's engine, by priority."
+    )
+    max_prefill_tokens: int | None = Field(
+        default=None, ge=1, description="Prompt tokens per step while nothing is decoded."
+    )
+    max_prefill_tokens_beside: int | None = Field(
+        default=None,
+        ge=1,
+        description="The same while sequences are decoded, which wait for them.",
+    )
+    state_memory: ByteSize | None = Field(
+        default=None,
+        ge=1,
+        description="Memory for all caches of a generator: 2GiB, 512MiB.",
+    )
+    prefix_memory: ByteSize | None = Field(
+        default=None, ge=0, description="Prefix cache: 256MiB; 0 disables it."
+    )
+
+    draft_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=64,
+        description="Tokens that prompt lookup proposes at most; 0 disables it (OpenVINO only).",
+    )
+
+    @model_validator(mode="after")
+    def _beside_is_the_smaller(self) -> Self:
+        alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
+        if alone is not None and beside is not None and beside > alone:
+            raise ValueError(
+                f"max_prefill_tokens_beside ({beside}) must not exceed max_prefill_tokens ({alone})"
+            )
+        return self
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> Self:
+        """The settings among a mapping's entries; other entries are ignored.
+
+        Raises:
+            SetupError: a value is invalid or out of range; the message names it.
+        """
+        own = {name: given[name] for name in cls.model_fields if name in given}
+        try:
+            return cls.model_validate(own)
+        except ValidationError as error:
+            name, message = first_fault(error)
+            value = f"{name} is {own[name]!r}: " if name in own else ""
+            raise SetupError(f"{value}{message}") from None
+
+    def parameters(self) -> dict[str, str]:
+        """The values that are set, as text for `config.pbtxt`."""
+        given = self.model_dump(include=set(CapacitySettings.model_fields), exclude_none=True)
+        return {name: str(int(value)) for name, value in given.items()}
+
+    def capacity(self, otherwise: Capacity | None = None) -> Capacity:
+        """The engine's capacity.
+
+        Setting one bound on the tokens of a turn moves the others no further than needed.
+
+        Args:
+            otherwise: Values of unset fields.
+        """
+        from inference.engine.scheduler import Capacity  # `triptych serve` has no engine
+
+        base = otherwise or Capacity()
+        alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
+        beside = beside or min(base.prefill_tokens_beside, alone or base.prefill_tokens)
+        return replace(
+            base,
+            rows=self.max_rows or base.rows,
+            waiting=self.max_waiting or base.waiting,
+            prefill_tokens=alone or max(base.prefill_tokens, beside),
+            prefill_tokens_beside=beside,
+            chunk_tokens=min(base.chunk_tokens, beside),
+            state_bytes=self.state_memory or base.state_bytes,
+            prefix_bytes=base.prefix_bytes if self.prefix_memory is None else self.prefix_memory,
+            draft_tokens=base.draft_tokens if self.draft_tokens is None else self.draft_tokens,
+        )
+
+
+def _known_device(text: str | None) -> str | None:
+    ServedDevice.of(text)
+    return text
+
+
+class ModelSettings(CapacitySettings, CommandSettings):
+    """Which models Triton serves, on which device, and how much each generator holds."""
+
+    model_config = SettingsConfigDict(env_ignore_empty=True)
+
+    watch: bool = Field(default=False, description="Serve new versions as they are exported.")
+    device: Annotated[str | None, AfterValidator(_known_device)] = Field(
+        default=None,
+        description="Device of the bundles that are served: cpu, cuda, or cuda:N for one card. "
+        "Default: that of each bundle.",
+    )
+    self_check: bool = Field(
+        default=True,
+        description="Refuse models that do not compute here what they did at export.",
+    )
+
+
+class ServeSettings(ModelSettings, FrontSettings):
+    """What `triptych serve` is started with."""
+
+    glossaries: Path = Field(
+        default=Path("glossaries"),
+        description="Folder of the glossaries that clients store; made when the first one is.",
+    )
 
 
 class TritonSettings(ModelSettings):

@@ -22,7 +22,7 @@ from tritonclient.grpc import model_config_pb2
 from inference.bundle.self_check import OFF, PARAMETER
 from inference.errors import SetupError
 from inference.process_limits import thread_count
-from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.liveness.stall_detector import EngineStats, read_engine_stats
 from serving.local_http import Response, request
 from serving.model_config import read_config
 

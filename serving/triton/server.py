@@ -17,9 +17,8 @@ from serving.liveness.stall_detector import StallDetector
 from serving.ports import host_port
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.bundle_loader import BundleLoader
-from serving.triton.lifetime import Progress, ServerLifetime
+from serving.triton.lifetime import READY_TIMEOUT_S, Progress, ServerLifetime
 from serving.triton.served import FILE, Choice, ServedVersions
-from serving.triton.server_process import READY_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 

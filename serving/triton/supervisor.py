@@ -23,8 +23,8 @@ from serving.processes.supervision import (
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.control import ServerStatus
 from serving.triton.control_socket import ControlSocket
+from serving.triton.lifetime import await_orphan
 from serving.triton.server import TritonServer
-from serving.triton.server_process import await_orphan
 from serving.triton.version_control import VersionControl
 
 WATCH_PERIOD_S = 0.5

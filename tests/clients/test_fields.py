@@ -1,12 +1,31 @@
-"""Types, ranges and descriptions of fields, read from annotations of any nesting."""
+"""Fields of requests: types, ranges, earlier names, images in any form, arguments."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
 
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
 import pytest
-from pydantic import Field
+from PIL import Image
+from pydantic import Field, ValidationError
 
+from tests.pictures import encoded, noise
+from triptych import images
+from triptych.errors import InvalidArgument, UnreadableImage
 from triptych.fields import Bounds, field_of, fields_of, list_name, listed, reachable
-from triptych.messages import Item, ItemError, Message, Response, Usage
+from triptych.messages import Item, ItemError, Message, Request, Response, Usage
+from triptych.operation import operation, stream_operation
+from triptych.task import Task
+from triptych.tasks import TASKS
+from triptych.tasks.caption import TASK, CaptionRequest, CaptionResponse
+from triptych.tasks.generate import TASK as GENERATE
+from triptych.tasks.generate import Example, GenerateResponse
+from triptych.tasks.zero_shot import TASK as ZERO_SHOT
+from triptych.tasks.zero_shot import ZeroShotResponse
 
 Small = Annotated[int, Field(ge=1, le=9, description="A digit.")]
 
@@ -96,3 +115,177 @@ def test_reachable_messages_follow_their_fields() -> None:
 def test_messages_of_rows_are_listed_once() -> None:
     assert listed([TreeResponse, Tree, Tree, Leaf]) == [Leaf]
     assert list_name(Leaf) == "LeafList"
+
+
+RENAMED = {
+    ("translate", "alternatives"): "n",
+    ("translate", "return_alignment"): "return_attention",
+    ("caption", "alternatives"): "n",
+    ("rerank", "top_n"): "top_k",
+}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "translate": {"texts": ["a"]},
+    "caption": {"images": ["aGk="]},
+    "rerank": {"query": ["a"], "documents": ["b"]},
+}
+
+
+def asked(task: Task, **fields: Any) -> Request:
+    return task.request(**REQUIRED[task.name], **fields)
+
+
+def test_these_fields_have_earlier_names() -> None:
+    found = {
+        (task.name, field.name): field.current_name
+        for task in TASKS.values()
+        for field in fields_of(task.request).values()
+        if field.current_name is not None
+    }
+    assert found == RENAMED
+
+
+@pytest.mark.parametrize(("place", "current"), RENAMED.items())
+def test_an_earlier_name_is_the_current_one(place: tuple[str, str], current: str) -> None:
+    task, earlier = TASKS[place[0]], place[1]
+    value = True if earlier.startswith("return") else 3
+    wanted = asked(task, **{current: value})
+    assert asked(task, **{earlier: value}) == wanted
+    assert asked(task, **{earlier: value, current: value}) == wanted
+    assert earlier not in asked(task, **{earlier: value}).model_dump(exclude_none=True)
+    body = json.dumps({**REQUIRED[task.name], earlier: value})
+    assert task.request.model_validate_json(body) == wanted
+
+
+@pytest.mark.parametrize(("place", "current"), RENAMED.items())
+def test_two_values_for_one_field_are_refused(place: tuple[str, str], current: str) -> None:
+    earlier = place[1]
+    values = (True, False) if earlier.startswith("return") else (2, 3)
+    with pytest.raises(ValidationError, match=f"{earlier} is an earlier name of {current}"):
+        asked(TASKS[place[0]], **{earlier: values[0], current: values[1]})
+
+
+@pytest.mark.parametrize("place", RENAMED)
+def test_the_schema_marks_earlier_names(place: tuple[str, str]) -> None:
+    properties = TASKS[place[0]].request.model_json_schema()["properties"]
+    assert {name for name, field in properties.items() if field.get("deprecated")} == {
+        earlier for task, earlier in RENAMED if task == place[0]
+    }
+
+
+@pytest.fixture
+def png() -> bytes:
+    return encoded(noise(7, 5))
+
+
+def test_paths_bytes_and_files_are_sent_as_they_are(png: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png)
+    with path.open("rb") as file:
+        sent = {images.encode(given) for given in (path, str(path), png, bytearray(png), file)}
+    assert sent == {base64.b64encode(png).decode()}
+
+
+def test_a_pillow_image_keeps_every_pixel(png: bytes) -> None:
+    image = Image.open(io.BytesIO(png))
+    received = Image.open(io.BytesIO(images.decode(images.encode(image))))
+    assert np.array_equal(np.asarray(received), np.asarray(image))
+
+
+@pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
+def test_base64_and_data_uris_pass_as_they_are(png: bytes, prefix: str) -> None:
+    text = prefix + base64.b64encode(png * 100).decode()
+    assert images.encode(text) == text
+
+
+@pytest.mark.parametrize("name", ["boat.png", "boat", "/nowhere/boat.png", "", "a\0b"])
+def test_missing_file_is_an_error(name: str) -> None:
+    with pytest.raises(UnreadableImage, match="no such file"):
+        images.encode(name)
+
+
+def test_a_missing_path_and_a_folder_are_unreadable(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UnreadableImage, match="cannot read"):
+            images.encode(path)
+
+
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(UnreadableImage, match="int is not an image"):
+        images.encode(3)
+
+
+def test_one_image_and_many_are_distinguished(png: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png)
+    image = Image.open(io.BytesIO(png))
+    with path.open("rb") as file:
+        for one in (png, path, str(path), file, image):
+            request = operation(TASK, CaptionResponse, images=one).request
+            assert isinstance(request, CaptionRequest)
+            assert len(request.images) == 1
+    request = operation(TASK, CaptionResponse, images=[png, path]).request
+    assert isinstance(request, CaptionRequest)
+    assert len(request.images) == 2
+
+
+def test_any_iterable_stands_for_a_list() -> None:
+    made = operation(
+        GENERATE,
+        GenerateResponse,
+        prompts=(text for text in "ab"),
+        stop=iter(["\n"]),
+        examples=iter([("x", "y")]),
+        logit_bias={3: 1.0},
+    )
+    assert made.request == GENERATE.request(
+        prompts=["a", "b"],
+        stop=["\n"],
+        examples=[Example(input="x", output="y")],
+        logit_bias={3: 1.0},
+    )
+    assert (made.method, made.path, made.response) == (
+        "Generate",
+        "/v1/generate",
+        GenerateResponse,
+    )
+
+
+def test_one_string_stands_for_a_list_of_one() -> None:
+    made = operation(ZERO_SHOT, ZeroShotResponse, images=[b"png"], labels="x", templates="a {}")
+    fields = made.request.model_dump(exclude_none=True)
+    assert fields == {"images": ["cG5n"], "labels": ["x"], "templates": ["a {}"]}
+
+
+def test_stream_sets_nothing_but_the_stream() -> None:
+    made = stream_operation(GENERATE, prompts="a")
+    assert made.method == "GenerateStream"
+    assert made.request == GENERATE.request(prompts=["a"], stream=True)
+
+
+def test_empty_map_is_left_out() -> None:
+    made = operation(GENERATE, GenerateResponse, prompts="a", logit_bias={})
+    assert made.request == GENERATE.request(prompts=["a"])
+
+
+@pytest.mark.parametrize("pair", [("a",), ("a", "b", "c"), "abc"])
+def test_tuple_of_another_length_is_refused(pair: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"examples: expected \(input, output\)"):
+        operation(GENERATE, GenerateResponse, prompts="a", examples=[pair])
+
+
+def test_unknown_field_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="beams"):
+        operation(GENERATE, GenerateResponse, prompts="a", beams=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"prompts": ["a", "b\udcff"]}, "prompts.1"),
+        ({"prompts": "a", "instruction": "\ud800"}, "instruction"),
+        ({"prompts": "a", "examples": [("x", "\udcff")]}, "examples.0.output"),
+    ],
+)
+def test_text_that_no_encoding_can_hold_is_refused(fields: dict, place: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{place}: not valid Unicode text"):
+        operation(GENERATE, GenerateResponse, **fields)

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.load.payloads import Payloads
 from codegen.__main__ import LOCK, ROOT, generate
-from codegen.lock import read_lock
+from codegen.protobuf import read_lock
 from tests.clients import fake_gateway
 from triptych import cli, tasks
 from triptych.client import http_client

@@ -1,14 +1,19 @@
-"""The public package: its names, its methods, and what an import of it loads."""
+"""The public package: its names, its types, and what an import of it loads."""
 
+from __future__ import annotations
+
+import gc
 import inspect
 import pydoc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import triptych
 from triptych import errors
+from triptych.garbage import without_collection
 from triptych.task import Task
 from triptych.tasks import TASKS
 
@@ -115,3 +120,87 @@ def test_the_command_line_starts_without_the_clients() -> None:
 def test_help_is_printed_without_the_declarations() -> None:
     heavy = {"pydantic", "httpx", "grpc", "google", "numpy", "torch", "serving", "export"}
     assert not loaded_by("from triptych import cli; cli.run(['--help'])") & heavy
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """\
+from pathlib import Path
+import triptych
+
+def blocking(client: triptych.Client | triptych.GrpcClient) -> None:
+    reveal_type(client.translate(["a", "b"], source="es", num_beams=4))
+    reveal_type(client.caption(Path("a.png")).data[0].text)
+    reveal_type(client.zero_shot([b"png"], ["x", "y"]).data)
+    reveal_type(next(client.generate_stream("a", examples=[("a", "b")], stop="x")))
+    client.generate_stream("a").close()
+    reveal_type(client.models())
+
+async def awaiting(client: triptych.AsyncClient | triptych.AsyncGrpcClient) -> None:
+    reveal_type(await client.generate("a", logit_bias={5: 1.0}))
+    async for chunk in client.caption_stream("a.png"):
+        reveal_type(chunk.text)
+
+def mistakes(client: triptych.Client) -> None:
+    client.translate("a", num_beams="4")
+    client.translate("a", beams=4)
+    client.translate("a", "es")
+    client.generate_stream("a", n=2)
+    client.zero_shot("a.png")
+"""
+REVEALED = [
+    "triptych.tasks.translate.TranslateResponse",
+    "str | None",
+    "list[triptych.tasks.zero_shot.Classification]",
+    "triptych.messages.Chunk",
+    "triptych.messages.ModelList",
+    "triptych.tasks.generate.GenerateResponse",
+    "str",
+]
+REFUSED = [
+    (18, 'incompatible type "str"; expected "int | None"'),
+    (19, 'Unexpected keyword argument "beams"'),
+    (20, "Too many positional arguments"),
+    (21, 'Unexpected keyword argument "n"'),
+    (22, 'Missing positional argument "labels"'),
+]
+
+
+@pytest.mark.slow
+def test_types_are_visible_and_mistakes_are_found(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            *("--strict", "--no-error-summary", "--cache-dir", ".mypy_cache/typing"),
+            str(program),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = result.stdout.splitlines()
+    revealed = [line.split('"')[1] for line in lines if "Revealed type" in line]
+    assert revealed == REVEALED, result.stdout
+    refused = [line for line in lines if ": error: " in line]
+    assert len(refused) == len(REFUSED), result.stdout
+    for line, (number, part) in zip(refused, REFUSED, strict=True):
+        assert f":{number}: " in line
+        assert part in line
+
+
+def test_objects_made_inside_are_kept_and_later_ones_are_collected() -> None:
+    frozen, kept = gc.get_freeze_count(), []
+
+    def load() -> None:
+        assert not gc.isenabled()
+        kept.extend([number] for number in range(1000))
+        raise KeyError
+
+    with pytest.raises(KeyError), without_collection():
+        load()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= frozen + 1000

@@ -14,22 +14,21 @@ import pytest
 from onnx import TensorProto, helper
 
 from export.precision import Precision
-from inference.engine.memory import check_memory
-from inference.engine.runner_factory import make_runner
+from inference.engine.runner_factory import check_memory, make_runner
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda.runtime import CudaRuntime, DeviceOutOfMemory
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.errors import BundleError, DeviceError
 from inference.stateless.graph_sessions import GraphSessions
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Stub
-from tests.inference.tiny_bundles import graph
+from tests.inference.tiny_models import graph
 
 CHECK = """
 from inference.engine.runners.cuda.device import CudaDevice
 from inference.engine.runners.ort.sessions import session_options
-from inference.engine.runners.ort.topk_graph import TopK
+from inference.engine.runners.ort.logits_graphs import TopK
 from inference.errors import DeviceError
 try:
     TopK(session_options(1), 32, CudaDevice())

@@ -11,8 +11,7 @@ from export.precision import Precision
 from inference.bundle.manifest import Bundle, Role
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Edit, plain_request
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Group
+from inference.engine.runners.protocol import Group, Prompt
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Counts, Stub
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.liveness.stall_detector import EngineStats, read_engine_stats
 from serving.local_http import request
 from tests.e2e.conftest import MODEL, TIMEOUT_S, Stack
 

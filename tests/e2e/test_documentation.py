@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import Session, Snippet, pages, snippets
+from tests.docs.test_snippets import Session, Snippet, pages, snippets
 from tests.e2e.conftest import Stack
 
 pytestmark = pytest.mark.integration

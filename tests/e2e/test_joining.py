@@ -18,7 +18,7 @@ from serving.gateway.requests.catalog import load_catalog
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.addresses import AddressSource
+from serving.gateway.triton_client.endpoint import AddressSource
 from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton.server import TritonServer

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from export.models.encoders.perceiver_config import CONVOLVED
+from export.models.encoders.perceiver import CONVOLVED
 from tests.e2e.conftest import PROGRAM, Stack, running
-from tests.export.models.encoders.perceiver_folders import (
+from tests.export.models.encoders.test_perceiver import (
     MASKED,
     TEXTS,
     assert_classes,

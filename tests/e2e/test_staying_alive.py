@@ -23,7 +23,7 @@ import httpx
 import psutil
 import pytest
 
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from tests.e2e.conftest import ENCODERS, MODEL, PROGRAM, TIMEOUT_S, Http, Stack, running
 from tests.e2e.introspection import (
     alive_processes,

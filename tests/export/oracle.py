@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
-from export.layers.attention.scores import within
-from export.models.detectors.grounding_dino_towers import DELIMITERS
+from export.layers.attention.attention import within
+from export.models.detectors.grounding_dino_layers import DELIMITERS
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port

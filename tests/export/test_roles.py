@@ -19,10 +19,10 @@ from export.parity.parity_inputs import (
 from export.registry import ARCHITECTURES, architecture
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Manifest, Role, Tensor
-from tests.inference.manifests import make_manifest
+from tests.inference.tiny_models import make_manifest
 
 MODULES = (
-    "export.parity.decoder_inputs",
+    "export.parity.parity_inputs",
     "export.parity.graph_runs",
     "export.parity.parity_inputs",
     "export.parity.verify",

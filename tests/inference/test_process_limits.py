@@ -1,4 +1,4 @@
-"""What a process may use, read from made-up control groups of both versions."""
+"""What a process may use, and the processor that it runs on."""
 
 from __future__ import annotations
 
@@ -213,3 +213,33 @@ def test_a_process_on_one_core_has_one_thread() -> None:
     command = ["taskset", "-c", str(core), sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        ("fma avx2 avx512f avx512_vnni amx_bf16 amx_tile amx_int8", "AMX"),
+        ("fma avx2 avx512f avx_vnni avx512_vnni", "AVX-512 VNNI"),
+        ("fma avx2 avx_vnni", "AVX-VNNI"),
+        ("fma avx2 avx512f", "AVX-512"),
+        ("fma avx2", "AVX2"),
+    ],
+)
+def test_kind_is_the_best_of_the_instructions(
+    flags: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_limits, "_CPUINFO", tmp_path / "cpuinfo")
+    lines = f"model name\t: AMD avx512f\nflags\t\t: fpu {flags}\n"
+    (tmp_path / "cpuinfo").write_text(lines * 2)
+    assert (process_limits.processor_name(), process_limits.processor_kind()) == (
+        "AMD avx512f",
+        kind,
+    )
+
+
+def test_kind_of_other_processors_is_their_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_limits, "_CPUINFO", tmp_path / "missing")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert process_limits.processor_kind() == "ARM64"

@@ -17,7 +17,7 @@ from export.pipeline.publish import next_version, publish, staging
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Growth, Limits, Role, SourceInfo, State, Tensor
 from inference.generation import Generation
-from tests.inference.manifests import make_manifest, plain_recipe
+from tests.inference.tiny_models import make_manifest, plain_recipe
 
 MOST_VERSIONS = 12
 WORDS = ("<pad>", "</s>", "a", *(f"v{number}" for number in range(1, MOST_VERSIONS + 1)))

@@ -13,16 +13,21 @@ from export.parity.graph_runs import bundle_path
 from export.targets.cuda.float32_nodes import Islands
 from export.targets.cuda.half_precision import halve
 from export.targets.cuda.kernels import Kernels
-from export.targets.tensorrt.checks import check_constants, check_positions
-from export.targets.tensorrt.operators import TENSORRT, check_operators, operators
-from export.targets.tensorrt.profiles import check_profiles, with_profiles
+from export.targets.tensorrt.checks import (
+    TENSORRT,
+    check_constants,
+    check_operators,
+    check_positions,
+    operators,
+)
+from export.targets.tensorrt.lowering import check_profiles, with_profiles
 from inference.bundle.manifest import Graph, Limits, Profile, Role, Tensor
 from inference.bundle.reader import newest_bundle
 from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
 from tests.export.targets.cuda.graphs import node, save
-from tests.export.targets.tensorrt.test_checks import normalised, with_table
-from tests.tensorrt.test_examples import CHECKPOINTS
+from tests.export.targets.tensorrt.test_tensorrt import normalised, with_table
+from tests.tensorrt.test_graphs import CHECKPOINTS
 from triptych.cli import run
 
 pytestmark = pytest.mark.full

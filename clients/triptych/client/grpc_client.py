@@ -11,10 +11,9 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2_grpc
 
 from triptych.client import grpc_exchange
-from triptych.client.base_client import Response
+from triptych.client.base_client import Response, Retries
 from triptych.client.http_client import DEFAULT_TIMEOUT_S
 from triptych.client.http_exchange import headers
-from triptych.client.retries import Retries
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation
 from triptych.triptych_pb2_grpc import TriptychStub

@@ -13,8 +13,7 @@ import httpx
 from httpx_sse import EventSource
 
 from triptych.client import http_exchange
-from triptych.client.base_client import Response
-from triptych.client.retries import Retries
+from triptych.client.base_client import Response, Retries
 from triptych.errors import InvalidArgument, TriptychError
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention.scores import within
+from export.layers.attention.attention import within
 
 
 class AdditiveAttention(nn.Module):

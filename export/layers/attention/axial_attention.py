@@ -12,10 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention.attention import Attention
+from export.layers.attention.attention import Attention, attend
 from export.layers.attention.fused import multi_head_attention
 from export.layers.attention.rotary import turn_halves
-from export.layers.attention.scores import attend
 from export.layers.blocks import MakeNorm
 
 Angles = tuple[Tensor, Tensor]

@@ -12,15 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention.attention import Attention
-from export.layers.attention.fused import (
-    MASKED_SCORE,
-    group_query_attention,
-    multi_head_attention,
-    rotates_fused,
-)
-from export.layers.attention.heads import Heads, KeyValue, Rows
-from export.layers.attention.scores import (
+from export.layers.attention.attention import (
+    Attention,
     attend,
     causal,
     in_block,
@@ -28,6 +21,13 @@ from export.layers.attention.scores import (
     repeat_groups,
     within,
 )
+from export.layers.attention.fused import (
+    MASKED_SCORE,
+    group_query_attention,
+    multi_head_attention,
+    rotates_fused,
+)
+from export.layers.attention.heads import Heads, KeyValue, Rows
 
 
 class CachedAttention(Attention):

@@ -21,7 +21,7 @@ from torch.onnx import is_in_onnx_export
 
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.attention.relative import by_distance
+from export.layers.attention.positions import by_distance
 
 
 @dataclass(frozen=True)

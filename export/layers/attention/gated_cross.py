@@ -18,10 +18,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention.attention import CrossAttention
+from export.layers.attention.attention import CrossAttention, attend
 from export.layers.attention.fused import MASKED_SCORE, multi_head_attention
 from export.layers.attention.heads import Heads, KeyValue
-from export.layers.attention.scores import attend
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.layers.images.batch_norm import NormedConvolution
+from export.layers.images.convolutions import NormedConvolution
 from export.layers.images.vision import PixelNorm, check_recipe
 from inference.bundle.inputs import ImageSpec
 

@@ -24,7 +24,7 @@ from torch import nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.attention.heads import Heads
-from export.models.encoder_decoders import bart, bart_config, mbart
+from export.models.encoder_decoders import bart, mbart
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -40,17 +40,17 @@ _MBART = {
 """Defaults of `transformers`."""
 
 
-def read_mbart(reader: ConfigReader) -> bart_config.Config:
+def read_mbart(reader: ConfigReader) -> bart.Config:
     """The configuration."""
     reader.refuse_unless(cross_attention_hidden_size=None)
     values = {**_MBART, **reader.values}
     for name in ("layers", "attention_heads", "ffn_dim"):  # of an encoder that is not there
         values[f"encoder_{name}"] = values[f"decoder_{name}"]
     form = replace(mbart.FORM, has_output_bias=False)
-    return bart_config.read_sizes(ConfigReader(values, reader.place), form)
+    return bart.read_sizes(ConfigReader(values, reader.place), form)
 
 
-def read_trocr(reader: ConfigReader) -> bart_config.Config:
+def read_trocr(reader: ConfigReader) -> bart.Config:
     """The configuration; defaults are `transformers`' own."""
     width = reader.integer("d_model", 1024)
     heads = reader.integer("decoder_attention_heads", 16)
@@ -59,17 +59,17 @@ def read_trocr(reader: ConfigReader) -> bart_config.Config:
     if not isinstance(padding, int):
         raise CheckpointError(f"{reader.place}: pad_token_id must be one id, not {padding!r}")
     is_learned = reader.flag("use_learned_position_embeddings", True)
-    form = bart_config.Form(
-        bart_config.Positions.LEARNED if is_learned else bart_config.Positions.SPREAD_SINUSOIDS,
+    form = bart.Form(
+        bart.Positions.LEARNED if is_learned else bart.Positions.SPREAD_SINUSOIDS,
         has_embedding_norm=reader.flag("layernorm_embedding", True),
         has_output_bias=False,
     )
     layers, mlp_width = reader.layers("decoder_layers", 12), reader.integer("decoder_ffn_dim", 4096)
-    stack = bart_config.StackConfig(layers, Heads(width, heads), mlp_width)
+    stack = bart.StackConfig(layers, Heads(width, heads), mlp_width)
     own_source = reader.values.get("cross_attention_hidden_size") is not None
     vocabulary_size = reader.integer("vocab_size", 50265)
     is_tied = reader.flag("tie_word_embeddings", True)
-    return bart_config.Config(
+    return bart.Config(
         form=form,
         vocabulary_size=vocabulary_size,
         source_vocabulary_size=vocabulary_size,
@@ -92,7 +92,7 @@ def read_trocr(reader: ConfigReader) -> bart_config.Config:
 class BartDecoder(bart.Decoder):
     """Tokens and a source's keys and values → scores of the next token."""
 
-    def __init__(self, config: bart_config.Config) -> None:
+    def __init__(self, config: bart.Config) -> None:
         super().__init__(config, nn.Embedding(config.vocabulary_size, config.width))
         if config.has_tied_output:
             self.output = self.embedding.tokens.weight
@@ -102,7 +102,7 @@ class BartDecoder(bart.Decoder):
 
 
 def rename(
-    config: bart_config.Config, theirs: str, ours: str, output: str = "lm_head.weight"
+    config: bart.Config, theirs: str, ours: str, output: str = "lm_head.weight"
 ) -> dict[str, Entry]:
     """The table below a prefix on either side.
 

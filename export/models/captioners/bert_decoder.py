@@ -27,10 +27,8 @@ from export.layers.activation import activation
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.block_config import BlockConfig
-from export.layers.blocks import DecoderBlock
+from export.layers.blocks import MLP, BlockConfig, DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
-from export.layers.mlp import MLP
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -26,8 +26,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.block_config import read_blocks
-from export.layers.images.image_input import prepare_tower
+from export.layers.blocks import read_blocks
+from export.layers.images.vision import prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
 from inference.bundle.inputs import ImageSpec

@@ -8,7 +8,7 @@ from typing import Any, Self
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.source import Source, image_source
 from export.layers.images.convolutions import Convolutions, read_convolutions
-from export.layers.images.image_input import prepare_tower
+from export.layers.images.vision import prepare_tower
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 

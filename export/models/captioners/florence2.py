@@ -22,17 +22,61 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, LimitedByText
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_source import image_source_graphs
 from export.layers.attention.windows import Grid
 from export.layers.images.image_heads import mean_vector
-from export.layers.images.image_input import prepare_tower
-from export.models.captioners.florence2_prompts import CONTROL_TOKENS, boxes, captions, prompts
-from export.models.encoder_decoders import bart, bart_config
+from export.layers.images.vision import prepare_tower
+from export.models.encoder_decoders import bart
 from export.models.vision import davit
+from export.tokenizer.prompt_images import leading_images
 from inference.bundle.inputs import ImageSpec, PromptImages
 from inference.errors import CheckpointError
+
+CAPTION, OBJECTS, PHRASES = "<CAPTION>", "<OD>", "<CAPTION_TO_PHRASE_GROUNDING>"
+SENTENCES: Mapping[str, str] = {
+    "<OCR>": "What is the text in the image?",
+    "<OCR_WITH_REGION>": "What is the text in the image, with regions?",
+    CAPTION: "What does the image describe?",
+    "<DETAILED_CAPTION>": "Describe in detail what is shown in the image.",
+    "<MORE_DETAILED_CAPTION>": "Describe with a paragraph what is shown in the image.",
+    OBJECTS: "Locate the objects with category name in the image.",
+    "<DENSE_REGION_CAPTION>": "Locate the objects in the image, with their descriptions.",
+    "<REGION_PROPOSAL>": "Locate the region proposals in the image.",
+    PHRASES: "Locate the phrases in the caption: {input}",
+    "<REFERRING_EXPRESSION_SEGMENTATION>": "Locate {input} in the image with mask",
+    "<REGION_TO_SEGMENTATION>": "What is the polygon mask of region {input}",
+    "<OPEN_VOCABULARY_DETECTION>": "Locate {input} in the image.",
+    "<REGION_TO_CATEGORY>": "What is the region {input}?",
+    "<REGION_TO_DESCRIPTION>": "What does the region {input} describe?",
+    "<REGION_TO_OCR>": "What text is in the region {input}?",
+}
+"""Task → the sentence that its training data asked for it with (`Florence2Processor`)."""
+CONTROL_TOKENS = frozenset({"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<image>"})
+"""All others, `<loc_0>` to `<loc_999>` and `<poly>` among them, are parts of an answer."""
+
+
+def prompts(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`images` of a section, with the sentences of tasks."""
+    places = leading_images(network, checkpoint)["images"]
+    return {"images": {**places, "sentences": SENTENCES}}
+
+
+def captions(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The section of `caption`."""
+    return {**prompts(network, checkpoint), "prompt": CAPTION}
+
+
+def boxes(network: Any, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The section of `detect`, with the phrases that the checkpoint's processor leaves out."""
+    rules = checkpoint.json(COMBINED_FILE).get("post_processor_config") or {}
+    ignored = (rules.get("phrase_grounding") or {}).get("banned_grounding_tokens") or ()
+    asked = {"prompt": OBJECTS, "labelled": PHRASES, "ignored": list(dict.fromkeys(ignored))}
+    return {**prompts(network, checkpoint), **asked}
+
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -46,7 +90,7 @@ class Config(LimitedByText):
     """Both networks, and what is between them."""
 
     image: davit.Config
-    text: bart_config.Config
+    text: bart.Config
     positions: int
     """Rows, and columns, that have a learned position."""
     frames: int
@@ -71,7 +115,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         )
     section.choice("model_type", ("bart",), "bart")
     section.refuse_unless(tie_word_embeddings=True)
-    text = bart_config.read_config(section.values, bart_config.Form(has_output_bias=False))
+    text = bart.read_config(section.values, bart.Form(has_output_bias=False))
     text = replace(text, has_tied_output=reader.flag("tie_word_embeddings", True))
     token = reader.token(_IMAGE_TOKEN, 51289, text.vocabulary_size)
     vision.refuse_unless(projection_dim=text.width)

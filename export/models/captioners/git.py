@@ -24,11 +24,10 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, bert_block
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
-from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.images.image_input import prepare_tower
-from export.layers.images.vision import patch_count
+from export.layers.blocks import BlockConfig, read_blocks
+from export.layers.images.vision import patch_count, prepare_tower
 from export.models.captioners import bert_decoder
-from export.models.dual_encoders import clip, clip_config
+from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 
@@ -71,7 +70,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     image = reader.section("vision_config")
     image.refuse_unless(num_channels=3)
     return Config(
-        image_tower=clip_config.read_tower(image, width=768, mlp_width=3072, heads=12),
+        image_tower=clip.read_tower(image, width=768, mlp_width=3072, heads=12),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=reader.integer("vocab_size", 30522),

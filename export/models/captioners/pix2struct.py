@@ -31,11 +31,8 @@ from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import counted_source_graphs
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.block_config import BlockConfig
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import GatedMLP
-from export.layers.norm import RMSNorm
-from export.models.encoder_decoders import t5, t5_config
+from export.layers.blocks import BlockConfig, EncoderBlock, GatedMLP, RMSNorm
+from export.models.encoder_decoders import t5
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -58,13 +55,13 @@ class Config:
     tower: BlockConfig
     patch_values: int
     places: int
-    text: t5_config.Config
+    text: t5.Config
     has_tied_output: bool
 
     @property
     def limits(self) -> Limits:
         """As of T5, nothing but distances is learned."""
-        return Limits(max_total_tokens=t5_config.POSITIONS)
+        return Limits(max_total_tokens=t5.POSITIONS)
 
     @property
     def array(self) -> tuple[int, int]:
@@ -89,7 +86,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         raise CheckpointError(
             f"{vision.place}: patch_embed_hidden_size = {patch} is not of whole pixels"
         )
-    buckets, farthest = t5_config.read_distances(text)
+    buckets, farthest = t5.read_distances(text)
     layers = text.layers("num_layers", 12)
     plain = Heads(width, count, bias=False, out_bias=False, scale=1.0)
     seen = vision.integer("hidden_size", 768)
@@ -108,7 +105,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         ),
         patch_values=patch,
         places=vision.integer("seq_len", 4096),
-        text=t5_config.Config(
+        text=t5.Config(
             vocabulary_size=text.integer("vocab_size", 50244),
             width=width,
             heads=plain,

@@ -23,9 +23,7 @@ from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import DecoderBlock
-from export.layers.mlp import GatedMLP
-from export.layers.norm import RMSNorm
+from export.layers.blocks import DecoderBlock, GatedMLP, RMSNorm
 from export.models.decoders import llama
 
 # ---------------------------------------------------------------------------------------- config

@@ -25,8 +25,7 @@ from export.config.weight_names import Names
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, KeyValue, Rows
-from export.layers.mlp import GatedMLP
-from export.layers.norm import RMSNorm
+from export.layers.blocks import GatedMLP, RMSNorm
 from export.models.decoders import llama
 from inference.errors import CheckpointError
 

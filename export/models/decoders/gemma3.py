@@ -17,8 +17,7 @@ from typing import Any
 from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.layers.attention.heads import Heads
-from export.layers.attention.rotary import Rotary
-from export.layers.attention.rotary_config import rotary_of
+from export.layers.attention.rotary import Rotary, rotary_of
 from export.models.decoders import gemma2, llama
 from inference.errors import CheckpointError
 

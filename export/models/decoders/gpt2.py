@@ -26,9 +26,8 @@ from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import DecoderBlock
+from export.layers.blocks import MLP, DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table
-from export.layers.mlp import MLP
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -27,11 +27,9 @@ from export.config.weight_names import Names, projections
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.attention.rotary_config import read_rotary
-from export.layers.blocks import DecoderBlock
+from export.layers.attention.rotary import read_rotary
+from export.layers.blocks import DecoderBlock, GatedMLP, RMSNorm
 from export.layers.decoder import TransformerDecoder, output_table
-from export.layers.mlp import GatedMLP
-from export.layers.norm import RMSNorm
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

@@ -25,9 +25,8 @@ from export.config.weight_names import Names, projections, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import DecoderBlock
+from export.layers.blocks import MLP, DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
-from export.layers.mlp import MLP
 
 OFFSET = 2
 """Rows of the position table before that of position 0."""

@@ -27,13 +27,16 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.layers.attention.windows import Grid
-from export.layers.images.image_input import pixels_port, prepare_tower
+from export.layers.images.vision import pixels_port, prepare_tower
 from export.models.detectors.grounding_dino_config import Config, read_config, rename
-from export.models.detectors.grounding_dino_layers import DecoderLayer, EncoderLayer, Head, Read
-from export.models.detectors.grounding_dino_towers import (
+from export.models.detectors.grounding_dino_layers import (
     DELIMITERS,
+    DecoderLayer,
+    EncoderLayer,
     Grids,
+    Head,
     Phrases,
+    Read,
     Scene,
     TextTower,
     sinusoids,

@@ -25,7 +25,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.heads import Heads
-from export.layers.images.batch_norm import NormedConvolution
+from export.layers.images.convolutions import NormedConvolution
 from export.layers.images.vision import FixedSizeTower
 from inference.errors import CheckpointError
 

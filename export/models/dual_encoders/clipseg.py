@@ -29,10 +29,9 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.attention.heads import Heads
-from export.layers.block_config import BlockConfig
-from export.layers.blocks import make_encoder_blocks
+from export.layers.blocks import BlockConfig, make_encoder_blocks
 from export.layers.images.vision import PixelNorm, interpolate_grid, patch_grid
-from export.models.dual_encoders import clip, clip_config
+from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Limits, Role
 from inference.bundle.manifest import Tensor as Port
@@ -52,7 +51,7 @@ class Config:
         has_convolutions: Whether vectors become pixels by three convolutions, else by one.
     """
 
-    towers: clip_config.Config
+    towers: clip.Config
     read: tuple[int, ...]
     blocks: BlockConfig
     conditional: int
@@ -73,7 +72,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_classes_but("CLIPSegForImageSegmentation")
-    towers = clip_config.read_config(values)
+    towers = clip.read_config(values)
     layers, tower = towers.image.tower.layers, towers.image.tower
     read = values.get("extract_layers", [3, 6, 9])
     is_ordered = isinstance(read, list | tuple) and all(isinstance(one, int) for one in read)

@@ -24,10 +24,9 @@ from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, packed_projections
 from export.layers.attention.heads import Heads
-from export.layers.block_config import BlockConfig
+from export.layers.blocks import BlockConfig
 from export.models.dual_encoders import clip, clip_resnet
-from export.models.dual_encoders.clip import CLIP, ImageTower, TextTower
-from export.models.dual_encoders.clip_config import ImageConfig, TextConfig
+from export.models.dual_encoders.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config

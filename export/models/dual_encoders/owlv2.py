@@ -19,14 +19,14 @@ from torch import Tensor
 
 from export.architecture import Architecture, Graphs, no_section
 from export.config.weight_names import Rename
-from export.models.dual_encoders import clip_config, owlvit
+from export.models.dual_encoders import clip, owlvit
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
 
 # ---------------------------------------------------------------------------------------- config
 
 
-def read_config(values: Mapping[str, Any]) -> clip_config.Config:
+def read_config(values: Mapping[str, Any]) -> clip.Config:
     """The configuration; defaults are `transformers`' own.
 
     Raises:
@@ -41,7 +41,7 @@ def read_config(values: Mapping[str, Any]) -> clip_config.Config:
 class Detector(owlvit.Detector):
     """OWL-ViT's, with a third head."""
 
-    def __init__(self, config: clip_config.ImageConfig, embedding_width: int) -> None:
+    def __init__(self, config: clip.ImageConfig, embedding_width: int) -> None:
         super().__init__(config, embedding_width)
         self.objectness = owlvit.PatchHead(config.tower.width, outputs=1)
 
@@ -59,7 +59,7 @@ class Owlv2(owlvit.OwlViT):
 # ----------------------------------------------------------------------------------------- names
 
 
-def rename(config: clip_config.Config) -> Rename:
+def rename(config: clip.Config) -> Rename:
     """`transformers`' names → ours."""
     names = owlvit.detector_names("owlv2")
     return Rename(names | owlvit.head_names("objectness_head", "image.objectness"))

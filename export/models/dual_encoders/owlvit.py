@@ -28,7 +28,7 @@ from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.images.vision import patch_grid
-from export.models.dual_encoders import clip, clip_config
+from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -37,7 +37,7 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 
-def read_config(values: Mapping[str, Any]) -> clip_config.Config:
+def read_config(values: Mapping[str, Any]) -> clip.Config:
     """The configuration; defaults are `transformers`' own.
 
     Raises:
@@ -46,7 +46,7 @@ def read_config(values: Mapping[str, Any]) -> clip_config.Config:
     return read_detector(values, "OwlViTForObjectDetection", patch=32)
 
 
-def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip_config.Config:
+def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Config:
     """The configuration of a detector over CLIP's towers.
 
     Args:
@@ -63,14 +63,14 @@ def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip_conf
     width = reader.integer("projection_dim", 512)
     if text.integer("hidden_size", 512) != width:
         raise CheckpointError(f"{text.place}: hidden_size must be projection_dim = {width}")
-    return clip_config.Config(
-        clip_config.ImageConfig(
-            clip_config.read_tower(image, width=768, mlp_width=3072, heads=12),
+    return clip.Config(
+        clip.ImageConfig(
+            clip.read_tower(image, width=768, mlp_width=3072, heads=12),
             image=image.pair("image_size", 768),
             patch=image.pair("patch_size", patch),
         ),
-        clip_config.TextConfig(
-            clip_config.read_tower(text, width=512, mlp_width=2048, heads=8),
+        clip.TextConfig(
+            clip.read_tower(text, width=512, mlp_width=2048, heads=8),
             vocabulary_size=text.integer("vocab_size", 49408),
             positions=text.integer("max_position_embeddings", 16),
             end_token=None,
@@ -146,7 +146,7 @@ class ClassHead(nn.Module):
 class Detector(clip.VisionTransformer):
     """CLIP's image tower, both heads on top of its patches (§3.1)."""
 
-    def __init__(self, config: clip_config.ImageConfig, embedding_width: int) -> None:
+    def __init__(self, config: clip.ImageConfig, embedding_width: int) -> None:
         super().__init__(config.tower, config.image, config.patch)
         width = config.tower.width
         grid = patch_grid(config.image, config.patch)
@@ -173,7 +173,7 @@ class OwlViT(nn.Module):
 
     detector: ClassVar[type[Detector]] = Detector
 
-    def __init__(self, config: clip_config.Config) -> None:
+    def __init__(self, config: clip.Config) -> None:
         super().__init__()
         self.image = self.detector(config.image, config.embedding_width)
         self.text = clip.TextTower(config.text, config.embedding_width)
@@ -183,7 +183,7 @@ class OwlViT(nn.Module):
 # ----------------------------------------------------------------------------------------- names
 
 
-def rename(config: clip_config.Config) -> Rename:
+def rename(config: clip.Config) -> Rename:
     """`transformers`' names → ours."""
     return Rename(detector_names("owlvit"))
 

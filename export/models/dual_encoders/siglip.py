@@ -27,10 +27,8 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.layers.attention.attention import CrossAttention
-from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import make_encoder_blocks
+from export.layers.blocks import MLP, BlockConfig, make_encoder_blocks, read_blocks
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
-from export.layers.mlp import MLP
 from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role

@@ -13,8 +13,7 @@ not grow beyond `max_position_embeddings`; a padding token within a text keeps i
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import declare
-from export.models.encoder_decoders.bart_config import Form, Positions
+from export.models.encoder_decoders.bart import Form, Positions, declare
 from export.tokenizer.languages import token_section
 
 FORM = Form(

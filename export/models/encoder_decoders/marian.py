@@ -19,17 +19,15 @@ from typing import Any
 from export.architecture import language_pairs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
-from export.models.encoder_decoders import bart, bart_config
+from export.models.encoder_decoders import bart
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-FORM = bart_config.Form(
-    positions=bart_config.Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100
-)
+FORM = bart.Form(positions=bart.Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100)
 
 
-def read_config(values: Mapping[str, Any]) -> bart_config.Config:
+def read_config(values: Mapping[str, Any]) -> bart.Config:
     """The configuration; unsupported fields that would change the network are refused.
 
     With shared embeddings there is one table for source, target and output; a tied output uses the
@@ -37,7 +35,7 @@ def read_config(values: Mapping[str, Any]) -> bart_config.Config:
     """
     reader = ConfigReader(values)
     reader.refuse_unless(is_encoder_decoder=True, add_bias_logits=False)
-    config = bart_config.read_sizes(reader, FORM)
+    config = bart.read_sizes(reader, FORM)
     shared = reader.flag("share_encoder_decoder_embeddings", True)
     if shared and not config.has_tied_output:
         raise CheckpointError(
@@ -52,7 +50,7 @@ def read_config(values: Mapping[str, Any]) -> bart_config.Config:
 # ----------------------------------------------------------------------------------------- names
 
 
-def rename(config: bart_config.Config) -> Rename:
+def rename(config: bart.Config) -> Rename:
     """BART's names → ours; a tied output of the file must be the target's table."""
     names = bart.rename(config)
     if config.has_tied_output:

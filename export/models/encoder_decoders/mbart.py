@@ -12,8 +12,7 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from export.models.encoder_decoders.bart import declare
-from export.models.encoder_decoders.bart_config import Form
+from export.models.encoder_decoders.bart import Form, declare
 from export.tokenizer.languages import token_section
 
 FORM = Form(is_norm_first=True, has_final_norm=True)

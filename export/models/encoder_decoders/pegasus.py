@@ -10,8 +10,7 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 from __future__ import annotations
 
 from export.architecture import no_section
-from export.models.encoder_decoders.bart import declare
-from export.models.encoder_decoders.bart_config import Form, Positions
+from export.models.encoder_decoders.bart import Form, Positions, declare
 
 FORM = Form(
     positions=Positions.SINUSOIDS,

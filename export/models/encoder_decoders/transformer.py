@@ -30,9 +30,8 @@ from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.positions import interleaved_sinusoids
-from export.layers.blocks import DecoderBlock, EncoderBlock
+from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
-from export.layers.mlp import MLP
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config

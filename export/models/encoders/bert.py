@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from export.architecture import LimitedByPositions
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
-from export.layers.block_config import BlockConfig, read_blocks
-from export.layers.blocks import EncoderBlock, make_encoder_blocks
+from export.layers.blocks import BlockConfig, EncoderBlock, make_encoder_blocks, read_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads

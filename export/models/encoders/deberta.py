@@ -23,12 +23,10 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.activation import activation
-from export.layers.attention.attention import SelfAttention
+from export.layers.attention.attention import SelfAttention, within
 from export.layers.attention.disentangled import DisentangledAttention, Distances, DistanceTable
 from export.layers.attention.heads import Heads
-from export.layers.attention.scores import within
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import MLP
+from export.layers.blocks import MLP, EncoderBlock
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head

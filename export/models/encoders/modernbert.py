@@ -24,10 +24,8 @@ from export.config.weight_names import Entry, Rename, WeightLayout, with_and_wit
 from export.layers.activation import activation
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.attention.rotary import Rotary
-from export.layers.attention.rotary_config import rotary_of
-from export.layers.blocks import EncoderBlock
-from export.layers.mlp import GatedMLP
+from export.layers.attention.rotary import Rotary, rotary_of
+from export.layers.blocks import EncoderBlock, GatedMLP
 from export.models.decoders import llama
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
-from export.layers.attention.relative import RelativePositions
+from export.layers.attention.positions import RelativePositions
 from export.models.encoders import bert, roberta
 from export.models.encoders.roberta import HEADS, Config
 from export.text_encoders.declaration import text_architecture

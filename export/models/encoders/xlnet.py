@@ -25,8 +25,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
-from export.layers.attention.relative import by_distance
-from export.layers.mlp import MLP
+from export.layers.attention.positions import by_distance
+from export.layers.blocks import MLP
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel

@@ -28,7 +28,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
 from export.layers.attention.additive_attention import AdditiveAttention
-from export.layers.recurrence.recurrent import BidirectionalGRU, GatedUnit
+from export.layers.recurrence.cells import BidirectionalGRU, GatedUnit
 from inference.bundle.inputs import AlignmentSpec, ImageSpec
 from inference.bundle.manifest import Limits
 

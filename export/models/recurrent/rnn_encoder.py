@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.recurrence.recurrent_config import RecurrentConfig
+from export.layers.recurrence.recurrent_stack import RecurrentConfig
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel

@@ -25,7 +25,7 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.language_model import LanguageModel
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.recurrence.cells import States
-from export.layers.recurrence.recurrent_config import RecurrentConfig
+from export.layers.recurrence.recurrent_stack import RecurrentConfig
 from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config

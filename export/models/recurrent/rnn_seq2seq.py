@@ -31,7 +31,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
 from export.layers.recurrence.cells import States
-from export.layers.recurrence.recurrent_config import RecurrentConfig
+from export.layers.recurrence.recurrent_stack import RecurrentConfig
 from export.text_encoders.pooling import final_states, mean
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits

@@ -21,8 +21,8 @@ from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention.attention import Attention, SelfAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import Grid, merge, pad_grid, partition
+from export.layers.blocks import MLP
 from export.layers.images.vision import PixelNorm
-from export.layers.mlp import MLP
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 

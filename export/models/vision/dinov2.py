@@ -28,9 +28,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import EncoderBlock
+from export.layers.blocks import MLP, EncoderBlock, GatedMLP
 from export.layers.images.image_heads import ClassToken, ClassTokenAndMean, ImageModel
-from export.layers.mlp import MLP, GatedMLP
 from export.models.vision import vit
 from export.text_encoders.image_graphs import (
     Head,

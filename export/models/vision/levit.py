@@ -23,8 +23,8 @@ from torch.nn import functional
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.layers.attention.distance_attention import DistanceAttention
-from export.layers.images.batch_norm import BatchNorm, NormedConvolution, NormedLinear
+from export.layers.attention.windows import DistanceAttention
+from export.layers.images.convolutions import BatchNorm, NormedConvolution, NormedLinear
 from export.layers.images.image_heads import ImageModel, Mean
 from export.layers.images.vision import PixelNorm, check_recipe
 from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head

@@ -23,8 +23,8 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import BERT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
+from export.layers.blocks import MLP
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
-from export.layers.mlp import MLP
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 

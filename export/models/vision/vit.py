@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import VIT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
-from export.layers.block_config import BlockConfig
-from export.layers.blocks import EncoderBlock, make_encoder_blocks
+from export.layers.blocks import BlockConfig, EncoderBlock, make_encoder_blocks
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
 from inference.bundle.inputs import ImageSpec
 

@@ -31,13 +31,13 @@ from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.block_config import read_blocks
+from export.layers.blocks import read_blocks
 from export.layers.decoder import TransformerDecoder
-from export.layers.images.image_input import prepare_tower
+from export.layers.images.vision import prepare_tower
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
 from export.models.captioners import blip
 from export.models.decoders import opt
-from export.models.encoder_decoders import t5, t5_config
+from export.models.encoder_decoders import t5
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
 from inference.bundle.inputs import ImageSpec, PromptImages
@@ -63,7 +63,7 @@ class Config(LimitedByText):
     image: vit.Config
     qformer: QFormerConfig
     language: Architecture
-    text: DecoderConfig | t5_config.Config
+    text: DecoderConfig | t5.Config
     image_token: int
 
 

@@ -32,15 +32,14 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
-from export.decoder_graphs.image_language_model import (
+from export.decoder_graphs.language_model import (
     ImageLanguageModel,
     image_language_graphs,
     image_language_model,
     language_names,
 )
-from export.layers.block_config import BlockConfig
+from export.layers.blocks import BlockConfig, RMSNorm
 from export.layers.images.vision import patch_grid
-from export.layers.norm import RMSNorm
 from export.models.decoders import gemma2, gemma3
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import text_of_token

@@ -31,13 +31,16 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.image_language_model import ImageLanguageModel, image_language_model
-from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.block_config import BlockConfig, read_blocks
+from export.decoder_graphs.language_model import (
+    DecoderConfig,
+    ImageLanguageModel,
+    image_language_model,
+)
+from export.layers.blocks import BlockConfig, read_blocks
 from export.layers.images.vision import patch_grid
 from export.models.decoders import llama
 from export.models.dual_encoders import siglip
-from export.models.vision_language.llava_config import read_language
+from export.models.vision_language.llava import read_language
 from export.tokenizer.prompt_images import AROUND, IMAGE_TOKEN
 from export.tokenizer.tokenizer import special_text
 from inference.errors import CheckpointError

@@ -32,8 +32,8 @@ from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
-from export.layers.images.image_input import prepare_tower
-from export.layers.mlp import MLP
+from export.layers.blocks import MLP
+from export.layers.images.vision import prepare_tower
 from export.layers.qformer import QFormerConfig, QueryBlock
 from export.models.decoders import llama, opt
 from export.models.encoder_decoders import t5

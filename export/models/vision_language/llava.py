@@ -17,19 +17,201 @@ Decision D104.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from export.architecture import Architecture, LimitedByText
+from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
-from export.decoder_graphs.image_language_model import (
+from export.decoder_graphs.language_model import (
+    DecoderConfig,
     ImageLanguageModel,
     image_language_model,
     language_names,
 )
 from export.layers.activation import activation
-from export.models.decoders import llama
-from export.models.dual_encoders import clip
-from export.models.vision_language.llava_config import Config, ImageConfig, read_config
+from export.layers.blocks import BlockConfig
+from export.layers.images.vision import patch_count
+from export.models.decoders import llama, qwen2
+from export.models.dual_encoders import clip, siglip
+from export.tokenizer.prompt_images import IMAGE_TOKEN
+from inference.errors import CheckpointError
+
+LANGUAGE_MODELS: Mapping[str, Architecture] = {
+    "llama": llama.ARCHITECTURE,
+    "mistral": llama.ARCHITECTURE,
+    "qwen2": qwen2.ARCHITECTURE,
+}
+"""`model_type` of `text_config` → the decoder."""
+_SEVEN_BILLION = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 11008},
+    "mistral": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 14336},
+    "qwen2": {**_SEVEN_BILLION, "vocab_size": 151936, "intermediate_size": 22016},
+}
+"""What `transformers` takes where `text_config` says nothing, as in the published files."""
+
+
+VisionTransformer = clip.VisionTransformer | siglip.VisionTransformer
+
+
+@dataclass(frozen=True)
+class Tower:
+    """One kind of image tower.
+
+    Attributes:
+        read: Its section of `config.json`.
+        build: Blocks, image and patch → the tower.
+        names: Prefixes of its names and of ours → the table.
+        leading: Tokens in front of the patches.
+        patch: Default of `patch_size`.
+    """
+
+    read: Callable[[ConfigReader], BlockConfig]
+    build: Callable[[BlockConfig, tuple[int, int], tuple[int, int]], VisionTransformer]
+    names: Callable[[str, str], dict[str, Entry]]
+    leading: int
+    patch: int
+
+
+TOWERS: Mapping[str, Tower] = {
+    "clip_vision_model": Tower(
+        partial(clip.read_tower, width=768, mlp_width=3072, heads=12),
+        clip.VisionTransformer,
+        clip.vision_names,
+        leading=1,
+        patch=32,
+    ),
+    "siglip_vision_model": Tower(
+        siglip.read_tower,
+        siglip.VisionTransformer,
+        lambda theirs, ours: {
+            **siglip.vision_names(theirs, ours),
+            **{f"{theirs}.head.{name}": None for name in siglip.HEAD},
+        },
+        leading=0,
+        patch=16,
+    ),
+}
+"""`model_type` of `vision_config` → the tower."""
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """The image tower, its projection, and what is read of it.
+
+    Attributes:
+        layers: Whose outputs are read, side by side; 0 is the first block's input.
+        is_first_skipped: Whether the first position is left out: CLIP's class token.
+        activation: Between both layers of the projection.
+    """
+
+    kind: Tower
+    tower: BlockConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    layers: tuple[int, ...]
+    is_first_skipped: bool
+    activation: str
+    has_bias: bool
+
+    @property
+    def tokens(self) -> int:
+        """L."""
+        return patch_count(self.image, self.patch) + self.kind.leading - self.is_first_skipped
+
+
+@dataclass(frozen=True)
+class Config(LimitedByText):
+    """Both halves."""
+
+    image: ImageConfig
+    language: Architecture
+    text: DecoderConfig
+    image_token: int
+
+    @property
+    def tokens(self) -> int:
+        """L."""
+        return self.image.tokens
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: another image tower or language model; a token or a layer that they lack.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    places = (reader, reader.section("text_config"))
+    is_tied = any(each.flag("tie_word_embeddings", False) for each in places)
+    return read_halves(reader, is_tied=is_tied)
+
+
+def read_halves(reader: ConfigReader, *, is_tied: bool) -> Config:
+    """Image tower and language model.
+
+    Args:
+        is_tied: As of `read_language`.
+
+    Raises:
+        CheckpointError: see `read_config`.
+    """
+    language, text = read_language(reader, is_tied=is_tied)
+    name = IMAGE_TOKEN if IMAGE_TOKEN in reader.given else "image_token_index"
+    token = reader.token(name, 32000, text.vocabulary_size)
+    return Config(_read_image(reader), language, text, token)
+
+
+def read_language(reader: ConfigReader, *, is_tied: bool) -> tuple[Architecture, DecoderConfig]:
+    """The decoder of `text_config`, and its configuration.
+
+    Args:
+        is_tied: Whether logits are products with the embedding table; `transformers` reads the
+            field at the top, and only for some families the section's.
+
+    Raises:
+        CheckpointError: another language model.
+    """
+    section = reader.section("text_config")
+    kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
+    values = {**_DEFAULTS[kind], **section.given, "tie_word_embeddings": is_tied}
+    values["model_type"] = kind
+    return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)
+
+
+def _read_image(reader: ConfigReader) -> ImageConfig:
+    vision = reader.section("vision_config")
+    vision.refuse_unless(num_channels=3)
+    kind = TOWERS[vision.choice("model_type", TOWERS, "clip_vision_model")]
+    tower = kind.read(vision)
+    given = reader.given.get("vision_feature_layer", -2)
+    wanted = given if isinstance(given, list) else [given]
+    numbers = [layer for layer in wanted if type(layer) is int]
+    layers = tuple(layer + (layer < 0) * (tower.layers + 1) for layer in numbers)
+    is_inside = all(0 <= layer <= tower.layers for layer in layers)
+    if not layers or not is_inside or len(layers) < len(wanted):
+        raise CheckpointError(
+            f"{reader.place}: vision_feature_layer = {given!r} is outside the {tower.layers} blocks"
+        )
+    strategy = reader.choice("vision_feature_select_strategy", ("default", "full"), "default")
+    return ImageConfig(
+        kind,
+        tower,
+        image=vision.pair("image_size", 224),
+        patch=vision.pair("patch_size", kind.patch),
+        layers=layers,
+        is_first_skipped=strategy == "default",
+        activation=reader.activation("projector_hidden_act", "gelu"),
+        has_bias=reader.flag("multimodal_projector_bias", True),
+    )
+
 
 # --------------------------------------------------------------------------------------- network
 

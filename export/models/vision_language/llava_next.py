@@ -26,12 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
-from export.checkpoint.tile_recipe import read_resolutions
+from export.checkpoint.image_recipe import read_resolutions
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
-from export.decoder_graphs.image_language_model import image_language_graphs
+from export.decoder_graphs.language_model import image_language_graphs
 from export.layers.images.vision import check_recipe, patch_grid
-from export.models.vision_language import llava, llava_config
+from export.models.vision_language import llava
 from inference.bundle.inputs import ImageSpec, PromptImages, Resolutions, TileGrid
 from inference.errors import CheckpointError
 
@@ -41,7 +41,7 @@ _RESOLUTIONS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
 
 @dataclass(frozen=True)
-class Config(llava_config.Config):
+class Config(llava.Config):
     """LLaVA's, with the resolutions of images.
 
     Attributes:
@@ -67,7 +67,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
     is_tied = reader.flag("tie_word_embeddings", False)  # not that of `text_config`
-    read = llava_config.read_halves(reader, is_tied=is_tied)
+    read = llava.read_halves(reader, is_tied=is_tied)
     image, (rows, columns) = read.image, patch_grid(read.image.image, read.image.patch)
     edge = image.image[0]
     if image.image != (edge, edge) or rows != columns or image.tokens != rows * columns:

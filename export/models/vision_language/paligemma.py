@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from export.architecture import Architecture, LimitedByText
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
-from export.decoder_graphs.image_language_model import (
+from export.decoder_graphs.language_model import (
+    DecoderConfig,
     ImageLanguageModel,
     image_language_model,
     language_names,
 )
-from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.block_config import BlockConfig
+from export.layers.blocks import BlockConfig
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import patch_count
 from export.models.decoders import gemma, gemma2

@@ -18,7 +18,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry
 from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
-from export.layers.mlp import MLP
+from export.layers.blocks import MLP
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,9 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename
 from export.layers.attention.axial_attention import Angles, PatchAttention, PatchBlock, axial_angles
 from export.layers.attention.fused import MASKED_SCORE
-from export.layers.mlp import GatedMLP
-from export.layers.norm import RMSNorm
-from export.models.vision_language import qwen2_vl, qwen2_vl_config
-from export.models.vision_language.qwen2_vl_config import EPSILON, Config
+from export.layers.blocks import GatedMLP, RMSNorm
+from export.models.vision_language import qwen2_vl
+from export.models.vision_language.qwen2_vl import EPSILON, Config
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -40,7 +39,7 @@ _WHOLE = [7, 15, 23, 31]
 
 
 @dataclass(frozen=True)
-class TowerConfig(qwen2_vl_config.TowerConfig):
+class TowerConfig(qwen2_vl.TowerConfig):
     """The image tower.
 
     Attributes:
@@ -63,9 +62,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
     vision = reader.section("vision_config")
     width = vision.integer("hidden_size", 3584)
     mlp_width = vision.integer("intermediate_size", 3420)
-    blocks = qwen2_vl_config.read_blocks(vision, width, mlp_width, "silu")
-    tower = qwen2_vl_config.read_tower(vision, blocks)
-    text = qwen2_vl_config.read_text(reader)
+    blocks = qwen2_vl.read_blocks(vision, width, mlp_width, "silu")
+    tower = qwen2_vl.read_tower(vision, blocks)
+    text = qwen2_vl.read_text(reader)
     vision.refuse_unless(out_hidden_size=text.width)
     window = vision.integer("window_size", 112)
     if window < tower.grid.edge:
@@ -81,7 +80,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     windowed = TowerConfig(
         **vars(tower), window=window // tower.merge // tower.patch, whole=frozenset(whole)
     )
-    return Config(windowed, text, **qwen2_vl_config.read_tokens(reader, text))
+    return Config(windowed, text, **qwen2_vl.read_tokens(reader, text))
 
 
 # --------------------------------------------------------------------------------------- network

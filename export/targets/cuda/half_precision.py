@@ -15,10 +15,10 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from export.graphs.external_data import open_graph, save, values
-from export.targets.cuda.aligned_products import align_products
 from export.targets.cuda.float32_nodes import FLOAT, RANGES, Islands, NoKernelError
 from export.targets.cuda.kernels import CUDA, Kernels
 from export.targets.cuda.signature import Types, bodies, opset_of, signature, value_types
+from export.targets.cuda.substitutes import align_products
 from inference.errors import SetupError
 
 _ELEMENTS = {

@@ -22,7 +22,7 @@ from inference.engine.search.logits_processors import (
 )
 from inference.engine.search.protocol import Beams, Continuations, Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_trace import TokenRecord, TokenTrace
+from inference.engine.search.token_history import TokenRecord, TokenTrace
 from inference.errors import InvalidRequest
 from inference.sequences import Hypothesis
 

@@ -26,7 +26,7 @@ from inference.engine.runners.candidates import (
     GreedyRule,
     plain_request,
 )
-from inference.engine.search.grammar import Grammar, GrammarState
+from inference.engine.search.request import Grammar, GrammarState
 from inference.engine.search.token_history import TokenHistory
 from inference.generation import FinishReason, Generation
 

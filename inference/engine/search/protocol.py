@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import CandidateRequest, Candidates, GreedyRule
 from inference.engine.search.logits_processors import Constraint
-from inference.engine.search.token_trace import TokenRecord
+from inference.engine.search.token_history import TokenRecord
 from inference.sequences import Hypothesis
 
 

@@ -6,16 +6,52 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.inputs import PromptImages
-from inference.engine.runners.prompt import Prompt, images_of
-from inference.engine.search.grammar import Grammar
+from inference.engine.runners.protocol import Prompt, images_of
 from inference.generation import Generation
-from inference.processing.words import WordEdges
+from inference.processing.terms import WordEdges
 from inference.sequences import Finished, TokenChunk
+
+
+class GrammarState(Protocol):
+    """A grammar after the tokens of one output."""
+
+    def banned(self) -> NDArray[np.int64]:
+        """Tokens that cannot follow, in order; end tokens where the output is not complete.
+
+        Equal ones are often the same array.
+
+        Raises:
+            InvalidRequest: the step would take too long.
+        """
+
+    def take(self, token_id: int) -> None:
+        """Takes a token that is not banned.
+
+        Raises:
+            InvalidRequest: it cannot follow.
+        """
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the output matches as it is."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it matches and nothing can follow."""
+
+
+class Grammar(Protocol):
+    """A compiled grammar."""
+
+    def start(self) -> GrammarState:
+        """A state without tokens; independent of others."""
+
 
 _PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
 

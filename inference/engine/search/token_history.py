@@ -1,16 +1,19 @@
-"""The tokens of one row, with what rules on earlier tokens need of them, kept up token by token."""
+"""The tokens of one row, and what is recorded of them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.engine.runners.candidates import Edit
+from inference.engine.runners.candidates import Candidates, Edit
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
+from inference.sequences import Hypothesis
 
 _FIRST_CAPACITY = 64
 
@@ -138,3 +141,80 @@ class TokenHistory:
 
 def _double(array: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([array, np.empty_like(array)])
+
+
+Top = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRecord:
+    """What is recorded of one generated token.
+
+    Attributes:
+        log_prob: Of the token.
+        top: The best tokens of its position, and their log-probabilities.
+        emitted: (S,) its EMIT output, if alignments are requested and `step` has one.
+    """
+
+    log_prob: float
+    top: Top
+    emitted: NDArray[np.float32] | None
+
+
+class TokenTrace:
+    """Makes records for a request, and hypotheses of records.
+
+    Attributes:
+        is_enabled: Whether the request needs records.
+    """
+
+    def __init__(self, request: EngineRequest) -> None:
+        rules = request.rules
+        self._top = rules.top_log_probs
+        self._aligns = rules.return_alignment
+        self._source = None if request.source_ids is None else len(request.source_ids)
+        self.is_enabled = self._top is not None or self._aligns
+
+    @property
+    def count(self) -> int:
+        """Candidates that a position's best tokens need."""
+        return self._top or 0
+
+    def record(
+        self,
+        ids: Sequence[int],
+        log_probs: NDArray[np.float32],
+        candidates: Candidates,
+        row: int,
+        rank: int = 0,
+    ) -> TokenRecord:
+        """The record of one token; requires `is_enabled`.
+
+        Args:
+            ids: The row's allowed candidates, best first; `log_probs` are theirs.
+            rank: Index of the token among them.
+        """
+        best = zip(ids[: self.count], log_probs[: self.count].tolist(), strict=True)
+        emitted = None
+        if self._aligns and candidates.emitted is not None:
+            emitted = candidates.emitted(row)[: self._source].copy()
+        return TokenRecord(float(log_probs[rank]), tuple(best), emitted)
+
+    def hypothesis(
+        self,
+        token_ids: Sequence[int],
+        score: float,
+        finish_reason: str,
+        records: Sequence[TokenRecord],
+    ) -> Hypothesis:
+        """A finished hypothesis; `records` are those of its tokens, or empty."""
+        emitted = [record.emitted for record in records if record.emitted is not None]
+        listed = records if self._top is not None else ()
+        return Hypothesis(
+            tuple(token_ids),
+            score,
+            finish_reason,
+            log_probs=tuple(record.log_prob for record in listed),
+            top=tuple(record.top for record in listed),
+            alignment=np.stack(emitted) if emitted else None,
+        )

@@ -2,33 +2,272 @@
 
 Jinja's own sandbox keeps a template away from Python's internals, but lets it repeat a text a
 billion times or nest loops without end.
+
+The size of a list is that of its text: a list of two references to one text counts the text twice.
+A few nested lists hold little memory, but their text, their JSON and a comparison of two of them
+grow with each level.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    Sized,
+    ValuesView,
+)
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import islice
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
-from jinja2 import nodes, pass_context
+from jinja2 import Undefined, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import _PassArg
 from jinja2.visitor import NodeTransformer
 
-from inference.processing.templates.template_budget import (
-    CHARACTERS_PER_STEP,
-    MAX_CHARACTERS,
-    NODE,
-    Budget,
-    check_size,
-)
-from inference.processing.templates.template_sizes import check_call, check_operands
+from inference.processing.cancellation import check_abandoned
+
+MAX_STEPS = 1_000_000
+"""Loop iterations, macro calls, operators, and the values that they make."""
+MAX_RENDER_S = 2.0
+"""A usual conversation takes some milliseconds."""
+MAX_CHARACTERS = 4_000_000
+"""Of one value's text."""
+MAX_DEPTH = 64
+"""Of lists in lists."""
+NODE = 20
+"""Characters that an element of a list counts, beside its own."""
+CHARACTERS_PER_STEP = 100
+_ELEMENTS_PER_STEP = 10
+_STEPS_PER_CONTAINER = 4
+_STEPS_PER_CLOCK = 16
+_VIEWS = (ItemsView, KeysView, ValuesView)
+_CONTAINERS = (list, tuple, dict, *_VIEWS)
+
+
+class Size(NamedTuple):
+    """Of a value."""
+
+    characters: int
+    elements: int
+    """Of all its lists; 1 for a text."""
+    depth: int
+    """Of lists in lists; 0 for a text."""
+
+
+@dataclass
+class Budget:
+    """What is left for one rendering."""
+
+    steps: int = 0
+    until_s: float = field(default_factory=lambda: time.monotonic() + MAX_RENDER_S)
+    _sizes: dict[int, tuple[Any, Size]] = field(default_factory=dict)
+    """Of lists by their ids, with the lists, so that no other gets the id. None ever changes: the
+    sandbox refuses what would."""
+
+    def step(self, count: int = 1) -> None:
+        """Raises where the rendering has used up its steps or its time, or nothing waits for it."""
+        before = self.steps
+        after = self.steps = before + count
+        if after > MAX_STEPS:
+            raise SecurityError(f"it takes more than {MAX_STEPS} steps")
+        if before // _STEPS_PER_CLOCK != after // _STEPS_PER_CLOCK:
+            check_abandoned()
+            if time.monotonic() > self.until_s:
+                raise SecurityError(f"it takes more than {MAX_RENDER_S:g} s")
+
+    def made(self, value: Any) -> Any:
+        """A new value, after its steps and its size are counted.
+
+        Raises:
+            SecurityError: it is too large, or the rendering has used up its steps.
+        """
+        if isinstance(value, str):
+            self.step(1 + len(value) // CHARACTERS_PER_STEP)
+            check_size(len(value))
+        elif isinstance(value, _CONTAINERS):
+            self.step(_STEPS_PER_CONTAINER + len(value) // _ELEMENTS_PER_STEP)
+            self.size(value)
+        return value
+
+    def size(self, value: Any) -> Size:
+        """The size of a value.
+
+        Raises:
+            SecurityError: it is too large.
+        """
+        if isinstance(value, str):
+            return Size(len(value), 1, 0)
+        if not isinstance(value, _CONTAINERS):
+            return Size(1, 1, 0)
+        known = self._sizes.get(id(value))
+        if known is not None:
+            return known[1]
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        characters = elements = depth = 0
+        for part in parts:
+            own = self.size(part)
+            characters += NODE + own.characters
+            elements += own.elements
+            depth = max(depth, own.depth)
+            check_size(characters)
+        if depth >= MAX_DEPTH:
+            raise SecurityError(f"it nests lists more than {MAX_DEPTH} deep")
+        found = Size(characters, 1 + elements, depth + 1)
+        self._sizes[id(value)] = value, found
+        return found
+
+
+def check_size(size: int, limit: int = MAX_CHARACTERS, what: str = "characters") -> None:
+    """Raises SecurityError where a size is over its limit."""
+    if size > limit:
+        raise SecurityError(f"it makes more than {limit} {what}")
+
+
+MAX_BITS = 10_000
+"""Of one number."""
+MAX_DIGITS = 300
+"""That a number is rounded to."""
+_WIDE_FORMAT = re.compile(r"%[^a-zA-Z%(]*\d{5}|\{[^{}]*:[^{}]*\d{5}")
+"""A width of five digits in a format, of `%` or of `str.format`."""
+_NAMED_FORMAT = re.compile(r"%\(")
+_WIDE_BEHIND_NAME = re.compile(r"[^a-zA-Z%]*\d{5}")
+_WIDTH_ARGUMENT = re.compile(r"\{[^{}]*:[^{}]*\{")
+"""A width that is an argument of `str.format`."""
+
+
+def check_operands(budget: Budget, operator: str, left: Any, right: Any) -> None:
+    """Raises SecurityError where the result would be too large."""
+    if isinstance(left, int) and isinstance(right, int):
+        if operator in ("*", "**"):
+            bits = left.bit_length() * (right if operator == "**" else 1) + right.bit_length()
+            check_size(bits, MAX_BITS, "bits in a number")
+        return
+    if operator == "%" and isinstance(left, str):
+        check_call(budget, "format", left, right if isinstance(right, tuple) else (right,))
+    elif operator == "*":
+        sized, times = (right, left) if isinstance(left, int) else (left, right)
+        if isinstance(times, int):
+            check_size(_characters(budget, sized) * times)
+    elif operator == "+":
+        check_size(_characters(budget, left) + _characters(budget, right))
+
+
+def check_call(budget: Budget, name: str, value: Any, args: Sequence[Any]) -> None:
+    """Raises SecurityError where a method of a text, or a filter, would make too much.
+
+    Args:
+        name: The method's or the filter's.
+        value: The text, or what the filter is applied to.
+        args: All arguments, named ones too.
+    """
+    largest = max((_extent(budget, arg) for arg in args), default=0)
+    if name == "round":
+        check_size(largest, MAX_DIGITS, "digits in a number")
+    elif name == "sum" and not all(isinstance(arg, int | float | str | None) for arg in args):
+        raise SecurityError("it sums what are no numbers")
+    elif name in _PLACES:
+        check_size(_characters(budget, value) + _PLACES[name](budget, value, args) * largest)
+    if name in ("format", "format_map") and isinstance(value, str):
+        if _WIDE_FORMAT.search(value) or _has_wide_names(value):
+            raise SecurityError("a format has a width of more than four digits")
+        if _WIDTH_ARGUMENT.search(value):
+            raise SecurityError("a format has a width that is an argument")
+
+
+def _has_wide_names(text: str) -> bool:
+    """Whether a `%(name)` in a format is followed by a width of five digits.
+
+    Raises:
+        SecurityError: a name has parentheses, so that its end is not the first one.
+    """
+    for found in _NAMED_FORMAT.finditer(text):
+        end = text.find(")", found.end())
+        if end < 0:
+            return False  # the operator refuses it
+        if "(" in text[found.end() : end]:
+            raise SecurityError("a name in a format has parentheses")
+        if _WIDE_BEHIND_NAME.match(text, end + 1):
+            return True
+    return False
+
+
+def _once(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    return 1
+
+
+def _lines(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    return 1 + value.count("\n") if isinstance(value, str) else 1
+
+
+def _tabs(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    return value.count("\t") if isinstance(value, str) else 0
+
+
+def _fields(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    return value.count("{") + value.count("%") if isinstance(value, str) else 0
+
+
+def _found(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    """Places of the text to replace; a filter takes what is no text as one."""
+    old = next(iter(args), "")
+    return str(value).count(str(old)) if isinstance(old, str | Undefined) else 0
+
+
+def _parts(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    return len(value) if isinstance(value, Sized) else 1
+
+
+def _json_lines(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    """Each is indented as often as it is deep."""
+    _, elements, depth = budget.size(value)
+    return elements * (depth + 1)
+
+
+def _rows(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+    """What fills a row of a table, beside the row itself."""
+    return NODE + max((_characters(budget, arg) for arg in args), default=0)
+
+
+_PLACES: Mapping[str, Callable[[Budget, Any, Sequence[Any]], int]] = {
+    "batch": _rows,
+    "center": _once,
+    "expandtabs": _tabs,
+    "format": _fields,
+    "format_map": _fields,
+    "indent": _lines,
+    "join": _parts,
+    "ljust": _once,
+    "replace": _found,
+    "rjust": _once,
+    "slice": _rows,
+    "tojson": _json_lines,
+    "truncate": _once,
+    "zfill": _once,
+}
+"""Methods and filters that write an argument, or as many characters as it says: how often."""
+
+
+def _extent(budget: Budget, value: Any) -> int:
+    """Characters of an argument, or those that a number calls for."""
+    return abs(value) if isinstance(value, int) else _characters(budget, value)
+
+
+def _characters(budget: Budget, value: Any) -> int:
+    return budget.size(value).characters
+
 
 MAX_CODE_CHARACTERS = 262_144
 """Of the Python code of a template; Python holds its lock while it compiles, up to 1 µs each."""

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.detection.regions import SizedRow, best_first, box, sigmoid
-from inference.tasks.detection.section import DetectSection
+from inference.tasks.detection.regions import DetectSection, SizedRow, best_first, box, sigmoid
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank

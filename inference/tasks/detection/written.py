@@ -18,9 +18,14 @@ from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import Tokenizer
 from inference.sequences import Hypothesis
-from inference.tasks.detection.locations import LOCATION, Phrase, Place, written_boxes
-from inference.tasks.detection.regions import box
-from inference.tasks.detection.section import DetectSection
+from inference.tasks.detection.regions import (
+    LOCATION,
+    DetectSection,
+    Phrase,
+    Place,
+    box,
+    written_boxes,
+)
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.processing.terms import FoundTerm
+from inference.processing.terms import FoundTerm, joins
 from inference.processing.tokenizer import Tokenizer
-from inference.processing.words import joins
 
 Weights = NDArray[np.float64]
 

@@ -16,12 +16,11 @@ import triton_python_backend_utils as pb
 from inference.bundle.manifest import Bundle, Role
 from inference.bundle.reader import open_bundle
 from inference.engine import codec
-from inference.engine.bundle_validator import bundle_validator
 from inference.engine.codec import Arrays, decode_request
 from inference.engine.engine import Engine
-from inference.engine.memory import check_memory
-from inference.engine.runner_factory import SPARE_BYTES, make_runner
+from inference.engine.runner_factory import SPARE_BYTES, check_memory, make_runner
 from inference.engine.search.request import Cancelled, EngineRequest, Failed
+from inference.engine.validation import bundle_validator
 from inference.errors import BundleError
 from inference.generation import Generation
 from inference.load_check import load_check
@@ -29,9 +28,8 @@ from inference.stateless.sessions import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
-from serving.liveness.heartbeat import COUNTERS, GAUGES
-from serving.liveness.model_heartbeat import Heartbeat
-from serving.settings.capacity import CapacitySettings
+from serving.liveness.heartbeat import COUNTERS, GAUGES, Heartbeat
+from serving.settings.triton_settings import CapacitySettings
 from triptych.garbage import without_collection
 
 

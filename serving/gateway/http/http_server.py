@@ -10,8 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from serving.gateway.http.connections import Connections
-from serving.gateway.http.http_protocol import LimitedProtocol
+from serving.gateway.http.http_protocol import Connections, LimitedProtocol
 
 FLUSH_S = 5
 """Time to write the responses of requests that have ended."""

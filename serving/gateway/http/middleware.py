@@ -23,7 +23,7 @@ from inference.errors import (
 )
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, key_name
-from serving.gateway.http.content_coding import decode
+from serving.gateway.http.bodies import decode
 from serving.gateway.http.page_routes import ASSETS
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.request_record import CANCELLED, record, request_id

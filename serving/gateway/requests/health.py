@@ -22,8 +22,7 @@ from inference.tasks.shared.model_calls import Call
 from serving.draining import SHUTTING_DOWN
 from serving.gateway.requests.service import Service
 from serving.gateway.triton_client.endpoint import Endpoint, Version
-from serving.liveness.engine_stats import EngineStats
-from serving.liveness.stall_detector import StallDetector
+from serving.liveness.stall_detector import EngineStats, StallDetector
 
 CANARY_TIMEOUT_S = 5.0
 FRESH_S = 10.0

@@ -20,11 +20,10 @@ from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.http import openapi
 from serving.gateway.http.api_docs import docs_routes
 from serving.gateway.http.dialect import Routes
+from serving.gateway.http.gates import KeyGate, OriginGate, is_guarded
 from serving.gateway.http.handle_request import DirectRoutes
 from serving.gateway.http.http_errors import ErrorRenderer
-from serving.gateway.http.key_gate import KeyGate
 from serving.gateway.http.middleware import Middleware
-from serving.gateway.http.origin_gate import OriginGate, is_guarded
 from serving.gateway.http.page_routes import page_routes, read_assets, redirect_routes
 from serving.gateway.http.routes import system_routes
 from serving.gateway.requests.health import Readiness

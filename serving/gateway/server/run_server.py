@@ -26,7 +26,7 @@ from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
-from serving.gateway.http.connections import Connections
+from serving.gateway.http.http_protocol import Connections
 from serving.gateway.http.http_server import FLUSH_S, HttpServer
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
@@ -36,7 +36,7 @@ from serving.gateway.requests.service import Service
 from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
-from serving.gateway.triton_client.addresses import paired
+from serving.gateway.triton_client.endpoint import paired
 from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.triton_inference import TritonInference

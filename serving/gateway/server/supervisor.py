@@ -21,9 +21,15 @@ from pathlib import Path
 from inference.errors import SetupError
 from inference.process_limits import usable_cores
 from serving.draining import await_drained
-from serving.gateway.server.launch_workers import ABORT, DRAIN, RunFolder, Start, segment_of
-from serving.gateway.server.shared_memory import Field
-from serving.gateway.server.worker_process import WorkerProcess
+from serving.gateway.server.shared_counts import Field
+from serving.gateway.server.worker_process import (
+    ABORT,
+    DRAIN,
+    RunFolder,
+    Start,
+    WorkerProcess,
+    segment_of,
+)
 from serving.logs import configure_logs
 from serving.ports import listening, reserved
 from serving.processes.supervision import STOP_SIGNALS, back_off_s, handle_signals

@@ -10,9 +10,9 @@ import sys
 from triptych.garbage import without_collection
 
 with without_collection():
-    from serving.gateway.server.launch_workers import Start
     from serving.gateway.server.run_server import run
     from serving.gateway.server.worker_context import Share
+    from serving.gateway.server.worker_process import Start
     from serving.logs import configure_logs
 
 _STDIN = 0

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client import values
 
-from serving.gateway.dialects.libretranslate.folder_downloads import FolderDownloads
+from serving.gateway.dialects.libretranslate.downloads import FolderDownloads
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.server.launch_workers import ABORT, DRAIN, Start
-from serving.gateway.server.shared_counts import SharedCounts
-from serving.gateway.server.shared_memory import Field
+from serving.gateway.server.shared_counts import Field, SharedCounts
+from serving.gateway.server.worker_process import ABORT, DRAIN, Start
 
 BEAT_S = 0.25
 """Between two beats; with each, the worker publishes how many of its calls wait."""

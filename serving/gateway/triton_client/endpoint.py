@@ -1,23 +1,131 @@
-"""One Triton of several: whether calls may go there, and how much it has to do (D105)."""
+"""Where Tritons are, whether calls may go there, and the one that a call goes to."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import math
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import httpx
 
 from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
-from serving.gateway.triton_client.addresses import Address
 from serving.gateway.triton_client.inference import Liveness, Server
 from serving.gateway.triton_client.restart_watcher import GONE
-from serving.liveness.engine_stats import EngineStats, read_engine_stats
+from serving.liveness.stall_detector import EngineStats, read_engine_stats
+from serving.ports import host_port
+
+RESOLVE_S = 1.0
+"""Between two lookups of a name."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Address:
+    """One Triton's HOST:PORT for gRPC, and for metrics if that is known."""
+
+    grpc: str
+    metrics: str | None = None
+
+
+@dataclass(frozen=True)
+class AddressSource:
+    """One entry of `--triton`, with its counterpart of `--triton-metrics`."""
+
+    grpc: str
+    metrics: str | None = None
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it has to be looked up; gRPC resolves localhost and its own URIs itself."""
+        host, _ = split(self.grpc)
+        is_uri = "/" in self.grpc or self.grpc.startswith("unix:")
+        return not (is_uri or host == "localhost" or _is_literal(host))
+
+    def at(self, host: str) -> Address:
+        """The Triton at one address of the name; metrics under the same name are there too."""
+        grpc = host_port(host, split(self.grpc)[1])
+        if self.metrics is None or split(self.metrics)[0] != split(self.grpc)[0]:
+            return Address(grpc, self.metrics)
+        return Address(grpc, host_port(host, split(self.metrics)[1]))
+
+
+def paired(grpc: Sequence[str], metrics: Sequence[str]) -> list[AddressSource]:
+    """The entries of both flags; there are as many of the second, or none."""
+    return [AddressSource(*pair) for pair in zip(grpc, metrics or (None,) * len(grpc), strict=True)]
+
+
+Lookup = Callable[[str], Awaitable[Sequence[str]]]
+"""The addresses of a name. Raises OSError."""
+
+
+async def look_up(name: str) -> Sequence[str]:
+    """The IPv4 addresses of a name, or those of IPv6 if it has no others: one for each server.
+
+    Raises:
+        OSError: the name is unknown, or no resolver responds.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    by_family = {
+        family: sorted({str(place[0]) for kind, *_, place in found if kind == family})
+        for family in (socket.AF_INET, socket.AF_INET6)
+    }
+    return by_family[socket.AF_INET] or by_family[socket.AF_INET6]
+
+
+async def follow(
+    sources: Sequence[AddressSource],
+    update: Callable[[Sequence[Address]], object],
+    lookup: Lookup = look_up,
+) -> None:
+    """Look up the names among the sources until cancelled; what cannot be found stays as it was.
+
+    Args:
+        update: Called with the addresses of all sources, whenever they have changed.
+    """
+    found = {source: [Address(source.grpc, source.metrics)] for source in sources}
+    names = [source for source in sources if source.is_name]
+    found |= {source: [] for source in names}
+    problems: dict[AddressSource, str] = {}
+    while True:
+        before = dict(found)
+        for source in names:
+            try:
+                hosts = await lookup(split(source.grpc)[0])
+            except OSError as error:
+                if problems.get(source) != str(error):
+                    log.warning("cannot look up %s: %s", source.grpc, error)
+                problems[source] = str(error)
+                continue
+            problems.pop(source, None)
+            found[source] = [source.at(host) for host in hosts]
+        if found != before:
+            update([one for addresses in found.values() for one in addresses])
+        await asyncio.sleep(RESOLVE_S)
+
+
+def split(text: str) -> tuple[str, str]:
+    """Host and port of `HOST:PORT` or `[HOST]:PORT`."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]") if host.startswith("[") else host, port
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
 
 CHECK_S = 1.0
 """Between two checks of a server; one that has lost a call is checked at once."""
@@ -35,7 +143,6 @@ _STATS_TIMEOUT_S = 2.0
 NEW_TOKENS = 128
 """Assumed of a sequence whose request does not bound them."""
 
-log = logging.getLogger(__name__)
 
 Version = tuple[str, int]
 """A model (of Triton) and its version."""
@@ -314,3 +421,46 @@ def work_of(call: Call) -> int:
     rows = max(options.num_beams or 1, options.best_of or 1, options.num_return_sequences or 1)
     new = max(1, (options.max_new_tokens or NEW_TOKENS) - len(options.generated_ids or ()))
     return call.tokens + rows * new
+
+
+PREFIX_TOKENS = 48
+"""Of a prompt: what begins equally goes to one server. An engine keeps no shorter prefixes
+(`inference.engine.scheduler.Capacity.prefix_min_tokens`)."""
+MORE_LOAD = 1.25
+MORE_TOKENS = 512
+"""A server takes a prompt for its prefix while it has at most so much more to do than another."""
+
+
+def choose(endpoints: Sequence[Endpoint], call: Call) -> Endpoint:
+    """The server for a call.
+
+    Equal prefixes choose the same one by rendezvous hashing (Thaler and Ravishankar 1998), which
+    needs no state: several gateways choose alike, and a server that comes or goes moves its own
+    prefixes only. One that is overloaded is passed over for the next (bounded loads: Mirrokni et
+    al., arXiv 1608.01350).
+
+    Args:
+        endpoints: At least one.
+    """
+    work = work_of(call)
+    least = min(endpoints, key=lambda one: (one.load(work), one.last_choice))
+    prefix = _prefix(call)
+    if prefix is None:
+        return least
+    limit = least.load(work) * MORE_LOAD + MORE_TOKENS
+    fitting = [one for one in endpoints if one.load(work) <= limit]
+    return max(fitting, key=lambda one: _rank(prefix, one.name))
+
+
+def _prefix(call: Call) -> bytes | None:
+    """What the engine could share with other prompts; None: too little."""
+    if not isinstance(call, GenerateCall):
+        return None
+    ids = call.inputs.get("prompt_ids")
+    if ids is None or ids.size < PREFIX_TOKENS:
+        return None
+    return call.model.encode() + bytes(ids.reshape(-1)[:PREFIX_TOKENS].tobytes())
+
+
+def _rank(prefix: bytes, name: str) -> bytes:
+    return blake2b(prefix, digest_size=8, key=name.encode()[:64]).digest()

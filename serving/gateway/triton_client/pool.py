@@ -19,16 +19,19 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.triton_client.addresses import (
+from serving.gateway.triton_client.endpoint import (
+    CHECK_S,
     Address,
     AddressSource,
+    Endpoint,
     Lookup,
+    Share,
+    StatsClient,
+    choose,
     follow,
     look_up,
 )
-from serving.gateway.triton_client.endpoint import CHECK_S, Endpoint, Share, StatsClient
 from serving.gateway.triton_client.inference import Server
-from serving.gateway.triton_client.placement import choose
 from serving.gateway.triton_client.triton_inference import TritonInference
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 import triptych
 from triptych import errors, messages
 from triptych import triptych_pb2 as pb
+from triptych.client.base_client import Retries
 from triptych.client.conversion import from_proto, to_proto
-from triptych.client.retries import Retries
 from triptych.tasks.caption import Caption, CaptionResponse
 from triptych.tasks.translate import TranslateRequest, TranslateResponse, Translation
 from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotResponse

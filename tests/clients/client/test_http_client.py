@@ -1,4 +1,6 @@
-"""Client and AsyncClient against a transport that responds as a gateway does."""
+"""`Client` and `AsyncClient` against a transport that responds as a gateway does."""
+
+from __future__ import annotations
 
 import asyncio
 import base64
@@ -13,7 +15,16 @@ import pytest
 
 import triptych
 from triptych import errors
-from triptych.client.retries import Retries
+from triptych.client.base_client import Retries
+from triptych.errors import (
+    ConnectionFailed,
+    InvalidRequest,
+    Overloaded,
+    ServerError,
+    Timeout,
+    TriptychError,
+    Unavailable,
+)
 from triptych.tasks.translate import TranslateResponse
 
 URL = "http://gateway:8080"
@@ -381,3 +392,51 @@ async def test_failure_names_the_proxy_that_was_used(
         assert message.startswith("cannot reach http://127.0.0.1:8/")
         assert (named in message) if named else ("proxy" not in message)
         assert "secret" not in message
+
+
+RULES = Retries(attempts=4, first_wait_s=1.0, longest_wait_s=3.0)
+
+
+def overloaded(retry_after_s: float | None = None) -> Overloaded:
+    return Overloaded("busy", status=429, type="overloaded", retry_after_s=retry_after_s)
+
+
+def test_the_wait_doubles_up_to_its_bound() -> None:
+    for failed, longest in ((1, 1.0), (2, 2.0), (3, 3.0)):
+        waits = [RULES.wait_s(failed, overloaded()) for _ in range(100)]
+        assert all(wait is not None and longest / 2 <= wait <= longest for wait in waits)
+        assert len(set(waits)) > 1, "clients refused together retry together"
+
+
+def test_it_gives_up_after_the_last_attempt() -> None:
+    assert RULES.wait_s(4, overloaded()) is None
+    assert Retries(attempts=1).wait_s(1, ConnectionFailed("no")) is None
+
+
+def test_the_servers_word_is_kept() -> None:
+    assert RULES.wait_s(1, overloaded(2.5)) == 2.5
+    assert RULES.wait_s(3, overloaded(0.0)) == 0.0
+
+
+def test_too_long_retry_after_ends_the_retries() -> None:
+    assert RULES.wait_s(1, overloaded(3.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (ConnectionFailed("no"), True),
+        (Unavailable("draining", status=503, type="unavailable"), True),
+        (Timeout("late"), False),
+        (InvalidRequest("bad", status=422, type="invalid_request"), False),
+        (ServerError("bug", status=500, type="internal"), False),
+        (TriptychError("other"), False),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(error: TriptychError, again: bool) -> None:
+    assert (RULES.wait_s(1, error) is not None) == again
+
+
+def test_a_call_is_sent_once_at_least() -> None:
+    with pytest.raises(ValueError, match="attempts"):
+        Retries(attempts=0)

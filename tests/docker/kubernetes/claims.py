@@ -16,16 +16,17 @@ from serving.settings.command_settings import PREFIX, CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import TritonSettings
 from tests.docker.kubernetes.manifests import (
+    OUTSIDE,
     WORKLOADS,
     Object,
     containers,
     flags,
+    is_reachable,
     of_kind,
     pod,
     pod_labels,
     selects,
 )
-from tests.docker.kubernetes.reachability import OUTSIDE, is_reachable
 from tests.docker.test_monitoring import emitted
 from triptych.commands.lazy_commands import single
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from fastapi.routing import APIRoute
 
-from serving.gateway.http.key_gate import _OPEN
+from serving.gateway.http.gates import _OPEN
 from serving.gateway.http.routes import system_routes
 from tests.docker.kubernetes import claims
 from tests.docker.kubernetes.claims import CLAIMS, CUSTOM, Claim, probe_what_exists
@@ -26,15 +26,16 @@ from tests.docker.kubernetes.manifests import (
     Object,
     charted,
     containers,
+    is_reachable,
     key,
     kustomized,
     of_kind,
     pod,
     pod_labels,
+    reaches_outside,
     read,
     rendered,
 )
-from tests.docker.kubernetes.reachability import is_reachable, reaches_outside
 
 needs_kubectl = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl builds Kustomize's overlays"

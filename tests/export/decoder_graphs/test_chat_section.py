@@ -1,10 +1,11 @@
-"""A checkpoint's chat template: exported, and equal to `transformers` from messages to text."""
+"""The sections of conversations, with and without images."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,15 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from benchmarks.local_model import LocalModel
 from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
-from export.decoder_graphs.chat_section import chat_section
+from export.decoder_graphs.chat_section import (
+    chat_section,
+    image_caption_section,
+    image_chat_section,
+)
 from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
+from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Bundle
 from inference.errors import CheckpointError
 from inference.tasks.chat import TASK
@@ -156,3 +162,51 @@ def test_template_with_a_token_without_an_embedding_is_refused_by_name(folder: F
     tokenizer.save(str(source / "tokenizer.json"))
     with pytest.raises(CheckpointError, match=r"every text would be refused: '<\|late\|>'"):
         _manifest(source)
+
+
+NETWORK: Any = SimpleNamespace(images=PromptImages(positions=2, token_id=5, tokens=2))
+PARTS = (
+    "{% for m in messages %}{% for p in m.content %}"
+    "{% if p.type == 'image' %}<image>\n{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"
+)
+PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def _folder(folder: Path, file: str, template: str) -> Checkpoint:
+    added = [{"content": "<image>", "id": 5}]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    text = template if file.endswith(".jinja") else json.dumps({"chat_template": template})
+    (folder / file).write_text(text)
+    return Checkpoint(folder, "x", {})
+
+
+@pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json"])
+def test_a_template_of_parts_takes_images(file: str, tmp_path: Path) -> None:
+    section = image_chat_section(NETWORK, _folder(tmp_path, file, PARTS))
+    assert section == {
+        "template": PARTS,
+        "special_tokens": {"bos_token": "<s>"},
+        "images": {"place": "<image>"},
+    }
+
+
+def test_a_template_of_texts_takes_none(tmp_path: Path) -> None:
+    section = image_chat_section(NETWORK, _folder(tmp_path, "chat_template.jinja", PLAIN))
+    assert "images" not in section
+
+
+def test_a_checkpoint_without_a_template_has_no_section(tmp_path: Path) -> None:
+    assert image_chat_section(NETWORK, _folder(tmp_path, "other.jinja", PARTS)) is None
+
+
+def test_an_instruction_for_a_caption_is_written_into_the_template(tmp_path: Path) -> None:
+    template = f"{{{{ bos_token }}}}{PARTS} ASSISTANT:"
+    section = image_caption_section(NETWORK, _folder(tmp_path, "chat_template.jinja", template))
+    assert section["layout"] == ("<s><image>\n", " ASSISTANT:")
+    assert section["is_complete"]
+
+
+def test_a_caption_without_a_template_of_parts_has_its_first_words(tmp_path: Path) -> None:
+    checkpoint = _folder(tmp_path, "chat_template.jinja", PLAIN)
+    assert image_caption_section(NETWORK, checkpoint) == {"images": {"place": "<image>"}}

@@ -15,11 +15,11 @@ from torch import nn
 
 from export.layers.attention import additive_attention, attention, cached_attention
 from export.layers.attention.additive_attention import AdditiveAttention
+from export.layers.attention.attention import attend, within
 from export.layers.attention.heads import Heads, Rows
-from export.layers.attention.scores import attend, within
-from export.layers.mlp import MLP
-from export.layers.recurrence import recurrent
-from export.layers.recurrence.recurrent import GatedUnit
+from export.layers.blocks import MLP
+from export.layers.recurrence import cells
+from export.layers.recurrence.cells import GatedUnit
 from export.models.captioners import show_attend_tell
 from export.models.recurrent.bahdanau import Decoder
 
@@ -183,7 +183,7 @@ BAHDANAU: dict[str, Fault] = {
     "the update gate is the share of the old state": replaced(
         GatedUnit, "forward", _gated(is_reset_last=False, is_update_old=True)
     ),
-    "padding is read": replaced(recurrent, "within", _all_seen),
+    "padding is read": replaced(cells, "within", _all_seen),
     "padding is looked at": replaced(additive_attention, "within", _all_seen),
     "the alignment is one word off": replaced(AdditiveAttention, "forward", _misaligned),
     "both directions are swapped": swapped("encoder.gru", "rightward", "leftward"),

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from export.decoder_graphs import image_axes, image_tokens
+from export.decoder_graphs import image_tokens
 from export.models.vision_language import qwen2_5_vl, qwen2_vl
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change
 
-_PLACES, _ANGLES = image_axes.image_places, qwen2_vl.axial_angles
+_PLACES, _ANGLES = image_tokens.image_places, qwen2_vl.axial_angles
 
 
 def _placed(edit: Callable[[Tensor], Tensor]) -> Fault:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import scores
+from export.layers.attention import attention
 from export.layers.attention.heads import Heads
 from export.layers.attention.rotary import unscaled
-from export.layers.norm import RMSNorm
+from export.layers.blocks import RMSNorm
 from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
 
@@ -77,7 +77,7 @@ LLAMA: dict[str, Fault] = {
     "neighbours rotate in place of halves": _rotary(is_interleaved=True),
     "another rotary base": _rotary(base=10000.0),
     "long wavelengths are not scaled": _rotary(scaling=unscaled),
-    "key heads repeat in turn": replaced(scores, "repeat_groups", _in_turn),
+    "key heads repeat in turn": replaced(attention, "repeat_groups", _in_turn),
     "scores are scaled by D / H": _heads(
         lambda heads: replace(heads, scale=(heads.model_width / heads.count) ** -0.5)
     ),

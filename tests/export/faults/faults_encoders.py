@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import attention, disentangled, scores
-from export.layers.attention.relative import RelativePositions
+from export.layers.attention import attention, disentangled
+from export.layers.attention.positions import RelativePositions
 from export.models.encoders import albert, deberta, roberta, xlnet
 from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last
@@ -20,7 +20,7 @@ from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
     """A mask that hides no padding."""
-    return scores.within(torch.full_like(lengths, size), size)
+    return attention.within(torch.full_like(lengths, size), size)
 
 
 def _sees_padding(module: Any) -> Fault:

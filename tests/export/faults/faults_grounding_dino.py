@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from export.layers.attention import windows
 from export.models.detectors import grounding_dino as model
-from export.models.detectors import grounding_dino_towers as towers
+from export.models.detectors import grounding_dino_layers as towers
 from tests.export.faults.faults import Fault, change
 
 _PHRASES, _PROPOSE = towers.Phrases.of, model.GroundingDino.propose

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.attention import cached_attention
-from export.layers.attention.attention import CrossAttention
+from export.layers.attention.attention import CrossAttention, attend
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import KeyValue
-from export.layers.attention.scores import attend
 from export.models.captioners.bert_decoder import BertDecoder
 from export.models.dual_encoders import clip, siglip
 from tests.export.faults.faults import Fault, change, replaced, swapped

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention import attention, scores
+from export.layers.attention import attention
 from export.layers.images.pixel_arrays import ConvolvedPixels, FourierPositions
 from export.layers.latents import LatentArray, LatentLayer
 from export.models.encoders.perceiver import TextReader
@@ -17,7 +17,7 @@ from tests.export.faults.faults import Fault, change, replaced, swapped
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
     """A mask that hides no padding."""
-    return scores.within(torch.full_like(lengths, size), size)
+    return attention.within(torch.full_like(lengths, size), size)
 
 
 def _with_residual(

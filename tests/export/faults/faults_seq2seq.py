@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from export.layers.attention.heads import Heads, Rows
-from export.layers.attention.relative import RelativePositions
+from export.layers.attention.positions import RelativePositions
 from export.models.encoder_decoders import bart
 from tests.export.faults.faults import (
     MARIAN,

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from export.layers.attention.distance_attention import DistanceAttention
-from export.layers.attention.windows import WindowAttention, pad_grid
-from export.layers.images.batch_norm import BatchNorm
+from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
+from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
 from export.models.vision.deit import LeadingTokens
 from export.models.vision.dinov2 import Scaled

@@ -11,16 +11,14 @@ import pytest
 import torch
 
 from export.parity.token_parity import compare_tokens, mixed_requests
-from export.parity.torch_group import joined
-from export.parity.torch_rank import rank
-from export.parity.torch_runner import TorchRunner
+from export.parity.torch_runner import TorchRunner, joined, rank
 from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
-from tests.export.parity.test_float64 import unexported
+from tests.export.parity.test_gate import unexported
 from tests.export.sources import source_or_prompt
 from tests.export.twin import EXPORTED
 from tests.export.twins import generators, has_alignment

@@ -27,7 +27,7 @@ from inference.bundle.reader import newest_bundle, versions
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.saved_folders import write_pieces
-from tests.inference.manifests import make_manifest
+from tests.inference.tiny_models import make_manifest
 
 app = typer.Typer()
 app.command()(export)

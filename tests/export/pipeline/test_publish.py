@@ -1,20 +1,26 @@
-"""Publishing is atomic; the manifest is written last."""
+"""Publishing is atomic, and manifests refuse what a decoder cannot follow."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from export.pipeline import publish as publishing
+from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, config, next_version, publish, published, staging
 from inference.bundle.manifest import Graph, Manifest, SourceInfo, Tensor
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.bundle.repository import VersionLock
-from tests.inference.manifests import make_manifest
+from inference.errors import CheckpointError
+from tests.export.conftest import pair_of
+from tests.export.twins import make_twin
+from tests.inference.tiny_models import make_manifest
 
 PARTS = {"image": "clip", "text": "clip-text"}
 EMBEDDING = Tensor(name="embedding", dtype="float32", shape=("B", 8))
@@ -181,3 +187,24 @@ def test_export_to_a_repository_of_one_user_is_reported(
     [message] = caplog.messages
     assert "can be read by user" in message
     assert "chmod" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "token"),
+    [
+        ("decoder_start_token_id", 64, 64),
+        ("decoder_start_token_id", [2, -1], -1),
+        ("forced_bos_token_id", 64, 64),
+        ("forced_eos_token_id", -1, -1),
+        ("sequence_bias", [[[64], 1.0]], 64),
+    ],
+)
+def test_default_token_outside_the_vocabulary_is_refused_by_name(
+    name: str, value: Any, token: int, tmp_path: Path
+) -> None:
+    pair = pair_of("bart", "odd", tmp_path, make_twin("bart", "odd", tmp_path))
+    values = {"decoder_start_token_id": 2, "pad_token_id": 0, "eos_token_id": 2, name: value}
+    (tmp_path / "generation_config.json").write_text(json.dumps(values))
+    message = f"generation default {name} = {token} is outside the vocabulary of 64 tokens"
+    with pytest.raises(CheckpointError, match=message):
+        build_manifest(Request("twin"), 1, pair.source, pair.graphs())

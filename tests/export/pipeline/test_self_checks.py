@@ -15,8 +15,7 @@ from export.graphs import external_data
 from export.parity.graph_runs import bundle_path
 from export.parity.verify import Report
 from export.pipeline.self_checks import write_self_checks
-from export.report.checksums import checksums
-from export.report.file_checks import FileChecks
+from export.report.file_checks import FileChecks, checksums
 from export.report.findings import Findings
 from export.report.rows import Failure
 from inference.bundle.manifest import Bundle

@@ -14,11 +14,18 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from export.parity.decoder_inputs import observe_alignment, observe_decoder
 from export.parity.graph_runs import LazySessions, bundle_path
-from export.parity.parity_inputs import Feeds, Observation, Probe, Run, observe_stateless
+from export.parity.parity_inputs import (
+    Feeds,
+    Observation,
+    Probe,
+    Run,
+    observe_alignment,
+    observe_decoder,
+    observe_stateless,
+)
 from export.parity.token_parity import BEAMS, mixed_requests
-from export.quantization.product_check import RecordedCalls, check_products
+from export.quantization.int8_parity import RecordedCalls, check_products
 from inference import saturation
 from inference.bundle.manifest import MANIFEST, Bundle, Manifest
 from inference.engine.engine_core import decode

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from export.pipeline.self_checks import INT8_TOLERANCE
-from export.quantization.product_check import ROUNDING
+from export.quantization.int8_parity import ROUNDING
 from inference.saturation import products_saturate
 from tests.export.conftest import LOWERED_ALIKE, Lowered
 from tests.export.processors.outcomes import (

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.parity.decoder_inputs import Admitted, StepLoop
 from export.parity.graph_runs import LazySessions, bundle_path
-from export.parity.parity_inputs import Probe
+from export.parity.parity_inputs import Admitted, Probe, StepLoop
 from export.quantization.calibrate import (
     HEADROOM,
     CalibrationRun,
@@ -26,7 +25,7 @@ from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
-from inference.engine.state.memory_model import MemoryModel
+from inference.engine.state.group_state import MemoryModel
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
 from tests.export.parity.test_prompt_reading import (
     PIECES,

@@ -21,8 +21,8 @@ from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision, Runtime
 from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_static import stems
-from export.targets.runtime_rules import check_runtime
-from export.targets.runtime_rules import lowered as lowered_for
+from export.targets.runtime_choice import check_runtime
+from export.targets.runtime_choice import lowered as lowered_for
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 from inference.openvino_core import has_bf16

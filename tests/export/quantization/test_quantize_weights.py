@@ -22,7 +22,7 @@ from export.precision import Precision, Runtime
 from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import STEPS, per_group, quantize_weights
 from export.registry import architecture
-from export.targets.runtime_rules import check_runtime
+from export.targets.runtime_choice import check_runtime
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUPS

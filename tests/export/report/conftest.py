@@ -12,7 +12,7 @@ import pytest
 
 from export.parity.verify import Report
 from export.pipeline.self_checks import write_self_checks
-from export.report.checksums import checksums
+from export.report.file_checks import checksums
 from inference.bundle.manifest import Bundle, SourceInfo
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.twin import EXPORTED

@@ -1,14 +1,22 @@
-"""Heads as `config.json` names them, with the tasks, labels and activations that follow."""
+"""Heads, pooling and segments of text encoders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from export.config.config_reader import ConfigReader
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import check_segments
+from export.text_encoders.pooling import Pooling, PoolingMode
 from inference.errors import CheckpointError
+from tests.export.twins import build
+from tests.inference.processing.tokenizer_files import trained
 
 
 def _head(**values: Any) -> HeadConfig:
@@ -114,3 +122,66 @@ def test_relevance_is_activated_as_a_cross_encoder_does(
 def test_unknown_activation_of_relevance_is_refused() -> None:
     with pytest.raises(CheckpointError, match="Tanh"):
         _head(sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
+
+
+LENGTHS = (5, 3, 1)
+EXPECTED: dict[str, Callable[[Tensor], Tensor]] = {
+    "cls": lambda row: row[0],
+    "max": lambda row: torch.stack([max(column) for column in row.T]),
+    "mean": lambda row: sum(row) / len(row),
+    "mean_sqrt_len": lambda row: sum(row) / len(row) ** 0.5,
+    "weighted_mean": lambda row: (
+        sum((rank + 1) * vector for rank, vector in enumerate(row)) / sum(range(len(row) + 1))
+    ),
+    "last": lambda row: row[-1],
+}
+
+
+def _hidden() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.rand(3, 5, 7, generator=generator) - 2  # all negative: padding is no maximum
+    return hidden, torch.tensor(LENGTHS, dtype=torch.int32)
+
+
+def _rows(pool: Callable[[Tensor], Tensor]) -> Tensor:
+    hidden, _ = _hidden()
+    return torch.stack([pool(row[:size]) for row, size in zip(hidden, LENGTHS, strict=True)])
+
+
+@pytest.mark.parametrize("mode", PoolingMode)
+def test_pooling_ignores_padding(mode: PoolingMode) -> None:
+    pooled = Pooling((mode,), layers=())(*_hidden())
+    torch.testing.assert_close(pooled, _rows(EXPECTED[mode]))
+
+
+def test_modes_are_concatenated_in_their_order() -> None:
+    pooling = Pooling((PoolingMode.MEAN, PoolingMode.CLS), layers=())
+    want = torch.cat([_rows(EXPECTED["mean"]), _rows(EXPECTED["cls"])], dim=1)
+    torch.testing.assert_close(pooling(*_hidden()), want)
+    assert pooling.output_width(7) == 14
+
+
+def test_vectors_have_unit_length_by_default() -> None:
+    pooled = Pooling()(*_hidden())
+    torch.testing.assert_close(pooled.norm(dim=1), torch.ones(3))
+    mean = _rows(EXPECTED["mean"])
+    torch.testing.assert_close(pooled, mean / mean.norm(dim=1, keepdim=True))
+
+
+def files(kind: str, folder: Path) -> dict[str, bytes]:
+    trained(kind, folder)
+    return {"tokenizer.json": (folder / "tokenizer.json").read_bytes()}
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+def test_a_segment_that_no_graph_reads_is_refused(name: str, tmp_path: Path) -> None:
+    _, network = build(name)
+    check_segments(network, files("word pieces", tmp_path))
+    with pytest.raises(CheckpointError, match="segment other than 0"):
+        check_segments(network, files("unigram", tmp_path))
+
+
+def test_what_reads_segments_or_has_none_takes_any_tokenizer(tmp_path: Path) -> None:
+    for name in ("xlnet", "distilbert"):
+        _, network = build(name)
+        check_segments(network, files("unigram", tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, processors
 
-from tests.inference.processing.byte_pairs import byte_pairs
+from tests.inference.processing.tokenizer_files import byte_pairs
 
 TEMPLATE = """\
 {{- bos_token }}

@@ -20,7 +20,7 @@ from tokenizers import (
     trainers,
 )
 
-from tests.inference.processing.byte_pairs import byte_pairs
+from tests.inference.processing.tokenizer_files import byte_pairs
 
 CORPUS = [
     "", " ", "   ", "\n\t ", "a", "Hello, world!", " leading and trailing  ", "two  spaces   three",

@@ -12,11 +12,11 @@ from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
 from examples.texts.grammar import sentences
-from export.training import recurrent_translation as train_on_words
+from export.training import bahdanau as train_on_words
 from export.training import translation as train_on_text
 from export.training.bahdanau import word_level
 from export.training.command import app
-from export.training.parallel_text import read_parallel_text
+from export.training.translation import read_parallel_text
 from inference.errors import SetupError
 from tests.export.training.trainings import (
     assert_finished_is_left_alone,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from export.models.encoders.perceiver_config import CONVOLVED, FOURIER, LEARNED
+from export.models.encoders.perceiver import CONVOLVED, FOURIER, LEARNED
 from tests.export.twin import twin_with_heads
 
 _TINY = {

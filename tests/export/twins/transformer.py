@@ -19,7 +19,7 @@ TINY = {
 ODD = {"d_model": 30, "nhead": 3, "final_norm": True}
 GELU = {"activation": "gelu", "layer_norm_eps": 1e-3, "num_decoder_layers": 1}
 TWIN = tiny_twin(
-    "tests.export.models.encoder_decoders.transformer_paper:Transformer",
+    "tests.export.models.transformer_paper:Transformer",
     TINY,
     {
         "odd": ODD | {"num_encoder_layers": 1, "num_decoder_layers": 4},

@@ -1,4 +1,4 @@
-"""A runner without a model: logits are a function of the source and the row's whole history.
+"""A runner without a model, and requests that join while it runs.
 
 It keeps rows exactly as the protocol requires, so that a search that moves state wrongly reads
 another row's history and returns other tokens.
@@ -6,25 +6,44 @@ another row's history and returns other tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from inference.engine.engine_core import EngineCore, final_result
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
+    Edit,
     GreedyRule,
     GreedyTokens,
+    HostLogits,
+    select_candidates,
 )
-from inference.engine.runners.edits import HostLogits, select_candidates
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Group, Prefill, Runner
-from inference.engine.state.memory_model import BufferShape, MemoryModel
+from inference.engine.runners.protocol import Group, Prefill, Prompt, Runner
+from inference.engine.search.request import EngineRequest, Event
+from inference.engine.search.token_history import TokenHistory
+from inference.engine.sequence import SequenceState
+from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
+from inference.generation import Generation
+from inference.sequences import Finished
+
+
+def edit_after(
+    rules: Generation, prompt: Sequence[int], generated: Sequence[int], banned: Collection[int] = ()
+) -> Edit:
+    """What a search edits after these tokens."""
+    history = TokenHistory(rules, prompt)
+    for token in generated:
+        history.accept(token)
+    return history.edit(banned)
+
 
 GREEDY_STEPS = 4
 History = tuple[int, ...]
@@ -254,3 +273,75 @@ class FakeRunner(Runner):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+company = st.lists(
+    st.tuples(
+        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=6,
+)
+"""The step at which each request joins; its seed, beams and tokens."""
+
+
+Talk = list[tuple[int, int, int, int, int]]
+talk = st.lists(
+    st.tuples(
+        *(st.integers(0, 9), st.integers(0, 12), st.integers(1, 30)),
+        *(st.sampled_from([1, 1, 2, 3]), st.integers(1, 20)),
+    ),
+    min_size=2,
+    max_size=6,
+)
+"""Turns of conversations: the turn that each goes on behind, how many of its last tokens it leaves
+out, how many it adds; its beams and tokens."""
+_LONGEST = 90
+
+
+def converse(
+    decoder: EngineCore, rules: Callable[[int, int], Generation], talk: Talk
+) -> tuple[list[EngineRequest], list[Finished]]:
+    """Requests and results of turns, two at once that differ in their prompts' last token.
+
+    Args:
+        rules: (beams, tokens) → those of a turn.
+    """
+    said: list[tuple[int, ...]] = [()]
+    asked: list[EngineRequest] = []
+    found: list[Finished] = []
+    for before, left_out, added, beams, tokens in talk:
+        earlier = said[before % len(said)]
+        words = np.random.default_rng(added).integers(2, 6, added).tolist()
+        prompt = (*earlier[: max(0, len(earlier) - left_out)], *words)[:_LONGEST]
+        pair = [
+            EngineRequest(rules(beams, tokens), prompt_ids=(*prompt, last), stream=beams == 1)
+            for last in (2, 3)
+        ]
+        results = [final_result(events) for events in run_staggered(decoder, pair, [0, 0])]
+        for request, result in zip(pair, results, strict=True):
+            said.append((*request.prompt_ids, *result.hypotheses[0].token_ids))
+        asked += pair
+        found += results
+    return asked, found
+
+
+def run_staggered(
+    decoder: EngineCore, requests: Sequence[EngineRequest], steps: Sequence[int] | None = None
+) -> list[list[Event]]:
+    """The events of each.
+
+    Args:
+        steps: When each joins; by default one at each step.
+    """
+    outcomes: list[list[Event]] = [[] for _ in requests]
+    due = dict(enumerate(range(len(requests)) if steps is None else steps))
+    step = 0
+    while due or not decoder.is_idle:
+        for index in [index for index, when in due.items() if when <= step]:
+            del due[index]
+            decoder.add(SequenceState(requests[index], outcomes[index].append))
+        decoder.step()
+        step += 1
+        assert step < 5000, "sequences wait for ever"
+    return outcomes

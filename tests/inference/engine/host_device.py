@@ -16,10 +16,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from inference.engine.runners.cuda.device import AddressDevice
-from inference.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
 from inference.engine.runners.cuda.row_copies import BlockCopies
 from inference.engine.runners.cuda.runtime import DeviceOutOfMemory, Direction
-from inference.engine.runners.cuda.tensors import AddressedTensor
+from inference.engine.runners.cuda.tensors import GRAPH_LIMIT, UNCAPTURED, AddressedTensor
 
 _POISON = 0xAB
 

@@ -22,8 +22,8 @@ from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.twins import make_twin, randomise
-from tests.inference.engine.staggered import run_staggered
-from tests.inference.manifests import make_manifest
+from tests.inference.engine.fake_runner import run_staggered
+from tests.inference.tiny_models import make_manifest
 
 pytestmark = pytest.mark.slow
 VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}

@@ -14,7 +14,7 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InternalError
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk

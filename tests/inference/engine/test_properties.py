@@ -1,4 +1,4 @@
-"""A request's tokens equal those of running alone, whatever joins, ends or fails beside it."""
+"""A request's tokens equal those of running alone, whatever joins, ends or is lost."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode
+from inference.engine.runners.ort.device import OrtDevice
+from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search import truncation
+from inference.engine.search import sampling
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.errors import DeadlineExceeded
-from inference.generation import Generation
+from inference.engine.validation import RequestValidator
+from inference.errors import DeadlineExceeded, InvalidRequest
+from inference.generation import Generation, Overrides
 from inference.sequences import Finished, TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
-from tests.inference.engine.staggered import Talk, converse, talk
+from tests.inference.engine.fake_runner import FakeRunner, Talk, converse, hashed_logits, talk
+from tests.inference.engine.test_several_tokens import BUNDLES, RULES, requests
 
 VOCABULARY = 20
 LOGITS = hashed_logits(VOCABULARY, end_bias=1.0)
@@ -58,7 +63,7 @@ class Clock:
 def few_candidates() -> Iterator[None]:
     """Four candidates: neighbours often need more, and draws often need the whole vocabulary."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truncation, "DEFAULT_CANDIDATES", 4)
+        patch.setattr(sampling, "DEFAULT_CANDIDATES", 4)
         yield
 
 
@@ -237,3 +242,94 @@ def test_chunks_contain_every_token_once() -> None:
     tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
     assert tuple(tokens) == end.hypotheses[0].token_ids
     assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+CHANGES: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "sampled": {"do_sample": True, "seed": 4, "top_k": 9, "eos_token_ids": ()},
+    "penalised": {
+        "repetition_penalty": 1.4,
+        "frequency_penalty": 0.3,
+        "no_repeat_ngram_size": 2,
+        "bad_words_ids": ((3,), (9, 5)),
+        "eos_token_ids": (),
+        "top_log_probs": 2,
+    },
+    "forced": {"forced_bos_token_id": 5, "forced_eos_token_id": 1, "min_new_tokens": 6},
+    "sampled with log-probabilities": {"do_sample": True, "seed": 8, "top_log_probs": 3},
+}
+
+
+@pytest.fixture(scope="module", params=BUNDLES)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return BUNDLES[request.param](tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def runner(bundle: Bundle, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(bundle, threads=1, device=device)
+
+
+def lost(request: EngineRequest, token_ids: tuple[int, ...]) -> EngineRequest:
+    """The request of a sequence that was lost with these tokens."""
+    overrides = Overrides(generated_ids=token_ids)
+    return replace(request, rules=request.rules.with_overrides(overrides))
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_sequence_goes_on_at_the_next_token(
+    bundle: Bundle, runner: OrtRunner, changes: dict[str, object]
+) -> None:
+    asked = requests(bundle, RULES.model_copy(update=changes), count=3)
+    whole = [one.best for one in decode(runner, asked)]
+    cuts = [
+        (number, cut)
+        for number, one in enumerate(whole)
+        for cut in sorted({1, 2, len(one.token_ids) // 2, len(one.token_ids)} - {0})
+    ]
+    again = [lost(asked[number], whole[number].token_ids[:cut]) for number, cut in cuts]
+    for (number, cut), one in zip(cuts, decode(runner, again), strict=True):
+        wanted = whole[number]
+        assert one.best.token_ids == wanted.token_ids[cut:]
+        assert one.best.finish_reason == wanted.finish_reason
+        assert one.best.log_probs == pytest.approx(wanted.log_probs[cut:], abs=1e-4)
+        assert [[token for token, _ in top] for top in one.best.top] == [
+            [token for token, _ in top] for top in wanted.top[cut:]
+        ]
+        assert one.prompt_tokens == asked[number].prompt_tokens
+
+
+def test_stream_has_the_tokens_behind_those_given_alone(bundle: Bundle, runner: OrtRunner) -> None:
+    rules = RULES.model_copy(update={"eos_token_ids": ()})
+    request = replace(requests(bundle, rules, count=1)[0], stream=True)
+    (whole,) = decode(runner, [request])
+    events: list[Event] = []
+    core = EngineCore(runner, Capacity())
+    core.add(SequenceState(lost(request, whole.best.token_ids[:7]), events.append))
+    while not core.is_idle:
+        core.step()
+    sent = [token for one in events if isinstance(one, TokenChunk) for token in one.token_ids]
+    assert tuple(sent) == whole.best.token_ids[7:]
+    assert isinstance(events[-1], Finished)
+    assert events[-1].best.token_ids == tuple(sent)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"num_beams": 2},
+        {"do_sample": True, "num_return_sequences": 2},
+        {"given_ids": (3,)},
+        {"return_alignment": True},
+    ],
+    ids=["beams", "samples", "given tokens", "alignment"],
+)
+def test_what_has_no_single_next_token_is_refused(other: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="generated_ids exclude"):
+        Generation(pad_token_id=0, max_new_tokens=5, generated_ids=(2,), **other)
+
+
+def test_tokens_outside_the_vocabulary_are_refused(bundle: Bundle) -> None:
+    request = requests(bundle, count=1)[0]
+    with pytest.raises(InvalidRequest, match="generated_ids holds ids outside"):
+        RequestValidator(bundle.manifest).validate(lost(request, (100_000,)))

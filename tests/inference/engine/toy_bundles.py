@@ -26,7 +26,7 @@ from inference.bundle.manifest import (
     Tensor,
 )
 from tests.inference.engine.fake_runner import History
-from tests.inference.manifests import make_manifest
+from tests.inference.tiny_models import make_manifest
 
 VOCABULARY, WIDTH = 24, 8
 _TYPES = {

@@ -7,8 +7,15 @@ import re
 import pytest
 
 from inference.errors import InvalidRequest
-from inference.processing.terms import PATTERNS, TermIndex, composed
-from inference.processing.words import WordEdges, is_word_character, joins, word_edges
+from inference.processing.terms import (
+    PATTERNS,
+    TermIndex,
+    WordEdges,
+    composed,
+    is_word_character,
+    joins,
+    word_edges,
+)
 
 
 def found(text: str, glossary: dict[str, str], copied: tuple[str, ...] = ()) -> list[str]:

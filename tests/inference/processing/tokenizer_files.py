@@ -1,7 +1,8 @@
-"""Tokenizers of the three kinds that encoders have, trained in the test on a few sentences."""
+"""Tokenizers of several kinds, trained in the test on a few lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import (
@@ -13,11 +14,39 @@ from tokenizers import (
     processors,
     trainers,
 )
+from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from inference.bundle.inputs import TokenizerSpec
 from inference.processing.text import FastTokenizer
-from tests.inference.processing.byte_pairs import byte_pairs
+
+
+def byte_pairs(
+    size: int,
+    special: Sequence[str],
+    lines: Sequence[str],
+    alphabet: Sequence[str] = (),
+    words: PreTokenizer | None = None,
+) -> Tokenizer:
+    """A tokenizer of that many tokens, without a post-processor.
+
+    Args:
+        special: Its first tokens.
+        alphabet: Bytes that are tokens; by default all.
+        words: How a text is divided; by default as GPT-2 does it, without a space in front.
+    """
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = words or ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(special),
+        initial_alphabet=list(alphabet) or ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(lines, trainer)
+    return made
+
 
 CORPUS = """Ada Lovelace was born in London and wrote about engines.
 The small red circle lies left of the large blue square.

@@ -12,8 +12,15 @@ from inference.sequences import TokenChunk
 from inference.tasks.caption import TASK, CaptionPlan, CaptionSection
 from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.results import finished
-from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
+from tests.inference.tiny_models import (
+    IMAGE,
+    STEP,
+    WordTokenizer,
+    finished,
+    image_file,
+    manifest,
+    served,
+)
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import GenerateRequest
 

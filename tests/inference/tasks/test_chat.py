@@ -15,8 +15,7 @@ from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
-from tests.inference.results import finished
-from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
 from triptych.tasks.chat import ChatMessage, ChatRequest, ChatResponse
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)

@@ -9,8 +9,14 @@ from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classify import TASK, ClassifyPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.text_models import image_classifier, run, text_classifier
-from tests.inference.tiny_models import WordTokenizer, image_file, served
+from tests.inference.tiny_models import (
+    WordTokenizer,
+    image_classifier,
+    image_file,
+    run,
+    served,
+    text_classifier,
+)
 from triptych.tasks.classify import Classes, ClassifyRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20, max_input_tokens=40)

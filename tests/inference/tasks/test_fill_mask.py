@@ -6,8 +6,7 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, TooLong
 from inference.tasks.fill_mask import TASK, FillMaskPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.text_models import TOP_K, mask_filler, run
-from tests.inference.tiny_models import WordTokenizer, served
+from tests.inference.tiny_models import TOP_K, WordTokenizer, mask_filler, run, served
 from triptych.tasks.fill_mask import FilledMasks, FillMaskRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)

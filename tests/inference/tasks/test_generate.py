@@ -13,8 +13,15 @@ from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import ended_early
-from tests.inference.results import finished
-from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
+from tests.inference.tiny_models import (
+    IMAGE,
+    STEP,
+    WordTokenizer,
+    finished,
+    image_file,
+    manifest,
+    served,
+)
 from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -391,6 +398,6 @@ def test_echo_of_a_prompt_with_images_is_its_own_text(reader: LoadedModel) -> No
 def test_long_examples_are_refused_before_they_are_laid_out(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference.tasks.generation.fewshot.laid_out", None)
+    monkeypatch.setattr("inference.tasks.generation.prompt_task.laid_out", None)
     with pytest.raises(TooLong, match=r"prompts.0 has \d+ characters, at most 16 tokens"):
         plan(model, "dos", examples=[Example(input="uno " * 1000, output="one")])

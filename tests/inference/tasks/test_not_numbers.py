@@ -14,7 +14,7 @@ from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import Plan, ServedTask
-from tests.inference import text_models
+from tests.inference import tiny_models
 from tests.inference.tiny_models import (
     WordTokenizer,
     detector,
@@ -49,7 +49,7 @@ class Case:
 def mask_filler() -> LoadedModel:
     tokenizer = WordTokenizer()
     tokenizer.encode("? red green blue white black")
-    return served(text_models.mask_filler(), tokenizer)
+    return served(tiny_models.mask_filler(), tokenizer)
 
 
 def towers() -> LoadedModel:
@@ -60,12 +60,12 @@ PLACES = ["beside", "beside"]
 CASES = {
     "classify texts": Case(
         classify.TASK,
-        lambda: served(text_models.text_classifier()),
+        lambda: served(tiny_models.text_classifier()),
         ClassifyRequest(texts=["a", "b"]),
     ),
     "classify images": Case(
         classify.TASK,
-        lambda: served(text_models.image_classifier(attention=False)),
+        lambda: served(tiny_models.image_classifier(attention=False)),
         ClassifyRequest(images=PLACES),
         IMAGES,
     ),
@@ -74,7 +74,7 @@ CASES = {
         fill_mask.TASK, mask_filler, FillMaskRequest(texts=["? red", "? blue"], targets=["white"])
     ),
     "tag": Case(
-        tag.TASK, lambda: served(text_models.word_labeller()), TagRequest(texts=["a", "b"])
+        tag.TASK, lambda: served(tiny_models.word_labeller()), TagRequest(texts=["a", "b"])
     ),
     "embed texts": Case(embed.TASK, towers, EmbedRequest(texts=["a", "b"])),
     "embed images": Case(embed.TASK, towers, EmbedRequest(images=PLACES), IMAGES),
@@ -99,7 +99,7 @@ EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 def run(call: InferCall) -> Outputs:
     if Role.EMBEDDING not in call.outputs.values():
-        return text_models.run(call)
+        return tiny_models.run(call)
     rows = len(next(iter(call.inputs.values())))
     return {Role.EMBEDDING: np.eye(3, dtype=np.float32)[:rows]}
 
@@ -151,7 +151,7 @@ def test_a_request_without_any_number_fails(case: Case) -> None:
 
 
 def test_a_document_without_a_score_is_reported_after_the_others() -> None:
-    model = served(text_models.cross_encoder())
+    model = served(tiny_models.cross_encoder())
     request = RerankRequest(query="q", documents=["b", "c", "a"])
     plan = rerank.TASK.prepare(request, (), model)
     (call,) = plan.calls
@@ -162,7 +162,7 @@ def test_a_document_without_a_score_is_reported_after_the_others() -> None:
 
 
 def test_attention_without_numbers_is_an_error_of_its_image() -> None:
-    model = served(text_models.image_classifier())
+    model = served(tiny_models.image_classifier())
     request = ClassifyRequest(images=PLACES, return_attention=True)
     plan = classify.TASK.prepare(request, IMAGES, model)
     outcomes = [
@@ -177,7 +177,7 @@ def test_attention_without_numbers_is_an_error_of_its_image() -> None:
 
 
 def test_padding_may_hold_anything() -> None:
-    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(text_models.word_labeller()))
+    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(tiny_models.word_labeller()))
     (call,) = plan.calls
     outputs: Mapping[Role, np.ndarray] = {role: a.copy() for role, a in run(call).items()}
     length = int(call.inputs["lengths"][0])

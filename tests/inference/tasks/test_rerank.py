@@ -6,8 +6,7 @@ from inference.errors import InvalidRequest, TooLong, Unavailable
 from inference.tasks.rerank import TASK, RerankPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
-from tests.inference.text_models import cross_encoder, run
-from tests.inference.tiny_models import served
+from tests.inference.tiny_models import cross_encoder, run, served
 from triptych.tasks.rerank import Ranking, RerankRequest
 
 LIMITS = TaskLimits(max_client_batch_size=4)

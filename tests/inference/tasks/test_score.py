@@ -15,8 +15,15 @@ from inference.tasks.score import TASK, ScorePlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import Outcome
 from inference.tasks.shared.served_task import sections_of
-from tests.inference.results import finished
-from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
+from tests.inference.tiny_models import (
+    IMAGE,
+    STEP,
+    WordTokenizer,
+    finished,
+    image_file,
+    manifest,
+    served,
+)
 from triptych.tasks.score import ScoreRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)

@@ -13,8 +13,7 @@ from inference.generation import Generation
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.results import finished
-from tests.inference.tiny_models import WordTokenizer, manifest, served
+from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
 from triptych.operation import operation
 from triptych.tasks.chat import ChatRequest
 from triptych.tasks.generate import TASK as DECLARED

@@ -8,8 +8,7 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.languages import TranslateSection
-from tests.inference.results import finished
-from tests.inference.tiny_models import WordTokenizer, manifest, served
+from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
 from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)

@@ -16,8 +16,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.sentence_terms import _NAMES
-from tests.inference.results import finished
-from tests.inference.tiny_models import WordTokenizer, manifest, served
+from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
 from triptych.messages import Chunk
 from triptych.tasks.translate import MAX_TERMS, TranslateRequest
 
@@ -200,7 +199,7 @@ def test_many_terms_are_placed_and_not_searched_for(
     assert plain.options.force_words_ids is None
     (forced,) = plan(unaligned, words, glossary=glossary).calls
     assert len(forced.options.force_words_ids or ()) == 9
-    monkeypatch.setattr("inference.tasks.translation.glossary_calls.MAX_PHRASES", 8)
+    monkeypatch.setattr("inference.tasks.translation.sentence_terms.MAX_PHRASES", 8)
     with pytest.raises(InvalidRequest, match="a sentence has 9 terms, at most 8"):
         plan(unaligned, words, glossary=glossary)
 
@@ -323,7 +322,7 @@ def test_requests_have_bounds(fields: dict[str, object]) -> None:
 def test_a_text_that_cannot_be_planned_leaves_no_calls(
     unaligned: LoadedModel, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    monkeypatch.setattr("inference.tasks.translation.glossary_calls.MAX_PHRASES", 1)
+    monkeypatch.setattr("inference.tasks.translation.sentence_terms.MAX_PHRASES", 1)
     terms = {"gato": "lynx", "casa": "home"}
     texts = ("uno. dos. el gato casa", "tres")
     made = plan(unaligned, *texts, stream=stream, num_beams=1, glossary=terms)

@@ -15,14 +15,17 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
-from tests.inference.text_models import (
+from tests.inference.tiny_models import (
+    WordTokenizer,
     cross_encoder,
+    embedded,
     mask_filler,
     run,
+    served,
     text_classifier,
+    two_towers,
     word_labeller,
 )
-from tests.inference.tiny_models import WordTokenizer, embedded, served, two_towers
 from triptych.parameters import TruncationParameters
 
 LIMITS = TaskLimits(max_input_tokens=24)

@@ -28,7 +28,7 @@ from inference.errors import InvalidRequest
 from inference.generation import Generation
 from inference.sequences import Finished, Hypothesis, TokenChunk
 from serving.backends.autoregressive.response_sender import ResponseSender
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from serving.triton.server import TritonServer
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits

@@ -18,7 +18,7 @@ from inference.saturation import open_cpu_session
 from inference.stateless.graph_sessions import GraphSessions
 from inference.stateless.sessions import InvalidArgument, graph_file
 from serving.model_config import as_loaded, read_config
-from tests.inference.tiny_bundles import graph, publish
+from tests.inference.tiny_models import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,
     SUMS,

@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from inference.errors import SetupError
 from serving.triton.server import TritonServer
-from tests.inference.tiny_bundles import graph, publish
+from tests.inference.tiny_models import graph, publish
 from tests.serving.triton.tiny import brief_server, settings, wait_until
 
 pytestmark = pytest.mark.integration

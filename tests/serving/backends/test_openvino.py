@@ -14,7 +14,7 @@ from onnx import helper
 from tritonclient.utils import InferenceServerException
 
 from inference.stateless.sessions import InvalidArgument
-from tests.inference.tiny_bundles import graph, publish
+from tests.inference.tiny_models import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,
     INT64,

@@ -15,8 +15,8 @@ from inference.bundle.repository import Repository
 from inference.engine.scheduler import Capacity
 from serving.batch.job import Job
 from serving.batch.worker import WorkerSettings
-from serving.load_model import load_model
-from tests.inference.tiny_bundles import graph, publish
+from serving.local_model import load_model
+from tests.inference.tiny_models import graph, publish
 
 NAME = "colours"
 _CONFIG = """

@@ -1,18 +1,39 @@
-"""A row that holds nothing for the task says why, and leaves the others alone."""
+"""Rows and shards of bulk work: each row once, and its requests."""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, cast
 
+import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
 
+from inference.bundle.manifest import Role
 from inference.errors import ServingError
-from serving.batch.rows import Row, RowReader
+from inference.tasks import classify, segment
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from serving.batch import shards
+from serving.batch.places import Place
+from serving.batch.rows import BATCHED, Row, RowReader, RowRequests
 from serving.batch.shards import Input
-from tests.serving.batch.embedder import picture
+from serving.local_model import LocalModel
+from tests.inference import tiny_models
+from tests.inference.tiny_models import segmenter, served
+from tests.serving.batch.embedder import picture, write_table
+from triptych.errors import InvalidArgument
+from triptych.tasks.classify import Classes, ClassifyRequest
+from triptych.tasks.segment import Segmentation, SegmentRequest
 
 
 def rows(file: Path, *, is_image: bool, keep: tuple[str, ...] = ()) -> list[Row]:
@@ -70,3 +91,185 @@ def test_images_of_datasets_are_bytes_or_paths(tmp_path: Path) -> None:
     pq.write_table(pa.table({"it": stored}), tmp_path / "in.parquet")
     found = shown(rows(tmp_path / "in.parquet", is_image=True))
     assert found == [image, image, "the row has no it"]
+
+
+class _Local:
+    """Answers calls at once."""
+
+    def __init__(self, model: LoadedModel | None = None) -> None:
+        self.model = model or served(segmenter())
+        self.calls: list[InferCall] = []
+
+    def submit(self, call: Call) -> Future[Outcome]:
+        assert isinstance(call, InferCall)
+        self.calls.append(call)
+        found: Future[Outcome] = Future()
+        is_text = Role.EMBEDDING in call.outputs.values()
+        vectors = {Role.EMBEDDING: np.eye(3, dtype=np.float32)[: call.rows]}
+        found.set_result(vectors if is_text else tiny_models.run(call))
+        return found
+
+
+def _image(red: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (6, 5), (red, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_masks_of_rows_are_made_of_labels_that_are_embedded_before() -> None:
+    local = _Local()
+    template = SegmentRequest(images=[""], labels=["a", "b", "c"])
+    requests = RowRequests(cast(LocalModel, local), segment.TASK, template, "images", 0)
+    rows: list[Any] = [Row("f", number, _image(2 * number), {}) for number in range(90)]
+    items, usage = requests.answers(rows)
+    assert all(isinstance(item, Segmentation) and item.masks for item in items)
+    masks = [item.masks for item in items if isinstance(item, Segmentation)]
+    assert [[mask.label for mask in found or ()] for found in masks] == [["a", "b", "c"]] * 90
+    means = [found[0].mean_probability for found in masks if found]
+    assert means == sorted(set(means))  # each image's own, in order
+    images = [call.rows for call in local.calls if "pixels" in call.inputs]
+    assert sum(images) == 90
+    assert len(local.calls) - len(images) == 2  # requests of 85 rows and 5, planned before
+    assert usage.prompt_tokens > 0
+
+
+class _Locked(_Local):
+    """Expects requests of one shard alone while it takes them."""
+
+    requests: RowRequests
+
+    def submit(self, call: Call) -> Future[Outcome]:
+        assert self.requests._submitting.locked()
+        return super().submit(call)
+
+
+def _classified(count: int) -> tuple[_Local, list[Any]]:
+    """Different texts of 1 to 10 words in a fixed disorder, and their items."""
+    local = _Locked(served(tiny_models.text_classifier(activation="none")))
+    template = ClassifyRequest(texts=["row"])
+    local.requests = RowRequests(cast(LocalModel, local), classify.TASK, template, "texts", 0)
+    texts = [f"{number:04}" + " word" * (7 * number % 10) for number in range(count)]
+    rows: list[Any] = [Row("f", number, text, {}) for number, text in enumerate(texts)]
+    items, _ = local.requests.answers(rows)
+    return local, [(text, item) for text, item in zip(texts, items, strict=True)]
+
+
+def test_rows_of_similar_length_share_requests_and_answers_keep_their_order() -> None:
+    local, found = _classified(2 * BATCHED)
+    for text, item in found:
+        scores = {one.label: one.score for one in item.labels}
+        assert scores["y"] == len(text.split()) + 1  # and the end token
+    first = [int(call.inputs["lengths"].min()) for call in local.calls]
+    rows = np.cumsum([call.rows for call in local.calls])
+    assert min(first[: int(np.searchsorted(rows, BATCHED)) + 1]) == 6 + 1  # of the longer half
+
+
+def test_rows_that_are_too_long_are_cut_and_say_so() -> None:
+    local = _Local(served(tiny_models.text_classifier()))
+    for fields in ({}, {"truncate": True, "truncation_direction": "left"}):
+        template = ClassifyRequest(texts=[""], **fields)
+        requests = RowRequests(cast(LocalModel, local), classify.TASK, template, "texts", 0)
+        rows: list[Any] = [Row("f", n, "a " * count, {}) for n, count in enumerate((3, 30, 4))]
+        items, _ = requests.answers(rows)
+        found = cast(list[Classes], items)
+        if fields:
+            assert [item.error for item in found] == [None] * 3
+            assert [item.truncated_characters for item in found] == [None, 37, None]
+        else:
+            assert [item.error is None for item in found] == [True, False, True]
+
+
+lines = st.lists(st.sampled_from(["", "a", "bb", "ñ  ", "ccc" * 9]), max_size=40)
+
+
+def rows_of(source: Input, size: int, column: str = "image", **given: object) -> list[Row]:
+    reader = RowReader(source, column, (), bool(given.get("is_image", True)))
+    found = []
+    for number, shard in enumerate(source.shards(size)):
+        assert shard.number == number
+        rows = reader.rows(shard)
+        assert len(rows) == shard.rows <= size
+        found += rows
+    return found
+
+
+@given(lines, st.integers(1, 9), st.integers(1, 64), st.booleans())
+def test_lines_are_divided_at_their_ends(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int, block: int, ends: bool
+) -> None:
+    file = tmp_path_factory.mktemp("lines") / "in.txt"
+    content = "\n".join(texts) + ("\n" if ends and texts else "")
+    file.write_text(content, encoding="utf-8")
+    wanted = content.removesuffix("\n").split("\n") if content else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "_SCAN_BYTES", block)
+        found = rows_of(Input.at(str(file)), size, is_image=False)
+    assert [row.value for row in found] == wanted
+    assert [row.number for row in found] == list(range(len(wanted)))
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 50])
+def test_shards_of_tables_cross_row_groups(tmp_path: Path, size: int) -> None:
+    pictures = [picture(number) for number in range(23)]
+    write_table(tmp_path / "in.parquet", pictures, group_rows=6)
+    assert [row.value for row in rows_of(Input.at(str(tmp_path)), size)] == pictures
+
+
+@pytest.mark.parametrize(("most", "unit"), [(512, 64), (500, 62), (70, 35), (9, 9)])
+def test_shards_are_smaller_towards_the_end(tmp_path: Path, most: int, unit: int) -> None:
+    counts = (300, 20_000)
+    for name, count in zip("ab", counts, strict=True):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{row}\n" for row in range(count)))
+    source = Input.at(str(tmp_path))
+    found = [row.value for row in rows_of(source, most, is_image=False)]
+    assert found == [str(row) for count in counts for row in range(count)]
+    sizes = [shard.rows for shard in source.shards(most) if shard.first_file == 1]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-2]) == (most // unit * unit, unit)
+
+
+def test_files_of_a_folder_are_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    for name in ("b/2.png", "b/10.png", "a.jpg", ".hidden.png", "_SUCCESS", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    found = rows_of(Input.at(str(tmp_path)), 2)
+    assert [row.file for row in found] == ["a.jpg", "b/10.png", "b/2.png"]
+    assert [row.value for row in found] == [b"a.jpg", b"b/10.png", b"b/2.png"]
+    assert len({row.content_hash for row in found}) == 3
+
+
+def test_an_input_is_read_through_fsspec() -> None:
+    with fsspec.open("memory://folder/in.txt", "wb") as file:
+        file.write(b"one\ntwo\n")
+    found = rows_of(Input.at("memory://folder"), 1, is_image=False)
+    assert [(row.file, row.value) for row in found] == [("in.txt", "one"), ("in.txt", "two")]
+    with (Place.of("memory://out") / "deep").replacing("part") as part:
+        part.write(b"whole")
+    assert Place.of("memory://out/deep/part").read() == b"whole"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "no format"),
+        (["a.txt", "b.parquet"], "parquet, text: give --input-format"),
+        (["a.tar"], "no format"),
+    ],
+)
+def test_an_input_of_no_format_or_of_several_is_refused(
+    tmp_path: Path, names: list[str], message: str
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("")
+    with pytest.raises(InvalidArgument, match=message):
+        Input.at(str(tmp_path))
+
+
+def test_what_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"there is no .*nowhere"):
+        Input.at(str(tmp_path / "nowhere"))
+    (tmp_path / "in.parquet").write_text("no table")
+    with pytest.raises(InvalidArgument, match=r"cannot read in\.parquet"):
+        Input.at(str(tmp_path)).shards(4)
+    with pytest.raises(InvalidArgument, match="cannot open nothing://a"):
+        Input.at("nothing://a")

@@ -14,8 +14,7 @@ from inference.errors import InvalidRequest
 from inference.tasks.embed import TASK as EMBED
 from serving.batch.job import Job, Manifest
 from serving.batch.places import UNFINISHED, Place
-from serving.batch.progress import SUMMARY, Progress
-from serving.batch.run import begin, finish, only_run
+from serving.batch.run import SUMMARY, Progress, begin, finish, only_run
 from serving.batch.shards import Input, Shard
 from serving.batch.worker import Report, Worker
 from tests.serving.batch.embedder import embedding, job, loaded, picture, settings, write_table

@@ -13,9 +13,8 @@ from odf import opendocument, text
 from inference.errors import InvalidRequest, PayloadTooLarge
 from serving.documents.archive import Archive
 from serving.documents.formats import read
-from serving.documents.markup_transfer import placed
+from serving.documents.markup_transfer import links, placed
 from serving.documents.segment import Document
-from serving.documents.word_links import links
 from tests.serving.documents import samples
 
 

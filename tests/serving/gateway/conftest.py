@@ -29,29 +29,27 @@ from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.gateway.server import app
 from serving.gateway.server.app import create_app
-from serving.gateway.triton_client.addresses import AddressSource
+from serving.gateway.triton_client.endpoint import AddressSource
 from serving.gateway.triton_client.inference import Liveness
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.restart_watcher import GONE
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
-from tests.inference.results import finished
-from tests.inference.text_models import (
-    cross_encoder,
-    image_classifier,
-    mask_filler,
-    run,
-    text_classifier,
-    word_labeller,
-)
 from tests.inference.tiny_models import (
     IMAGE,
     WordTokenizer,
+    cross_encoder,
     embedded,
+    finished,
+    image_classifier,
     manifest,
+    mask_filler,
+    run,
     served,
+    text_classifier,
     two_towers,
+    word_labeller,
 )
 from tests.serving.waiting import until
 

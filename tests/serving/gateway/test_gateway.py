@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway.requests import health
 from serving.gateway.requests.execution import INLINE_LIMIT
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.http.test_streams import Reader
 from tests.serving.waiting import until

@@ -10,8 +10,8 @@ import pytest
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError, SetupError
-from serving.settings import served_device
-from serving.settings.served_device import ServedDevice
+from serving.settings import triton_settings
+from serving.settings.triton_settings import ServedDevice
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.server import TritonServer
 from serving.triton.supervisor import run_triton
@@ -30,7 +30,7 @@ def test_bundle_for_cuda_is_refused_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = _for_cuda(tmp_path)
-    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
+    monkeypatch.setattr(triton_settings, "GPU", tmp_path / "nvidiactl")
     with pytest.raises(SetupError) as refused:
         ServedDevice().require(bundle)
     assert refused.value.message == (
@@ -42,12 +42,12 @@ def test_bundle_for_cuda_is_refused_without_a_gpu(
 
 
 def test_bundle_for_the_cpu_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
+    monkeypatch.setattr(triton_settings, "GPU", tmp_path / "nvidiactl")
     ServedDevice().require(open_bundle(publish_times(tmp_path, "twice", 2)))
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(served_device.GPU.exists(), reason="this machine has a GPU")
+@pytest.mark.skipif(triton_settings.GPU.exists(), reason="this machine has a GPU")
 def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
     _for_cuda(tmp_path)
     publish_times(tmp_path, "thrice", 3)
@@ -64,7 +64,7 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too little memory, a missing library: Triton gives the reason as text."""
-    monkeypatch.setattr(served_device, "GPU", tmp_path)
+    monkeypatch.setattr(triton_settings, "GPU", tmp_path)
     bundle = _for_cuda(tmp_path)
     (bundle.folder / next(iter(bundle.manifest.graphs.values())).file).write_bytes(b"no graph")
     publish_times(tmp_path, "thrice", 3)
@@ -79,7 +79,7 @@ def test_bundle_that_does_not_load_on_the_card_is_left_out(
 def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_device, "GPU", tmp_path)
+    monkeypatch.setattr(triton_settings, "GPU", tmp_path)
     with pytest.raises(DeviceError, match=r"is for CUDA \(fp16\), and --device is cpu: export it"):
         ServedDevice.of("cpu").require(_for_cuda(tmp_path))
     ServedDevice.of(None).require(open_bundle(tmp_path / "twice" / "1"))

@@ -15,10 +15,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.server import TritonServer
-from tests.inference.tiny_bundles import publish
+from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import (
     CONFIG,
     answer,

@@ -23,10 +23,10 @@ from serving.settings.command_settings import FrontSettings
 from serving.triton import installation, runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
+from serving.triton.lifetime import ServerProcess, command
 from serving.triton.runtime_files import TEMPORARY, RuntimeFiles, is_plain
-from serving.triton.server_process import ServerProcess, command
 from serving.triton.stubs import Stubs, StubWatch
-from tests.inference.tiny_bundles import publish
+from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
 
 needs_ipv6 = pytest.mark.skipif(

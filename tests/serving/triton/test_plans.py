@@ -15,11 +15,11 @@ import pytest
 
 from inference.bundle.manifest import MANIFEST
 from inference.errors import DeviceError
-from serving.settings import served_device
+from serving.settings import triton_settings
 from serving.tensorrt.plans import Plans
-from serving.triton import installation, model_loader
+from serving.triton import bundle_loader, installation
 from serving.triton.server import TritonServer
-from tests.inference.tiny_bundles import publish
+from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import CONFIG, answer, brief_server, publish_times, settings, times
 
 pytestmark = pytest.mark.integration
@@ -60,7 +60,7 @@ else:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The repository of a machine that has a GPU and TensorRT's backend, for the supervisor."""
     (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(served_device, "GPU", tmp_path / "nvidiactl")
+    monkeypatch.setattr(triton_settings, "GPU", tmp_path / "nvidiactl")
     backends = tmp_path / "backends"
     (backends / "tensorrt").mkdir(parents=True)
     (backends / "tensorrt" / "model.py").write_text(BACKEND)
@@ -68,7 +68,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (backends / ours.parent.name).symlink_to(ours.parent)
     monkeypatch.setattr(installation, "BACKENDS", backends)
     program = (sys.executable, "-c", BUILD)
-    monkeypatch.setattr(model_loader, "Plans", partial(Plans, program=program))
+    monkeypatch.setattr(bundle_loader, "Plans", partial(Plans, program=program))
     return tmp_path / "models"
 
 

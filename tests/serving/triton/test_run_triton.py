@@ -14,15 +14,15 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.liveness.engine_stats import read_engine_stats
+from serving.liveness.stall_detector import read_engine_stats
 from serving.local_http import request
 from serving.ports import free_ports
 from serving.processes import process_table
 from serving.processes.supervision import kill
+from serving.triton.lifetime import await_orphan
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.server import TritonServer
-from serving.triton.server_process import await_orphan
-from tests.inference.tiny_bundles import publish
+from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import (
     CONFIG,
     answer,
@@ -48,10 +48,10 @@ PATIENT = """
 import json, time
 from pathlib import Path
 import triton_python_backend_utils as pb
-from serving.liveness.model_heartbeat import Heartbeat
+from serving.liveness.heartbeat import Heartbeat
 from inference.stateless.sessions import text_parameters
 from serving.backends.instance import TritonMetrics
-from serving.liveness.session_stats import REPORTED, SessionStats
+from serving.liveness.heartbeat import REPORTED, SessionStats
 
 class TritonPythonModel:
     def initialize(self, args):

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 from onnx import TensorProto, helper
 
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from serving.settings.triton_settings import TritonSettings
 from serving.triton.runtime_files import SHARED_MEMORY
 from serving.triton.server import TritonServer
 from serving.triton.stubs import running_stubs
-from tests.inference.tiny_bundles import graph, publish
+from tests.inference.tiny_models import graph, publish
 
 CONFIG = """
 backend: "onnxruntime"

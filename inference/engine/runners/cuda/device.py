@@ -17,7 +17,6 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype
-from inference.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
 from inference.engine.runners.cuda.installation import (
     PROVIDER,
     require_cudnn,
@@ -25,7 +24,12 @@ from inference.engine.runners.cuda.installation import (
     require_provider,
 )
 from inference.engine.runners.cuda.runtime import CudaRuntime
-from inference.engine.runners.cuda.tensors import AddressedTensor, AddressMemory
+from inference.engine.runners.cuda.tensors import (
+    GRAPH_LIMIT,
+    UNCAPTURED,
+    AddressedTensor,
+    AddressMemory,
+)
 from inference.engine.state.device import DeviceTensor
 
 log = logging.getLogger(__name__)

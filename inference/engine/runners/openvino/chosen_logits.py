@@ -7,10 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.engine.runners.candidates import CandidateRequest, Candidates, Edit
-from inference.engine.runners.edits import CellEdits, HostLogits, select_candidates
-from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
-from inference.engine.runners.openvino.decoder_call import DecoderCall
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    CellEdits,
+    Edit,
+    HostLogits,
+    select_candidates,
+)
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, DecoderCall
 
 _MOST_BANNED = 0.5
 """Of a row's probability; with more, the rest has lost a bit of its precision."""

@@ -6,6 +6,12 @@ that prompts and decoding sequences of any lengths share a call without padding.
 
 Legend: N tokens of a call, M of them that are scored, H query heads, G key and value heads, K width
 of a head, V vocabulary.
+
+Decision D99.
+
+Legend: B sequences, H heads, W rows of a sequence, S positions of a source, K width of a head.
+
+Legend: w rotated dimensions of a head.
 """
 
 from __future__ import annotations
@@ -20,8 +26,156 @@ from openvino.op import Parameter
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
 from inference.bundle.manifest import Graph, Growth, Manifest, Role
-from inference.engine.runners.openvino.cross_attention import replace_cross_attention
 from inference.errors import BundleError
+
+_MASK = tuple("Select Unsqueeze Broadcast Unsqueeze Greater Unsqueeze Convert Slice".split())
+"""How OpenVINO 2026.4 makes the bias of an ONNX MultiHeadAttention of lengths, from its end."""
+_HIDDEN = -1e30  # as OpenVINO has it
+
+
+def replace_cross_attention(model: openvino.Model) -> None:
+    """Spells out each ScaledDotProductAttention (B, H, W, K) of `step`; changes the model in place.
+
+    OpenVINO 2026.4 decomposes it into keys times the scale, a transposed copy of them, and two
+    products: three passes over all sources in every step, of which the products need one.
+
+    Each row multiplies the keys by itself. Several rows at once have another kernel, which adds up
+    in another order, so that a row's bits would depend on the number of rows beside it, and which
+    is slower: it copies the keys first.
+
+    Layers whose sources have the same lengths share one mask, since sources of one bundle have one
+    S. OpenVINO computes one a layer, by twenty operators each.
+    """
+    masks: dict[str, Any] = {}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            query, key, value, bias, *scale = node.input_values()
+            lengths = _lengths_of(bias)
+            if lengths is not None:
+                name = lengths.get_friendly_name()
+                if name not in masks:
+                    masks[name] = _mask(lengths.output(0), key)
+                bias = masks[name]
+            attended = _attend(query, key, value, bias, *scale, **node.get_attributes())
+            node.output(0).replace(attended)
+
+
+def _lengths_of(bias: Any) -> Any:
+    """The input of lengths, (B,), that a bias is made of; None if it is made in another way."""
+    node = bias.get_node()
+    for kind in _MASK:
+        if node.get_type_name() != kind:
+            return None
+        node = node.input_value(0).get_node()
+    return node if node.get_type_name() == "Parameter" else None
+
+
+def _mask(lengths: Any, key: Any) -> Any:
+    """(B,) lengths → (B, 1, 1, S): 0 in front of each source's end, a large negative number behind.
+
+    Args:
+        key: (B, H, S, K).
+    """
+    size = ops.gather(ops.shape_of(key, "i32"), _integers(2), _integers(0))
+    zero, one = (ops.constant(np.array(value, np.int32)) for value in (0, 1))
+    places = ops.range(zero, size, one, "i32")  # (S,)
+    is_inside = ops.less(places, ops.unsqueeze(lengths, _integers([1, 2, 3])))
+    hidden = ops.constant(np.float32(_HIDDEN))
+    return ops.select(is_inside, ops.constant(np.float32(0)), hidden).output(0)
+
+
+def _attend(query: Any, key: Any, value: Any, bias: Any, scale: Any = None, *, causal: bool) -> Any:
+    """(B, H, W, K); the bias (B, 1, 1 or W, S) hides the positions behind each source's end."""
+    assert not causal, "sources have no order"
+    if scale is None:
+        scale = ops.constant(np.float32(query.get_partial_shape()[3].get_length() ** -0.5))
+    rows = ops.unsqueeze(ops.multiply(query, scale), _integers([3]))  # (B, H, W, 1, K)
+    products = ops.matmul(rows, ops.unsqueeze(key, _integers([2])), False, True)
+    scores = ops.squeeze(products, _integers([3]))  # (B, H, W, S)
+    weights = ops.softmax(ops.add(scores, bias), -1)
+    return ops.matmul(weights, value, False, False).output(0)
+
+
+def _integers(value: Any) -> Any:
+    return ops.constant(np.array(value, np.int64)).output(0)
+
+
+_RANK = 4
+
+
+def fuse_rotations(model: openvino.Model) -> None:
+    """Writes each rotation of halves as x · cos + [-x2, x1] · sin; changes the model in place.
+
+    [x1 · cos - x2 · sin, x2 · cos + x1 · sin], as graphs have it, is ten operators of a layer's
+    queries and keys, each with its own pass and its own wait for all threads. OpenVINO 2026.4
+    recognises the other form (`RoPEFusionGPTNEOX`).
+    """
+    wide: dict[tuple[str, int], Any] = {}
+    for node in model.get_ordered_ops():
+        parts = _halves(node)
+        if parts is None:
+            continue
+        whole, first, second, *turns = parts
+        cosine, sine = (_doubled(each, wide) for each in turns)
+        half = first.get_partial_shape()[-1].get_length()
+        axis, sizes = ops.constant(np.int64(_RANK - 1)), ops.constant(np.array([half] * 2))
+        first, second = ops.variadic_split(whole, axis, sizes).outputs()
+        turned = ops.concat([ops.multiply(second, ops.constant(np.float32(-1))), first], -1)
+        rotated = ops.add(ops.multiply(whole, cosine), ops.multiply(turned, sine))
+        node.output(0).replace(rotated.output(0))
+
+
+def _halves(node: Any) -> tuple[Any, Any, Any, Any, Any] | None:
+    """x, x1, x2, cosine and sine (…, w / 2) of a concatenation that rotates x (…, w)."""
+    if node.get_type_name() != "Concat" or node.get_input_size() != 2:
+        return None
+    one, other = (_inputs_of(each, kind) for each, kind in _kinds(node, "Subtract", "Add"))
+    if one is None or other is None:
+        return None
+    products = [_inputs_of(each, "Multiply") for each in (*one, *other)]
+    if any(each is None for each in products):
+        return None
+    (first, cosine), (second, sine), *rest = (each for each in products if each is not None)
+    if [tuple(map(_place, pair)) for pair in rest] != [
+        (_place(second), _place(cosine)),
+        (_place(first), _place(sine)),
+    ]:
+        return None
+    split = first.get_node()
+    is_split = split.get_type_name() in ("Split", "VariadicSplit") and len(split.outputs()) == 2
+    if not is_split or [_place(first), _place(second)] != list(map(_place, split.outputs())):
+        return None
+    whole = split.input_value(0)
+    shapes = [each.get_partial_shape() for each in (whole, first, cosine, sine)]
+    if any(len(shape) != _RANK or shape[_RANK - 1].is_dynamic for shape in shapes):
+        return None
+    width, *halves = (shape[_RANK - 1].get_length() for shape in shapes)
+    return (whole, first, second, cosine, sine) if halves == [width // 2] * 3 else None
+
+
+def _kinds(node: Any, *kinds: str) -> list[tuple[Any, str]]:
+    """A node's inputs, and the type of node that each is expected to be of."""
+    return list(zip(node.input_values(), kinds, strict=True))
+
+
+def _inputs_of(value: Any, kind: str) -> tuple[Any, Any] | None:
+    """The two inputs of the node that a value is of, if it has that type."""
+    node = value.get_node()
+    return tuple(node.input_values()) if node.get_type_name() == kind else None
+
+
+def _doubled(turn: Any, wide: dict[tuple[str, int], Any]) -> Any:
+    """(…, w / 2) → (…, w), once for all rotations that share it."""
+    key = _place(turn)
+    if key not in wide:
+        wide[key] = ops.concat([turn, turn], -1).output(0)
+    return wide[key]
+
+
+def _place(value: Any) -> tuple[str, int]:
+    """Which output of which node a value is."""
+    return value.get_node().get_name(), value.get_index()
+
 
 PAST_LENS, BEGINS, BLOCKS, BLOCK_BEGINS, LONGEST, SCORED = (
     "past_lens",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Growth, Manifest, Role
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.image_states import ImageStates
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 
 Arrays = Mapping[str, NDArray[Any]]
 _SHIFT = 3

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
-from inference.engine.runners.openvino.paged_group import PagedGroup
-from inference.engine.runners.openvino.paged_prefill import PagedPrefill
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Runner
-from inference.engine.state.memory_model import MemoryModel
+from inference.engine.runners.openvino.paged_group import PagedGroup, PagedPrefill
+from inference.engine.runners.protocol import Prompt, Runner
+from inference.engine.state.group_state import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 

@@ -11,7 +11,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as ops
 
-from inference.engine.runners.ort.topk_graph import block_size
+from inference.engine.runners.ort.logits_graphs import block_size
 
 COUNT = 8
 """Candidates of each row: greedy search needs one, a beam search twice its beams."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Growth, Role, Tensor
 from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.sessions import OrtSessions, right_padded
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 

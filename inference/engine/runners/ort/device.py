@@ -11,7 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from inference.engine.runners.cuda.device import AddressDevice
-from inference.engine.runners.cuda.graph_ids import UNCAPTURED
+from inference.engine.runners.cuda.tensors import UNCAPTURED
 from inference.engine.state.device import Device, DeviceTensor, HostMemory
 from inference.saturation import open_cpu_session
 

@@ -1,6 +1,9 @@
-"""Small graphs of the engine's own over bound logits: the cast to float32, and sparse edits.
+"""Small graphs of the engine's own over bound logits.
 
 They do on a device what numpy does on the host, so that logits never leave the device.
+
+The graphs apply no rules: `search.logits_processors` drops candidates that are not allowed. They
+read bound logits on any device; only (rows, k) numbers are fetched.
 """
 
 from __future__ import annotations
@@ -9,19 +12,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from inference.bundle.manifest import Dtype
-from inference.engine.runners.candidates import Candidates
-from inference.engine.runners.edits import CellEdits
+from inference.engine.runners.candidates import Candidates, CellEdits
 from inference.engine.runners.ort.device import OrtDevice, fetch_floats
-from inference.engine.runners.ort.topk_graph import TopK, parse_graph
 from inference.engine.state.device import DeviceTensor
 
 
 class OrtLogits:
-    """Logits in a device's memory; see `inference.engine.runners.edits.Logits`.
+    """Logits in a device's memory; see `inference.engine.runners.candidates.Logits`.
 
     Args:
         values: (rows, V) float32; edited in place.
@@ -134,3 +137,146 @@ def open_model(
 ) -> onnxruntime.InferenceSession:
     """A session of a graph of our own."""
     return device.open(model.SerializeToString(), options)
+
+
+LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
+BEST_LOGITS, TEMPERATURE, MASS = "best_logits", "temperature", "mass"
+_MIN_BLOCKED_VOCABULARY = 8192  # below, extra operators and thread synchronisation cost more
+_USUAL_COUNT = 8
+_OUTPUTS = {  # by whether masses and logits are needed: each output costs a microsecond
+    (False, False): (TOKEN_IDS, LOG_PROBS),
+    (False, True): (TOKEN_IDS, LOG_PROBS, BEST_LOGITS),
+    (True, False): (TOKEN_IDS, LOG_PROBS, MASS),
+    (True, True): (TOKEN_IDS, LOG_PROBS, MASS, BEST_LOGITS),
+}
+
+
+_RANKING = "best_logits, token_ids = TopK <largest = 1, sorted = 1> (logits, k)"
+# The k best tokens lie in the k blocks with the best maxima, of equal ones the first. Each of these
+# blocks has a better token, or an equal one of lower id, than any token outside. The blocks are
+# sorted by position before their tokens are ranked, so that ties break equally.
+_BLOCK_RANKING = """
+    cells = Reshape (logits, by_blocks)  # (R, blocks, block)
+    maxima = ReduceMax <keepdims = 0> (cells, cell_axis)
+    best_maxima, by_rank = TopK <largest = 1, sorted = 1> (maxima, k)
+    kept, rank = TopK <largest = 0, sorted = 1> (by_rank, k)
+    indices = Unsqueeze (kept, cell_axis)
+    near = GatherND <batch_dims = 1> (cells, indices)
+    candidates = Reshape (near, by_rows)  # (R, k x block)
+    best_logits, place = TopK <largest = 1, sorted = 1> (candidates, k)
+    nth = Div (place, block)
+    owner = GatherElements <axis = 1> (kept, nth)
+    skipped = Sub (owner, nth)
+    offset = Mul (skipped, block)
+    token_ids = Add (place, offset)
+"""
+# The inverse of the best token's probability at the temperature. Log-probabilities are divided, not
+# logits: the best are near zero, where floats are dense.
+_MASS = """
+    tempered = Div (normalised, temperature)
+    renormalised = LogSoftmax <axis = -1> (tempered)
+    first_ids = Gather <axis = 1> (token_ids, first)
+    first_log_prob = GatherElements <axis = 1> (renormalised, first_ids)
+    log_mass = Neg (first_log_prob)
+    mass = Exp (log_mass)
+"""
+
+
+def topk_graph(
+    vocabulary_size: int, block: int | None = None, *, with_mass: bool = False
+) -> onnx.ModelProto:
+    """Logits (R, V) float32, k (1,) int64 → token ids, log-probabilities and logits, each (R, k).
+
+    Ranking is by logits, not by log-probabilities: rounding could make two of those equal. TopK
+    breaks ties by the lower index (ONNX operator specification, TopK).
+
+    Args:
+        block: Rank by blocks of this many tokens, which must divide the vocabulary; k is then at
+            most the number of blocks. Same result, less time.
+        with_mass: Also take a temperature, (R, 1), and return the mass, (R, 1): the sum of
+            exp((logit - largest) / temperature), the normaliser of a draw at that temperature.
+    """
+    constants: dict[str, Any] = {"first": [0]} if with_mass else {}
+    if block is not None:
+        constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
+        constants |= {"by_rows": [0, -1], "cell_axis": [2]}
+    temperature, mass = (
+        (", float[R, 1] temperature", ", float[R, 1] mass") if with_mass else ("", "")
+    )
+    model = parse_graph(
+        f"""topk (float[R, V] logits, int64[1] k{temperature})
+        => (int64[R, k] token_ids, float[R, k] log_probs, float[R, k] best_logits{mass}) {{
+        {_RANKING if block is None else _BLOCK_RANKING}
+        normalised = LogSoftmax <axis = -1> (logits)
+        log_probs = GatherElements <axis = 1> (normalised, token_ids)
+        {_MASS if with_mass else ""}
+        }}"""
+    )
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in constants.items()
+    )
+    return model
+
+
+def parse_graph(text: str) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text format."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
+
+
+def block_size(vocabulary_size: int) -> int | None:
+    """Tokens of a block; None where ranking the whole vocabulary at once is as fast.
+
+    The maxima of all blocks and the candidates of the best blocks are ranked: about as many of
+    each. On CUDA one TopK is faster at any size (D70).
+    """
+    divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
+    if vocabulary_size < _MIN_BLOCKED_VOCABULARY or not divisors:
+        return None
+    return min(divisors, key=lambda size: vocabulary_size // size + _USUAL_COUNT * size)
+
+
+class TopK:
+    """Sessions of the top-k graphs for one vocabulary."""
+
+    def __init__(
+        self, options: onnxruntime.SessionOptions, vocabulary_size: int, device: OrtDevice
+    ) -> None:
+        block = block_size(vocabulary_size) if device.is_host else None
+        self._device = device
+        self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
+        self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
+        self._sessions = {
+            (size is not None, with_mass): device.open(
+                topk_graph(vocabulary_size, size, with_mass=with_mass).SerializeToString(), options
+            )
+            for size in {None, block}
+            for with_mass in (False, True)
+        }
+
+    def rank(
+        self,
+        logits: DeviceTensor,
+        k: int,
+        temperatures: NDArray[np.float32] | None = None,
+        *,
+        with_logits: bool = False,
+    ) -> Candidates:
+        """The k best tokens of each row of (R, V) logits; see `edits.Logits.rank`."""
+        count = k
+        if self._is_large:
+            count = max(k, 2)  # for k = 1, ONNX Runtime's TopK does not share rows among threads
+        arrays: dict[str, NDArray[Any]] = {COUNT: np.array([count], np.int64)}
+        if temperatures is not None:
+            arrays[TEMPERATURE] = temperatures
+        outputs = _OUTPUTS[temperatures is not None, with_logits]
+        session = self._sessions[count <= self._max_blocked_count, temperatures is not None]
+        device = self._device
+        found = device.run(session, outputs, arrays, {LOGITS: logits})
+        token_ids, log_probs, *others = device.fetch_all(found)
+        return Candidates(
+            token_ids[:, :k],
+            log_probs[:, :k],
+            masses=None if temperatures is None else others[0][:, 0],
+            logits=others[-1][:, :k] if with_logits else None,
+        )

@@ -15,12 +15,10 @@ from inference.bundle.manifest import Bundle, Growth, Manifest, Role, State
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice, fetch_floats
 from inference.engine.runners.ort.greedy_graph import STEPS
-from inference.engine.runners.ort.group import OrtGroup
-from inference.engine.runners.ort.prefill import OrtPrefill
+from inference.engine.runners.ort.group import OrtGroup, OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.prompt import Prompt
-from inference.engine.runners.protocol import Runner
-from inference.engine.state.memory_model import MemoryModel
+from inference.engine.runners.protocol import Prompt, Runner
+from inference.engine.state.group_state import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
 

@@ -12,8 +12,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Dtype, Growth, Manifest, Role, Tensor
-from inference.engine.runners.cuda.graph_ids import GraphIds
-from inference.engine.runners.edits import HostLogits, Logits
+from inference.engine.runners.candidates import HostLogits, Logits
+from inference.engine.runners.cuda.tensors import GraphIds
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.greedy_graph import greedy_graph, small_step
 from inference.engine.runners.ort.image_states import ImageStates
@@ -21,10 +21,10 @@ from inference.engine.runners.ort.logits_graphs import (
     CellEditor,
     Float32Cast,
     OrtLogits,
+    TopK,
     open_model,
 )
-from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool

@@ -13,12 +13,15 @@ from pydantic import BaseModel
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.huggingface.classification import ClassifyRoute
 from serving.gateway.dialects.huggingface.default_task import FirstTaskRoute
-from serving.gateway.dialects.huggingface.detection import DetectRoute
-from serving.gateway.dialects.huggingface.features import EmbedRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
-from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
+from serving.gateway.dialects.huggingface.images import CaptionRoute, DetectRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
-from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
+from serving.gateway.dialects.huggingface.texts import (
+    EmbedRoute,
+    FillMaskRoute,
+    TagRoute,
+    TranslateRoute,
+)
 from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, RerankBody
 from serving.gateway.http.dialect import Routes
 

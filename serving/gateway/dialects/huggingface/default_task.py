@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.gateway.admission.auth import KeyedRoutes, Keys
-from serving.gateway.dialects.huggingface.error_bodies import error_response
 from serving.gateway.dialects.huggingface.route import (
     IMAGE_KINDS,
     TaskRoute,
+    error_response,
     model_of,
     operation,
 )

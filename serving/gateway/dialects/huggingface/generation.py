@@ -17,7 +17,6 @@ from inference.tasks.generate import TASK
 from inference.tasks.shared.items import error_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.all_or_nothing import is_part_of_character
-from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
     Generated,
@@ -31,7 +30,7 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     StreamEvent,
     Token,
 )
-from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
+from serving.gateway.dialects.huggingface.route import TaskRoute, error_body, label_of
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.messages import Chunk, Continuation, Generation, TokenLogprob, TopToken
 from triptych.tasks.generate import GenerateRequest

@@ -16,12 +16,17 @@ from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK as CLASSIFY
 from inference.tasks.rerank import TASK as RERANK
 from serving.gateway.dialects.all_or_nothing import Open, check_each
-from serving.gateway.dialects.huggingface.error_bodies import PARAMETERS
-from serving.gateway.dialects.huggingface.features import EmbedRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.images import LabelScore
-from serving.gateway.dialects.huggingface.route import TaskRoute, Truncating, Unserved, label_of
+from serving.gateway.dialects.huggingface.route import (
+    PARAMETERS,
+    TaskRoute,
+    Truncating,
+    Unserved,
+    label_of,
+)
+from serving.gateway.dialects.huggingface.texts import EmbedRoute
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
 from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest

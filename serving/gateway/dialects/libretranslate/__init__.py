@@ -12,7 +12,7 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.libretranslate.files import FileDialect
-from serving.gateway.dialects.libretranslate.identification import Identifier
+from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
 from serving.gateway.http.dialect import Routes
 

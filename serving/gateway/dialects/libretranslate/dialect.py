@@ -11,10 +11,13 @@ from inference.errors import ServingError
 from serving.documents.formats import FORMATS
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.documentation import open_route, posted
-from serving.gateway.dialects.libretranslate.errors import error_response
-from serving.gateway.dialects.libretranslate.exchange import answered, bounded, read_message
-from serving.gateway.dialects.libretranslate.identification import Identifier
-from serving.gateway.dialects.libretranslate.languages import AUTO, Translators, name_of
+from serving.gateway.dialects.libretranslate.exchange import (
+    answered,
+    bounded,
+    error_response,
+    read_message,
+)
+from serving.gateway.dialects.libretranslate.languages import AUTO, Identifier, Translators, name_of
 from serving.gateway.dialects.libretranslate.messages import (
     DetectBody,
     Detected,

@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from serving.gateway.dialects.libretranslate.bodies import FORM
-from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
-from serving.gateway.dialects.libretranslate.exchange import FINISH_REASON
+from serving.gateway.dialects.libretranslate.exchange import FINISH_REASON, LibreTranslateError
 from serving.gateway.http.bodies import JSON, MULTIPART
 from serving.gateway.http.openapi import SECURITY, errors, without_null
 

@@ -1,21 +1,68 @@
-"""What all routes do before and after their work."""
+"""What all routes do before and after their work, and their errors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, TypeAdapter
 
-from inference.errors import DeadlineExceeded
+from inference.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    ServingError,
+    UnknownModel,
+)
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.http.handle_request import unless_disconnected
+from serving.gateway.http.http_errors import json_error
 from serving.gateway.requests.execution import TIMEOUT_S
 from serving.gateway.requests.service import Service
+
+TEXTS = "texts"
+"""The field of the task's message that has the texts."""
+
+
+class LibreTranslateError(BaseModel):
+    """Body of every response with a status of 400 or more."""
+
+    error: str
+
+
+def status_of(error: ServingError) -> int:
+    """LibreTranslate's status: 400 for every request that it refuses."""
+    if isinstance(error, PayloadTooLarge):
+        return error.http_status
+    return 400 if isinstance(error, InvalidRequest | UnknownModel) else error.http_status
+
+
+def error_response(error: ServingError) -> Response:
+    """The response of a failed request."""
+    message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
+    return json_error(error, LibreTranslateError(error=message).model_dump_json(), status_of(error))
+
+
+def named(error: ServingError, name: str, places: Sequence[int]) -> ServingError:
+    """The error of a text, with the name that the text has in the request.
+
+    Args:
+        error: Names the text as `texts.N`.
+        name: What the request calls its texts.
+        places: Each text's place in the request; empty where the request has one text.
+    """
+    field, message = error.field, error.message
+    if field is not None and field.partition(".")[0] == TEXTS:
+        number = field.partition(".")[2]
+        own = f"{name}.{places[int(number)]}" if number.isdecimal() and places else name
+        message, field = message.replace(field, own), own
+    return type(error)(message, field=field, retry_after_s=error.retry_after_s)
+
 
 FINISH_REASON = "x-finish-reason"
 """Header of answers with translations: `length` where the limit of tokens cut one, else `stop`."""

@@ -21,9 +21,8 @@ from serving.gateway.dialects.libretranslate.bodies import (
 )
 from serving.gateway.dialects.libretranslate.documentation import described, documented, form_of
 from serving.gateway.dialects.libretranslate.downloads import Downloads, DownloadStore
-from serving.gateway.dialects.libretranslate.errors import error_response
-from serving.gateway.dialects.libretranslate.exchange import answered, bounded
-from serving.gateway.dialects.libretranslate.identification import Identifier
+from serving.gateway.dialects.libretranslate.exchange import answered, bounded, error_response
+from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
 from serving.gateway.dialects.libretranslate.translation import Directions, Translator
 from serving.gateway.http.bodies import MULTIPART

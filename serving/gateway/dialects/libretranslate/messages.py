@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from serving.documents.limits import MAX_SEGMENTS
+from serving.documents.archive import MAX_SEGMENTS
 from triptych.messages import ClosedMessage
 from triptych.parameters import MAX_BEAMS, optional
 

@@ -15,9 +15,8 @@ from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translate import TASK
 from serving.documents.passages import Passage, TranslatedPassage, page_passages, translated_pages
 from serving.gateway.dialects.all_or_nothing import check_each
-from serving.gateway.dialects.libretranslate.errors import TEXTS, named
-from serving.gateway.dialects.libretranslate.identification import Identifier
-from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
+from serving.gateway.dialects.libretranslate.exchange import TEXTS, named
+from serving.gateway.dialects.libretranslate.languages import AUTO, Identifier, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
 from serving.gateway.requests.service import Service, TaskRequest
 from triptych.tasks.translate import TranslateRequest, Translation

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.open_inference.dialect import OpenInferenceDialect
-from serving.gateway.dialects.open_inference.messages import InferBody
+from serving.gateway.dialects.open_inference.tensors import InferBody
 from serving.gateway.http.dialect import Routes
 
 MESSAGES: tuple[type[BaseModel], ...] = (InferBody,)

@@ -13,15 +13,16 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType
 from inference.tasks.shared.model_calls import Call
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.open_inference.messages import (
+from serving.gateway.dialects.open_inference.tensors import (
     InferAnswer,
     InferBody,
     InferenceError,
     ModelMetadata,
     ModelReady,
     ServerMetadata,
+    TensorPlan,
+    graph_of,
 )
-from serving.gateway.dialects.open_inference.tensors import TensorPlan, graph_of
 from serving.gateway.http.bodies import JSON, read_json
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.openapi import SECURITY, errors

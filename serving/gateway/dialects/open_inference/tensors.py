@@ -1,7 +1,9 @@
-"""Tensors of a request as a call of one graph, each value within what the graph may be given.
+"""Bodies of the Open Inference Protocol, as calls of one graph.
 
 Ids and indices are looked up by the graph, and what one that is out of range reads depends on the
 runtime, so every one is checked here.
+
+https://github.com/kserve/open-inference-protocol, `specification/protocol/inference_rest.md`
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 from tritonclient.utils import np_to_triton_dtype
 
 from inference.bundle.manifest import Part, Role, Tensor
@@ -20,15 +23,119 @@ from inference.sequences import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import MAX_ROWS, Array, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.dialects.open_inference.messages import (
-    MAX_DIMENSIONS,
-    InferBody,
-    InputTensor,
-    OutputTensor,
-    TensorItem,
-    TensorMetadata,
-)
-from triptych.messages import Response
+from serving.gateway.dialects.all_or_nothing import Closed, Open
+from triptych.messages import Item, Response
+from triptych.parameters import optional
+
+MAX_TENSORS = 16
+MAX_DIMENSIONS = 8
+
+
+class RequestParameters(Closed):
+    """What clients send without being told to; the response has JSON tensors in any case."""
+
+    defaults = {"sequence_id": (0, ""), "priority": (0,), "timeout": (0,)}
+
+    binary_data_output: bool | None = None
+
+
+class OutputParameters(Closed):
+    """The same of one output."""
+
+    defaults = {"classification": (0,)}
+
+    binary_data: bool | None = None
+
+
+class InputTensor(Closed):
+    """One tensor: flat in row-major order, or nested."""
+
+    name: str
+    shape: list[int] = Field(max_length=MAX_DIMENSIONS)
+    datatype: str
+    data: list[Any]
+    parameters: OutputParameters | None = None
+
+
+class RequestedOutput(Closed):
+    """An output to return."""
+
+    name: str
+    parameters: OutputParameters | None = None
+
+
+class InferBody(Closed):
+    """Body of `POST /v2/models/{model}/infer`."""
+
+    id: str | None = Field(default=None, max_length=256)
+    model_name: str | None = optional("As in the path; KServe's client sends it.")
+    inputs: list[InputTensor] = Field(min_length=1, max_length=MAX_TENSORS)
+    outputs: list[RequestedOutput] | None = Field(default=None, max_length=MAX_TENSORS)
+    parameters: RequestParameters | None = None
+
+
+class OutputTensor(Open):
+    """One tensor of a response, flat in row-major order; NaN and infinities are null."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[Any]
+
+
+class TensorItem(Item):
+    """An output as an item of the service's response."""
+
+    tensor: OutputTensor
+
+
+class InferAnswer(Open):
+    """Body of its response."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[OutputTensor]
+
+
+class TensorMetadata(Open):
+    """Name, type and shape of a tensor; −1 is a dimension that a request chooses."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(Open):
+    """Body of `GET /v2/models/{model}`."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class ServerMetadata(Open):
+    """Body of `GET /v2`."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ModelReady(Open):
+    """Body of `GET /v2/models/{model}/ready`."""
+
+    name: str
+    ready: bool
+
+
+class InferenceError(Open):
+    """Body of every response with a status of 400 or more."""
+
+    error: str
+
 
 MAX_VALUES = 200_000
 """Of all outputs of a response, as a JSON body may have commas."""

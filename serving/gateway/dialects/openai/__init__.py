@@ -12,8 +12,7 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.openai.chat import ChatDialect
 from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest
 from serving.gateway.dialects.openai.common import OpenAIDialect
-from serving.gateway.dialects.openai.completion_messages import CompletionRequest
-from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.completions import CompletionRequest, CompletionsDialect
 from serving.gateway.dialects.openai.embeddings import EmbeddingRequest, EmbeddingsDialect
 
 MESSAGES: tuple[type[BaseModel], ...] = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest)

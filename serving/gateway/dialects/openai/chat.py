@@ -1,6 +1,9 @@
 """`POST /v1/chat/completions`, for models with a chat template and for captioners.
 
 A model that is neither is answered with 404 and the code `model_not_chat`.
+
+Their checkpoints have no chat template, and hold no conversation: one user message with one image,
+whose words are the first ones of the caption.
 """
 
 from __future__ import annotations
@@ -9,14 +12,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from inference.errors import InvalidRequest, ModelNotChat
+from inference.tasks.caption import TASK
 from inference.tasks.caption import TASK as CAPTION
-from inference.tasks.chat import TASK
+from inference.tasks.chat import TASK as CHAT
+from inference.tasks.chat import TASK as CHAT_TASK
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.openai.chat_images import (
-    caption_message,
-    is_captioner,
-)
 from serving.gateway.dialects.openai.chat_messages import (
     AnswerMessage,
     ChatCompletion,
@@ -26,12 +27,14 @@ from serving.gateway.dialects.openai.chat_messages import (
     ChoiceLogprobs,
     ChunkChoice,
     Delta,
+    PlainText,
     TokenEntry,
     TopLogprob,
 )
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
+    GenerationRequest,
     OpenAIDialect,
     StreamableRequest,
     escaped,
@@ -39,8 +42,61 @@ from serving.gateway.dialects.openai.common import (
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, TokenLogprob, TopToken
-from triptych.parameters import MAX_SCHEMA_CHARACTERS
+from triptych.parameters import MAX_SCHEMA_CHARACTERS, GenerationParameters
+from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.chat import ChatMessage, ChatRequest
+
+_SAMPLING = GenerationRequest.model_fields.keys() & GenerationParameters.model_fields.keys()
+_READ = {
+    *("model", "messages", "user", "stream", "stream_options"),
+    *("max_completion_tokens", "max_tokens"),
+}
+_NEUTRAL: dict[str, object] = {
+    "n": 1,
+    "best_of": 1,
+    "top_p": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "response_format": PlainText(type="text"),
+}
+"""Values that change nothing. A caption is drawn where another parameter of sampling is given."""
+
+
+def is_captioner(model: LoadedModel) -> bool:
+    """Whether a model describes images, and has no chat template."""
+    return TASK.name in model.sections and CHAT.name not in model.sections
+
+
+def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
+    """The request for a caption.
+
+    Raises:
+        InvalidRequest: another conversation than one image, or a parameter that captions lack.
+    """
+    (first, *others), name = body.messages, body.model
+    if others or first.role != "user" or len(first.images) != 1:
+        raise InvalidRequest(
+            f"{name} describes one image: send one user message with one image_url part",
+            field="messages",
+        )
+    given = {
+        field: value
+        for field in sorted(body.model_fields_set - _READ)
+        if (value := getattr(body, field)) is not None and value != _NEUTRAL.get(field)
+    }
+    for field in given.keys() - _SAMPLING:
+        raise InvalidRequest(f"{field} has no effect on captions: leave it out", field=field)
+    return CaptionRequest(
+        model=name,
+        images=first.images,
+        prompt=first.written(None) or None,
+        max_new_tokens=body.new_tokens,
+        stream=body.stream,
+        **given,
+    )
+
 
 _PREFIX = "chatcmpl"
 
@@ -71,7 +127,7 @@ class ChatDialect(OpenAIDialect):
     """Chat completions."""
 
     path = "/v1/chat/completions"
-    task = TASK
+    task = CHAT_TASK
     request = ChatCompletionRequest
     response = ChatCompletion
     name = "chat_completions"
@@ -100,11 +156,11 @@ class ChatDialect(OpenAIDialect):
                 CAPTION, caption, self.path, images=images, includes_usage=usage
             )
         _check_model(model)
-        places = None if model is None else TASK.places(model)
+        places = None if model is None else CHAT_TASK.places(model)
         if images and places is None:
             raise InvalidRequest(f"{body.model} reads no images", field="messages")
         message = _message(body, places)
-        return StreamableRequest(TASK, message, self.path, images=images, includes_usage=usage)
+        return StreamableRequest(CHAT_TASK, message, self.path, images=images, includes_usage=usage)
 
     def answered(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
         """A `chat.completion`."""
@@ -175,7 +231,7 @@ def _structure(body: ChatCompletionRequest) -> dict[str, Any]:
 
 def _check_model(model: LoadedModel | None) -> None:
     """Raises ModelNotChat where a served model has no chat template; others the catalog refuses."""
-    if model is None or TASK.name in model.sections:
+    if model is None or CHAT_TASK.name in model.sections:
         return
     if is_captioner(model):
         raise ModelNotChat(
@@ -184,7 +240,7 @@ def _check_model(model: LoadedModel | None) -> None:
         )
     raise ModelNotChat(
         f"{model.name} has no chat template: send prompts to /v1/completions, or choose a model "
-        f"whose tasks in /v1/models include {TASK.name}",
+        f"whose tasks in /v1/models include {CHAT_TASK.name}",
         field="model",
     )
 

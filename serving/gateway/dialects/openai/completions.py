@@ -3,27 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from inference.tasks.generate import TASK
-from serving.gateway.dialects.all_or_nothing import AnyToken
+from serving.gateway.dialects.all_or_nothing import AnyToken, Open
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
+    GenerationRequest,
     OpenAIDialect,
     StreamableRequest,
     escaped,
     response_fields,
 )
-from serving.gateway.dialects.openai.completion_messages import (
-    DEFAULT_TOKENS,
-    Completion,
-    CompletionChoice,
-    CompletionRequest,
-    Logprobs,
-)
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
+from triptych.parameters import NewTokens, TopLogProbs, optional
 from triptych.tasks.generate import GenerateRequest
+
+DEFAULT_TOKENS = 16
+"""Generated where `max_tokens` is not given."""
+
+
+def as_texts(value: object) -> object:
+    """A text stands for a list of one; token ids are refused in words."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and value and isinstance(value[0], int | list):
+        raise ValueError("token ids are not served: give a text, or a list of texts")
+    return value
+
+
+def _refuse_suffix(value: str | None) -> None:
+    if value is not None:
+        raise ValueError("no served model inserts text before a suffix: leave suffix out")
+
+
+_Texts = Annotated[list[str], Field(min_length=1)]
+Texts = Annotated[_Texts, BeforeValidator(as_texts, json_schema_input_type=str | _Texts)]
+
+
+class CompletionRequest(GenerationRequest):
+    """Body of `POST /v1/completions`."""
+
+    prompt: Texts
+    max_tokens: NewTokens | None = optional(
+        f"Absent or null: {DEFAULT_TOKENS}, as in OpenAI's API."
+    )
+    logprobs: TopLogProbs | None = None
+    echo: bool | None = None
+    suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = optional(
+        "Refused: no served model inserts text before a suffix."
+    )
+
+
+class Logprobs(Open):
+    """Log-probabilities of a choice, one entry a token."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+    """Where each token begins in the text; tokens that share a character have its place."""
+
+
+class CompletionChoice(Open):
+    """One output for one prompt; in a stream, what is added to it."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    logprobs: Logprobs | None = None
+
+
+class Completion(Open):
+    """A whole response, or one event of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | None = None
+
 
 _PREFIX = "cmpl"
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from inference.tasks.embed import TASK
 from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, Open, shortened
 from serving.gateway.dialects.openai.common import OpenAIDialect
-from serving.gateway.dialects.openai.completion_messages import Texts
+from serving.gateway.dialects.openai.completions import Texts
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
 from triptych.tasks.embed import EmbedRequest

@@ -1,4 +1,4 @@
-"""Attention against the layers of `transformers`, in all its forms: eager, fused, standard ONNX."""
+"""Attention against the layers of `transformers`, in all its forms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from export.graphs.to_onnx import to_onnx
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads, Rows
-from export.layers.attention.relative import RelativePositions
+from export.layers.attention.positions import RelativePositions, by_distance
 from export.layers.attention.rotary import Rotary, linear_scaling, llama3_scaling
 from inference.bundle.manifest import Graph
 from inference.bundle.manifest import Tensor as Port
@@ -506,3 +506,14 @@ def test_layers_of_one_model_share_their_rotary_tables(tmp_path: Path) -> None:
     to_onnx(Lowering(module, module.graph()), tmp_path / "stack.onnx")
     graph = onnx.load(str(tmp_path / "stack.onnx")).graph
     assert [t.dims[:] for t in graph.initializer].count([POSITIONS, 8]) == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_score_of_a_pair_is_that_of_its_distance(size: int) -> None:
+    scores = torch.randn(2, 3, size, 2 * size - 1, generator=torch.Generator().manual_seed(0))
+    placed = by_distance(scores)
+    assert placed.shape == (2, 3, size, size)
+    for query in range(size):
+        for key in range(size):
+            want = scores[:, :, query, key - query + size - 1]
+            torch.testing.assert_close(placed[:, :, query, key], want, rtol=0, atol=0)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.export.models.encoder_decoders.transformer_paper import sinusoids
 from tests.export.models.paper_model import Outputs, PaperModel
+from tests.export.models.transformer_paper import sinusoids
 
 
 class CnnCaptioner(PaperModel):

@@ -16,10 +16,10 @@ from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.sequences import Hypothesis
-from inference.tasks.detection.locations import written_boxes
+from inference.tasks.detection.regions import written_boxes
 from inference.tasks.detection.written import phrases_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.load_model import load_model
+from serving.local_model import load_model
 from tests.export.florence2_folder import (
     BANNED,
     BYTES,

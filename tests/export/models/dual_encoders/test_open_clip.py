@@ -18,8 +18,7 @@ from transformers import CLIPTokenizer
 from typer.testing import CliRunner
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from export.checkpoint.image_processors import OPENAI
-from export.checkpoint.image_recipe import image_spec
+from export.checkpoint.image_recipe import OPENAI, image_spec
 from export.graphs.source_model import SourceModel
 from export.parity.judge import TOLERANCE
 from export.pipeline.cli import export

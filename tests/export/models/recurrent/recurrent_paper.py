@@ -1,15 +1,28 @@
-"""The recurrent cells' equations in plain numpy, float64, one row at a time.
+"""Recurrent networks written from their papers' equations.
 
 The oracle of `export/layers/recurrence/cells.py` for cells that `torch.nn` lacks: names are the
 papers', no batch, no padding. It shares nothing with the module but the names of parameters.
+
+The references of `export/models/recurrent/rnn_encoder.py` and `rnn_lm.py`; they share nothing with
+them but the names in a checkpoint. Called as models of `transformers` are, one unpadded row at a
+time.
+
+The oracle of `export/models/recurrent/bahdanau.py`, which no library has: no batch, no padding, no
+beams, no cache, float64; names are the paper's. It shares nothing with the module but the
+checkpoint's file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tests.export.models.paper_model import Outputs, PaperModel
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]
@@ -130,3 +143,271 @@ def layer(
     if leftward is not None:
         found.append(states(cell, leftward, list(inputs[::-1]))[::-1])
     return np.concatenate(found, axis=-1)
+
+
+_TORCH = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru-reset-after": nn.GRU}
+_BLOCKS = {  # blocks of the input's and of the state's matrix
+    "lstm-peephole": (4, 4),
+    "gru": (3, 3),
+    "mut1": (2, 2),
+    "mut2": (2, 3),
+    "mut3": (3, 3),
+}
+
+
+class Written(nn.Module):
+    """Layers of a cell that torch lacks, with parameters that are named as torch's are."""
+
+    def __init__(
+        self, cell: str, width: int, hidden: int, layers: int, *, bidirectional: bool
+    ) -> None:
+        super().__init__()
+        self.cell, self.layers = cell, layers
+        self.suffixes = ["", "_reverse"][: 1 + bidirectional]
+        read, recurred = _BLOCKS[cell]
+        for number in range(layers):
+            for suffix in self.suffixes:
+                end = f"l{number}{suffix}"
+                shapes: dict[str, tuple[int, ...]] = {
+                    f"weight_ih_{end}": (read * hidden, width),
+                    f"weight_hh_{end}": (recurred * hidden, hidden),
+                    f"bias_ih_{end}": (read * hidden,),
+                    f"bias_hh_{end}": (recurred * hidden,),
+                }
+                if cell == "lstm-peephole":
+                    shapes[f"peephole_{end}"] = (3, hidden)
+                if cell in ("mut1", "mut2") and width != hidden:
+                    shapes[f"bypass_{end}"] = (hidden, width)
+                for name, shape in shapes.items():
+                    self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+            width = len(self.suffixes) * hidden
+
+    def forward(self, x: Tensor, first: Tensor | None = None) -> tuple[Tensor, None]:
+        """(1, T, D) → (1, T, N·H).
+
+        Args:
+            first: (layers, 1, H) the state of each layer before the first position; by default 0.
+        """
+        read = x[0].double().numpy()
+        for number in range(self.layers):
+            both = [self._weights(f"l{number}{suffix}") for suffix in self.suffixes]
+            before = None if first is None else first[number, 0].double().numpy()
+            read = layer(self.cell, *[*both, None][:2], read, before)
+        return torch.from_numpy(read).float()[None], None
+
+    def _weights(self, end: str) -> dict[str, np.ndarray]:
+        names = {
+            "input.weight": "weight_ih",
+            "input.bias": "bias_ih",
+            "recurrence.weight": "weight_hh",
+            "recurrence.bias": "bias_hh",
+            "peephole": "peephole",
+            "bypass.weight": "bypass",
+        }
+        own = dict(self.named_parameters())
+        return {
+            name: own[f"{theirs}_{end}"].detach().double().numpy()
+            for name, theirs in names.items()
+            if f"{theirs}_{end}" in own
+        }
+
+
+def recurrent(cell: str, sizes: tuple[int, int, int], *, bidirectional: bool) -> nn.Module:
+    """Layers of torch, or written ones; sizes are D, H and the number of layers."""
+    if cell in _TORCH:
+        return _TORCH[cell](*sizes, batch_first=True, bidirectional=bidirectional)
+    return Written(cell, *sizes, bidirectional=bidirectional)
+
+
+class RnnModel(PaperModel):
+    """An embedding and recurrent layers."""
+
+    outputs: str | None = None
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        cell, hidden = values["cell"], values["hidden_size"]
+        self.is_bidirectional = values.get("bidirectional", False)
+        self.embedding = nn.Embedding(values["vocab_size"], values["embedding_size"])
+        sizes = (values["embedding_size"], hidden, values.get("num_layers", 1))
+        self.rnn = recurrent(cell, sizes, bidirectional=self.is_bidirectional)
+        self.width = hidden * (1 + self.is_bidirectional)
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """(1, T) → fields by name."""
+        return Outputs(last_hidden_state=self.hidden(input_ids))
+
+    def hidden(self, input_ids: Tensor) -> Tensor:
+        """(1, T) → (1, T, N·H)."""
+        return self.rnn(self.embedding(input_ids))[0]
+
+
+class RnnForTokenClassification(RnnModel):
+    """One to one."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.classifier = nn.Linear(self.width, values["num_labels"])
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """(1, T) → logits (1, T, C)."""
+        return Outputs(logits=self.classifier(self.hidden(input_ids)))
+
+
+class RnnForSequenceClassification(RnnModel):
+    """Many to one."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.classifier = nn.Linear(self.width, values["num_labels"])
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """(1, T) → logits (1, C)."""
+        hidden = self.hidden(input_ids)
+        pooling = self.values.get("pooling", "final")
+        if pooling == "mean":
+            pooled = hidden.mean(dim=1)
+        elif pooling == "max":
+            pooled = hidden.amax(dim=1)
+        else:
+            pooled = hidden[:, -1].clone()
+            if self.is_bidirectional:  # the leftward direction ends at the first word
+                half = self.width // 2
+                pooled[:, half:] = hidden[:, 0, half:]
+        return Outputs(logits=self.classifier(pooled))
+
+
+class RnnForCausalLM(RnnModel):
+    """One word behind the other."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.output = nn.Linear(self.width, values["vocab_size"])
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """(1, T) → logits (1, T, V)."""
+        return Outputs(logits=self.output(self.hidden(input_ids)))
+
+
+class RnnSeq2Seq(PaperModel):
+    """A source read to its end, and a target from there."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.encoder = RnnModel(values)
+        context = self.encoder.width
+        words, hidden = values["embedding_size"], values["hidden_size"]
+        layers, cell = values.get("num_layers", 1), values["cell"]
+        read = words + (context if values["context"] != "initial" else 0)
+        self.decoder = nn.ModuleDict(
+            {
+                "embedding": nn.Embedding(values["vocab_size"], words),
+                "initial": nn.Linear(context, layers * hidden * (2 if cell == "lstm" else 1)),
+                "rnn": recurrent(cell, (read, hidden, layers), bidirectional=False),
+                "output": nn.Linear(hidden, values["vocab_size"]),
+            }
+        )
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Any:
+        """(1, S), (1, T) → logits (1, T, V)."""
+        states, half = self.encoder.hidden(input_ids)[0], self.values["hidden_size"]
+        if self.values["context"] == "mean":
+            context = states.mean(dim=0)
+        elif self.encoder.is_bidirectional:
+            context = torch.cat([states[-1, :half], states[0, half:]])
+        else:
+            context = states[-1]
+        words = self.decoder["embedding"](decoder_input_ids)
+        if self.values["context"] != "initial":
+            words = torch.cat([words, context.expand(1, words.shape[1], -1)], dim=-1)
+        first = self.decoder["initial"](context).tanh().unflatten(0, (-1, 1, half))  # (n, 1, H)
+        if self.values["cell"] == "lstm":  # state and cell of a layer stand side by side
+            hidden, _ = self.decoder["rnn"](words, (first[::2], first[1::2]))
+        else:
+            hidden, _ = self.decoder["rnn"](words, first)
+        return Outputs(logits=self.decoder["output"](hidden))
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x: Array) -> Array:
+    exponents = np.exp(x - x.max())
+    return exponents / exponents.sum()
+
+
+class Unit:
+    """§A.1.1: W stacks what the input gives to z, r and the candidate; so do U's two tensors."""
+
+    def __init__(self, weights: Mapping[str, Array], name: str) -> None:
+        self.W_z, self.W_r, self.W = np.split(weights[f"{name}.input.weight"], 3)
+        self.b_z, self.b_r, self.b = np.split(weights[f"{name}.input.bias"], 3)
+        self.U_z, self.U_r = np.split(weights[f"{name}.gates.weight"], 2)
+        self.U = weights[f"{name}.candidate.weight"]
+
+    def __call__(self, x: Array, s: Array) -> Array:
+        z = sigmoid(self.W_z @ x + self.b_z + self.U_z @ s)
+        r = sigmoid(self.W_r @ x + self.b_r + self.U_r @ s)
+        candidate = np.tanh(self.W @ x + self.b + self.U @ (r * s))
+        return (1 - z) * s + z * candidate
+
+
+class Paper:
+    """One checkpoint's network.
+
+    Args:
+        weights: The checkpoint's tensors by name.
+        config: Its `config.json`; not used, the tensors' shapes suffice.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, NDArray[np.floating]], config: Mapping[str, Any]
+    ) -> None:
+        self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
+        self.rightward = Unit(self.weights, "encoder.gru.rightward")
+        self.leftward = Unit(self.weights, "encoder.gru.leftward")
+        self.unit = Unit(self.weights, "decoder.unit")
+
+    def linear(self, name: str, x: Array) -> Array:
+        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
+
+    def annotations(self, source: Sequence[int]) -> list[Array]:
+        """§3.2, §A.2.1: h_j of each source word."""
+        words = [self.weights["encoder.words.weight"][word] for word in source]
+        zero = np.zeros(self.rightward.U.shape[0])
+        forwards, backwards = [zero], [zero]
+        for word in words:
+            forwards.append(self.rightward(word, forwards[-1]))
+        for word in reversed(words):
+            backwards.append(self.leftward(word, backwards[-1]))
+        pairs = zip(forwards[1:], reversed(backwards[1:]), strict=True)
+        return [np.concatenate(pair) for pair in pairs]
+
+    def attention(self, s: Array, h: Sequence[Array]) -> Array:
+        """§A.1.2: α_ij over j."""
+        query = self.linear("decoder.attention.query", s)
+        scores = [
+            self.linear(
+                "decoder.attention.score",
+                np.tanh(query + self.linear("decoder.attention.key", h_j)),
+            )
+            for h_j in h
+        ]
+        return softmax(np.concatenate(scores))
+
+    def decode(self, source: Sequence[int], target: Sequence[int]) -> tuple[Array, Array]:
+        """§A.2.2, teacher-forced: logits (T, V) and alignments (T, S) after each target word."""
+        h = self.annotations(source)
+        s = np.tanh(self.linear("decoder.initial", h[0][self.rightward.U.shape[0] :]))
+        logits, alignments = [], []
+        for word in target:
+            y = self.weights["decoder.words.weight"][word]
+            alpha = self.attention(s, h)
+            c = sum(weight * h_j for weight, h_j in zip(alpha, h, strict=True))
+            s = self.unit(np.concatenate([y, c]), s)
+            t_tilde = self.linear("decoder.readout", np.concatenate([s, y, c]))
+            t = np.maximum(t_tilde[0::2], t_tilde[1::2])
+            logits.append(self.linear("decoder.output", t))
+            alignments.append(alpha)
+        return np.stack(logits), np.stack(alignments)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.layers.recurrence.recurrent import GatedUnit
+from export.layers.recurrence.cells import GatedUnit
 from export.parity.graph_runs import bundle_path
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Bundle, Growth, Role
@@ -27,7 +27,7 @@ from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, TwinPair, Twins
-from tests.export.models.recurrent.bahdanau_paper import Paper
+from tests.export.models.recurrent.recurrent_paper import Paper
 
 CONFIG = "odd"
 START, END = 2, 0

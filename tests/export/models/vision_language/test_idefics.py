@@ -1,4 +1,4 @@
-"""Flamingo's prompts, images between the words, against Idefics' own processor and `generate`."""
+"""Idefics, Idefics3 and SmolVLM: prompts with images between the words."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 
 from export.checkpoint.checkpoint import Checkpoint
+from export.models.vision_language.idefics3 import trained_rows
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
 from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
+from inference.tasks.generation.image_places import ImagePlaces
 from tests.export.conftest import TwinPair, Twins
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import (
@@ -28,6 +34,7 @@ from tests.export.models.interleaved import (
 )
 from tests.export.sources import interleaved
 from tests.export.twins import twin_of
+from tests.inference.tasks.test_generation import Recorder, Written
 
 PROMPTS = (9, 4, 1, 7)
 NEW_TOKENS = 8
@@ -118,3 +125,121 @@ def test_tokenizer_without_an_image_token_is_refused(tmp_path: Path) -> None:
         architecture("idefics").configuration(_folder(tmp_path, tokens=(AROUND,)))
     with pytest.raises(CheckpointError, match="no token <fake_token_around_image>"):
         image_places(torch.nn.Identity(), _folder(tmp_path, tokens=(PLACE,)))
+
+
+IMAGE = 61
+TILES = (3, 0, 1)
+"""Of each prompt."""
+
+
+def _prompts(tokens: int) -> list[list[int]]:
+    """With three tiles in two groups, none and one, as long as each other in no case."""
+    tile = [IMAGE] * tokens
+    return [[5, 7, *tile, 8, *tile, 9, *tile, 3, 12], [8, 11, 4], [*tile, 6]]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("config", ["odd", "smolvlm, tied"])
+def test_idefics3_ragged_prompts_generate_what_a_left_padded_batch_does(
+    config: str, beams: int, twins: Twins
+) -> None:
+    """`transformers` fills up prompts of fewer tiles with black ones, which it leaves out."""
+    twin = twins("idefics3", config)
+    manifest, image = unexported(twin).manifest, twin.prepared.image
+    prompts = _prompts(manifest.images.tokens)
+    pixels = np.random.default_rng(4).integers(0, 256, (3, 3, *image.shape), dtype=np.uint8)
+    values = normalised(torch.from_numpy(pixels), image)
+    for row, count in enumerate(TILES):
+        values[row, count:] = 0
+    rules = manifest.generation.model_copy(
+        update={"max_new_tokens": NEW_TOKENS, "num_beams": beams}
+    )
+    requests = [
+        EngineRequest(rules, prompt_ids=tuple(ids), pixels=pixels[row, :count] if count else None)
+        for row, (ids, count) in enumerate(zip(prompts, TILES, strict=True))
+    ]
+    runner = TorchRunner(twin.graphs(), unexported(twin).manifest)
+    assert_left_padded(twin.reference, runner, requests, lambda tokens: {"pixel_values": values})
+
+
+@pytest.mark.parametrize("side", [4, 19, 25, 38])
+def test_patches_of_a_tile_read_the_positions_that_rounding_gives(side: int) -> None:
+    """Rows of 19, 25 and 38 patches do not read each its own position."""
+    config = Idefics3VisionConfig(image_size=side, patch_size=1, hidden_size=4, num_channels=1)
+    embeddings = Idefics3VisionEmbeddings(config)
+    with torch.no_grad():
+        embeddings.patch_embedding.weight.zero_()
+        embeddings.patch_embedding.bias.zero_()
+        mask = torch.ones(1, side, side, dtype=torch.bool)
+        wanted = embeddings(torch.zeros(1, 1, side, side), mask)[0]
+        rows = trained_rows(side)
+        assert (rows.tolist() == list(range(side))) == (side == 4)
+        order = (rows[:, None] * side + rows).flatten()
+        assert torch.equal(embeddings.position_embedding(order), wanted)
+
+
+def test_text_of_tiles_is_written_as_the_processor_writes_it(twins: Twins, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    network: Any = twins("idefics3", "odd").network
+    tokens = network.images.tokens
+    backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1}, unk_token="<s>"))
+    processor = Idefics3Processor(
+        Idefics3ImageProcessorPil(
+            size={"longest_edge": 33}, max_image_size={"longest_edge": 11}, do_rescale=False
+        ),
+        Recorder(tokenizer_object=backend, pad_token="<s>"),
+        image_seq_len=tokens,
+    )
+    text = "User: <image> and<image>what?"
+    pictures = [np.zeros((20, 30, 3), np.uint8), np.zeros((12, 33, 3), np.uint8)]
+    with pytest.raises(Written) as written:
+        processor(text=text, images=[pictures])
+    texts = network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
+    places = ImagePlaces(place="<image>", tiles=texts)
+    for grids, is_same in (([(2, 3), (2, 3)], True), ([(3, 2), (2, 3)], False)):
+        ours = places.laid_out(text, grids).replace("<image>", "<image>" * tokens)
+        assert (written.value.texts == [ours]) == is_same
+    alone = places.laid_out("<image>", [(0, 0)])
+    assert alone == "<fake_token_around_image><global-img><image><fake_token_around_image>"
+
+
+@pytest.mark.parametrize("section", [None, "extra_special_tokens", "model_specific_special_tokens"])
+@pytest.mark.parametrize("is_with_options", [False, True])
+def test_tokens_around_images_are_those_that_the_tokenizer_names(
+    section: str | None, is_with_options: bool, twins: Twins, tmp_path: Path
+) -> None:
+    """In each place where a version of `transformers` wrote them."""
+    texts = {"fake_image_token": "<around>", "global_image_token": "<whole>"}
+    named: dict[str, Any] = dict(texts)
+    if is_with_options:
+        named = {name: {"content": text, "special": True} for name, text in texts.items()}
+    settings = named if section is None else {section: named}
+    if section != "extra_special_tokens":
+        settings = {**settings, "extra_special_tokens": ["<around>", "<whole>"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    network: Any = twins("idefics3", "odd").network
+    written = network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
+    assert written["single"] == "<around><whole><image><around>"
+
+
+def test_a_processor_of_another_number_of_tokens_is_refused(twins: Twins, tmp_path: Path) -> None:
+    network: Any = twins("idefics3", "odd").network
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_seq_len": 5}))
+    with pytest.raises(CheckpointError, match="image_seq_len = 5, but a tile has 4 tokens"):
+        network.tile_texts(Checkpoint(tmp_path, "x", {}), "<image>")
+
+
+def test_smolvlm_leaves_sizes_of_its_tower_to_defaults() -> None:
+    """`config.json` of SmolVLM-256M-Instruct, as far as it decides sizes."""
+    text = {"model_type": "llama", "hidden_size": 576, "num_attention_heads": 9}
+    text |= {"num_key_value_heads": 3, "num_hidden_layers": 30, "intermediate_size": 1536}
+    vision = {"hidden_size": 768, "image_size": 512, "patch_size": 16, "num_attention_heads": 12}
+    values = {
+        "image_token_id": 49190,
+        "scale_factor": 4,
+        "text_config": text | {"head_dim": 64, "vocab_size": 49280},
+        "vision_config": vision | {"model_type": "idefics3"},
+    }
+    config = architecture("idefics3").read_config(values)
+    assert (config.tokens, config.tower.layers, config.tower.mlp_width) == (64, 12, 3072)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from export.checkpoint.checkpoint import Checkpoint
-from export.decoder_graphs.image_axes import axis_positions, image_places
+from export.decoder_graphs.image_tokens import axis_positions, image_places
 from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
@@ -38,7 +38,7 @@ from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import unexported
 from tests.export.models.interleaved import assert_left_padded
 from tests.export.oracle import difference
-from tests.inference.engine.staggered import run_staggered
+from tests.inference.engine.fake_runner import run_staggered
 from tests.pictures import encoded, noise
 
 IMAGE = 61

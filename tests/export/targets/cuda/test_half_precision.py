@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.targets.cuda.emulation import emulate
+from export.targets.cuda.gate import emulate
 from export.targets.cuda.half_precision import halve
 from export.targets.cuda.signature import value_types
 from inference.errors import SetupError

@@ -1,34 +1,51 @@
-"""Whole bundles for CUDA: what they hold, what the gate finds, what is refused."""
+"""Whole bundles for CUDA: what they hold, what the gate finds, and that they decode."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf import text_format
 from onnx import numpy_helper
+from tritonclient.grpc import model_config_pb2
 
+from benchmarks.local_model import onnx_model, torch_model
+from benchmarks.panel import Panel, local_responses
+from benchmarks.quality import MEASURES
+from examples import CHECKPOINTS
+from examples.bundles import examples
 from export.parity.graph_runs import LazySessions, bundle_path
+from export.parity.token_parity import mixed_requests
 from export.parity.verify import ParityError, Report
+from export.pipeline.cli import export
 from export.pipeline.publish import config
-from export.precision import Precision
+from export.precision import Device, Precision
 from export.registry import families
-from export.report.checksums import interface_problem
+from export.report.file_checks import interface_problem
 from export.targets.cuda import gate
 from export.targets.cuda.gate import BOUNDS, compare_low, kind_of
 from export.targets.cuda.kernels import restriction
 from export.targets.cuda.lowering import finish_cuda
 from inference.bundle.manifest import Bundle, Role
+from inference.bundle.reader import newest_bundle
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.scheduler import Capacity
 from inference.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.targets.cuda.bundles import on_cuda
 from tests.export.targets.cuda.conftest import CudaBundles
 from tests.export.twin import EXPORTED
 from tests.export.twins import lowerable
+from tests.inference.engine.host_device import HostDevice
 
 QUICK = {"marian", "gpt2", "clip"}
 """In `make test`; the other architectures in `make test-all`."""
@@ -182,3 +199,103 @@ def test_sessions_of_float16_graphs_run_alone_and_together(
     for row in range(3):
         alone = run("image", {name: pixels[row : row + 1]})["embedding"]
         assert np.abs(alone[0] - together[row]).max() < 2e-3
+
+
+RUNNER_QUICK = {"marian"}
+"""In `make test`: it has both kinds of attention."""
+
+
+def _families_runner() -> list[object]:
+    slow = [
+        pytest.param(name, marks=pytest.mark.full)
+        for name in lowerable()
+        if name not in RUNNER_QUICK
+    ]
+    return [*sorted(RUNNER_QUICK), *slow]
+
+
+@pytest.mark.parametrize("name", _families_runner())
+def test_card_gives_the_cpu_tokens(name: str, cuda_bundles: CudaBundles) -> None:
+    bundle, _ = cuda_bundles(name, Precision.FP16)
+    if bundle.manifest.generator is None:
+        pytest.skip("no generator")
+    device = HostDevice()
+    card, cpu = OrtRunner(bundle, 1, device=device), make_runner(bundle, threads=1)
+    for beams in (1, 4):
+        requests = mixed_requests(bundle.manifest, beams)
+        for capacity in (Capacity(), Capacity(rows=beams)):  # together, and one by one
+            given, wanted = (decode(each, requests, capacity) for each in (card, cpu))
+            for one, other in zip(given, wanted, strict=True):
+                tokens = [[h.token_ids for h in each.hypotheses] for each in (one, other)]
+                assert tokens[0] == tokens[1]
+    assert device.replayed
+
+
+COUNT = 200
+POINTS = 0.5
+MEASURED = {
+    "example-bert": ("fill-mask, right word",),
+    "example-bert-embed": ("paraphrases",),
+    "example-bert-rerank": ("rerank, answer",),
+    "example-bert-sentiment": ("sentiment",),
+    "example-bert-tags": ("tags",),
+    "example-captioner": ("caption, exact match",),
+    "example-chat": ("chat, right",),
+    "example-clip": ("zero-shot, top-1",),
+    "example-es-en": ("translation, BLEU",),
+    "example-gpt": ("generation, right",),
+    "example-vit": ("image classes, right",),
+    "example-vqa": ("questions about pictures, right",),
+}
+"""Example → how the names of its measures begin."""
+
+
+def _exported(name: str, repository: Path, precision: Precision) -> tuple[Bundle, dict[str, Any]]:
+    export(str(CHECKPOINTS / name), repository=repository, device=Device.CUDA, precision=precision)
+    bundle = newest_bundle(repository, name)
+    report = json.loads(bundle.path(bundle.manifest.report).read_text(encoding="utf-8"))
+    return bundle, report
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [folder.name for folder in examples()])
+def test_example_in_float16_keeps_its_task_quality(name: str, tmp_path: Path) -> None:
+    bundle, report = _exported(name, tmp_path, Precision.FP16)
+    manifest = bundle.manifest
+    assert (manifest.device, manifest.precision) == ("cuda", "fp16")
+    for model in set(manifest.parts.values()):
+        text = (tmp_path / model / "config.pbtxt").read_text()
+        (group,) = text_format.Parse(text, model_config_pb2.ModelConfig()).instance_group
+        assert group.kind == model_config_pb2.ModelInstanceGroup.KIND_GPU
+    parity = report["cuda"]["parity"]
+    assert parity["least_cosine"] >= BOUNDS["fp16", kind_of(manifest)].cosine
+    original = report["cuda"]["original_bytes"]
+    assert sum(report["graph_bytes"].values()) < 0.62 * original
+    models = (torch_model(CHECKPOINTS / name, bundle), onnx_model(tmp_path, bundle))
+    panels = [Panel(local_responses({name: model})) for model in models]
+    begins = MEASURED.get(name, ())
+    chosen = [measure for measure in MEASURES if measure.name.startswith(begins)] if begins else []
+    assert chosen or name not in MEASURED
+    for measure in chosen:
+        wanted, given = (measure.score(panel, COUNT) for panel in panels)
+        assert wanted - given <= POINTS, measure.name
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("example-gpt", Precision.FP32),
+        ("example-gpt", Precision.BF16),
+        ("example-es-en", Precision.BF16),
+        ("example-en-fr", Precision.FP32),
+    ],
+)
+def test_example_in_other_precisions_is_published(
+    name: str, precision: Precision, tmp_path: Path
+) -> None:
+    bundle, report = _exported(name, tmp_path, precision)
+    assert bundle.manifest.precision == precision
+    assert ("parity" in report["cuda"]) == (precision is not Precision.FP32)

@@ -15,13 +15,17 @@ from transformers.generation.logits_process import (
     SuppressTokensLogitsProcessor,
 )
 
-from inference.engine.runners.candidates import CandidateRequest, plain_request
-from inference.engine.runners.edits import HostLogits, select_candidates
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    HostLogits,
+    plain_request,
+    select_candidates,
+)
 from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.runners.ort.logits_graphs import TopK
 from inference.engine.runners.ort.sessions import session_options
-from inference.engine.runners.ort.topk_graph import TopK
 from inference.generation import Generation
-from tests.inference.engine.penalties import edit_after
+from tests.inference.engine.fake_runner import edit_after
 
 VOCABULARY = 40
 TOPK = TopK(session_options(threads=1), VOCABULARY, CpuDevice())

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import decode
 from inference.engine.scheduler import Capacity
-from inference.engine.search.constrained_beam import ConstrainedBeamSearch, allocated
-from inference.engine.search.phrases import PhraseTracker
+from inference.engine.search.constrained_beam import ConstrainedBeamSearch, PhraseTracker, allocated
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest
 from inference.generation import Generation
-from inference.processing.words import WordEdges
+from inference.processing.terms import WordEdges
 from inference.sequences import Hypothesis
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 

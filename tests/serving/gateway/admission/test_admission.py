@@ -1,16 +1,25 @@
-"""What is admitted is released when the work has ended, however it ends."""
+"""Admission: turns of keys, deadlines, and release when the work has ended."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 
+import grpc
 import pytest
 
 from inference.errors import InvalidRequest, Overloaded, Unavailable
+from inference.processing.cancellation import Abandoned, check_abandoned
 from serving.gateway.admission.admission import Admission
-from serving.gateway.admission.counts import LocalCounts
-from tests.serving.waiting import settled
+from serving.gateway.admission.counts import FairTurns, LocalCounts
+from serving.gateway.admission.task_threads import LARGE, TaskThreads
+from tests.serving.gateway.conftest import Gateway, MakeGateway
+from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.waiting import settled, until
+from triptych import triptych_pb2 as pb
 
 
 def admission(counts: LocalCounts | None = None, sequences: int = 8) -> Admission:
@@ -131,3 +140,266 @@ async def test_cancelled_request_is_cancelled_and_released() -> None:
         await serving
     assert counts.total().requests == 0
     assert await gate.drained(0)
+
+
+class Harness:
+    """Callers that take turns; `order` has their names in the order in which they got one."""
+
+    def __init__(self, limit: int) -> None:
+        self.semaphore = asyncio.Semaphore(limit)
+        self.turns = FairTurns(self.semaphore)
+        self.order: list[str] = []
+
+    def call(self, name: str, key: str | None) -> asyncio.Task[None]:
+        async def take() -> None:
+            await self.turns.acquire(key)
+            self.order.append(name)
+
+        return asyncio.create_task(take())
+
+
+async def test_a_second_key_is_next_although_many_of_the_first_wait() -> None:
+    harness = Harness(limit=2)
+    calls = [harness.call(f"a{number}", "a") for number in range(6)]
+    await settled()
+    calls.append(harness.call("b0", "b"))
+    await settled()
+    assert harness.order == ["a0", "a1"]
+    harness.turns.release("a")
+    await settled()
+    assert harness.order == ["a0", "a1", "b0"]
+    for key in ("b", "a", "a", "a"):
+        harness.turns.release(key)
+        await settled()
+    assert harness.order[3:] == ["a2", "a3", "a4", "a5"]
+    for call in calls:
+        await call
+
+
+async def test_turns_are_returned_by_cancelled_callers() -> None:
+    harness = Harness(limit=1)
+    first, second, third = (harness.call(name, "a") for name in ("first", "second", "third"))
+    await settled()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    harness.turns.release("a")
+    third.cancel()  # at the moment in which it is given its turn
+    await settled()
+    assert harness.order in (["first"], ["first", "third"])
+    if harness.order == ["first", "third"]:
+        harness.turns.release("a")
+    await harness.call("last", "b")
+    assert harness.order[-1] == "last"
+    assert harness.semaphore.locked()
+    await first
+
+
+async def test_a_caller_that_is_cancelled_with_its_turn_gives_it_back() -> None:
+    harness = Harness(limit=1)
+    call = harness.call("one", "a")
+    await asyncio.sleep(0)  # it waits
+    await asyncio.sleep(0)  # it has been given a turn, and has not run since
+    call.cancel()
+    await settled()
+    assert call.cancelled()
+    assert not harness.semaphore.locked()
+    await harness.call("two", "a")
+    assert harness.order == ["two"]
+
+
+async def test_callers_without_a_key_have_their_order() -> None:
+    harness = Harness(limit=1)
+    calls = [harness.call(str(number), None) for number in range(3)]
+    for number in range(3):
+        await settled()
+        assert harness.order == [str(each) for each in range(number + 1)]
+        harness.turns.release(None)
+    await asyncio.gather(*calls)
+    assert not harness.semaphore.locked()
+
+
+BODY = {"texts": ["uno dos"]}
+
+
+def limits_of_calls(gateway: Gateway) -> list[float]:
+    """Filled as calls run."""
+    limits: list[float] = []
+    generate = gateway.inference.generate
+
+    async def observed(call, timeout_s):
+        limits.append(timeout_s)
+        return await generate(call, timeout_s)
+
+    gateway.inference.generate = observed
+    return limits
+
+
+async def test_header_shortens_the_time_of_a_request(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
+    gateway.inference.hold = asyncio.Event()
+    headers = {"x-request-timeout": "0.05"}
+    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+    assert response.status_code == 504
+    assert "within 0.05 s" in response.json()["error"]["message"]
+    assert (gateway.inference.running, gateway.inference.cancelled) == (0, 1)
+
+
+async def test_header_does_not_lengthen_it(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(request_timeout=0.05)
+    gateway.inference.hold = asyncio.Event()
+    headers = {"x-request-timeout": "100"}
+    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+    assert response.status_code == 504
+
+
+async def test_limit_reaches_the_call(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
+    limits = limits_of_calls(gateway)
+    headers = {"x-request-timeout": "7"}
+    await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+    await gateway.http.post("/v1/translate", json=BODY)
+    assert 6 < limits[0] <= 7
+    assert 59 < limits[1] <= 60, "one request's limit was left to the next"
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", "", "1e999"])
+async def test_limit_that_is_no_time_is_refused(make_gateway: MakeGateway, value: str) -> None:
+    gateway = make_gateway()
+    headers = {"x-request-timeout": value}
+    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+    assert response.status_code == 422
+    assert response.json()["error"]["field"] == "x-request-timeout"
+    assert gateway.inference.calls == []
+
+
+async def test_deadline_of_a_grpc_call_reaches_the_call(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(grpc_port=0)
+    gateway.inference.hold = asyncio.Event()
+    limits = limits_of_calls(gateway)
+    async with Front(gateway) as front:
+        with pytest.raises(grpc.RpcError) as ended:
+            await front.stub.Translate(pb.TranslateRequest(texts=["uno"]), timeout=0.3)
+        assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: not gateway.inference.running)
+    assert 0 < limits[0] <= 0.31  # gRPC converts the deadline between two clocks
+    assert gateway.inference.cancelled == 1
+
+
+async def test_limit_bounds_all_texts_of_a_libretranslate_request(
+    make_gateway: MakeGateway,
+) -> None:
+    """They are translated in requests of four, each of which would have the whole limit."""
+    gateway = make_gateway(max_client_batch_size=4)
+    generate = gateway.inference.generate
+
+    async def slow(call, timeout_s):
+        await asyncio.sleep(0.03)
+        return await generate(call, timeout_s)
+
+    gateway.inference.generate = slow
+    asked = {"q": [f"uno {number}" for number in range(80)], "source": "es", "target": "en"}
+    headers = {"x-request-timeout": "0.1"}
+    began = asyncio.get_running_loop().time()
+    response = await gateway.http.post("/translate", json=asked, headers=headers)
+    assert asyncio.get_running_loop().time() - began < 0.4, "twenty batches of 0.03 s"
+    assert response.status_code == 504
+    assert "within 0.1 s" in response.json()["error"]
+    assert gateway.inference.running == 0
+
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def threads() -> Iterator[TaskThreads]:
+    made = TaskThreads()
+    yield made
+    made.close()
+
+
+async def test_work_that_nothing_waits_for_ends_before_its_caller(threads: TaskThreads) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        try:
+            while not ended.wait(0.001):
+                check_abandoned()
+        except Abandoned:
+            ended.set()
+            raise
+
+    task = asyncio.create_task(threads.run(None, work))
+    await asyncio.to_thread(started.wait, WAIT_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def test_work_of_a_request_that_ends_twice_logs_nothing(threads: TaskThreads) -> None:
+    """A dialect's time limit and the deadline may both cancel it, one after the other."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    started, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        release.wait(WAIT_S)
+        check_abandoned()
+
+    task = asyncio.create_task(threads.run(None, work))
+    await asyncio.to_thread(started.wait, WAIT_S)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+    await threads.run(LARGE + 1, lambda: None)
+    del task
+    await asyncio.sleep(0.1)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
+async def test_work_that_has_not_begun_never_does(threads: TaskThreads) -> None:
+    release, begun = threading.Event(), []
+    try:
+        busy = [asyncio.create_task(threads.run(None, release.wait, WAIT_S)) for _ in range(64)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(threads.run(None, begun.append, 1))
+        await asyncio.sleep(0)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+    finally:
+        release.set()
+    await asyncio.gather(*busy)
+    assert begun == []
+
+
+async def test_large_work_does_not_delay_other_work(threads: TaskThreads) -> None:
+    release = threading.Event()
+    try:
+        large = [
+            asyncio.create_task(threads.run(LARGE + 1, release.wait, WAIT_S)) for _ in range(64)
+        ]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_S):
+            assert await threads.run(LARGE, divmod, 7, 3) == (2, 1)
+            assert await threads.run(None, divmod, 7, 3) == (2, 1)
+    finally:
+        release.set()
+    await asyncio.gather(*large)
+
+
+async def test_errors_come_back(threads: TaskThreads) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(None, divmod, 7, 0)
+
+
+def test_work_outside_of_requests_goes_on() -> None:
+    check_abandoned()

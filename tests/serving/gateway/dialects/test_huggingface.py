@@ -26,8 +26,13 @@ from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tasks.test_chat import SECTION
-from tests.inference.text_models import text_classifier
-from tests.inference.tiny_models import WordTokenizer, box_writer, detector, image_file
+from tests.inference.tiny_models import (
+    WordTokenizer,
+    box_writer,
+    detector,
+    image_file,
+    text_classifier,
+)
 from tests.inference.tiny_models import served as made
 from tests.serving.gateway.conftest import (
     GREEDY,

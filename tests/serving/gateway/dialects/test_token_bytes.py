@@ -17,10 +17,9 @@ from inference.bundle.manifest import Limits
 from inference.processing.text import FastTokenizer
 from inference.sequences import Finished, Top
 from inference.tasks.shared.model_calls import GenerateCall
-from tests.inference.processing.byte_pairs import byte_pairs
-from tests.inference.results import finished
+from tests.inference.processing.tokenizer_files import byte_pairs
 from tests.inference.tasks.test_chat import SECTION
-from tests.inference.tiny_models import manifest, served
+from tests.inference.tiny_models import finished, manifest, served
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway
 
 LINES = ["the world is not enough", "three big dogs run along the old street"]

@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from inference.bundle.inputs import AlignmentSpec
 from inference.errors import MalformedBody, Overloaded, Unavailable
-from serving.gateway.grpc import grpc_health
+from serving.gateway.grpc import grpc_front
 from serving.gateway.grpc.grpc_call import GrpcCall
 from serving.gateway.grpc.grpc_front import MAX_METADATA, NAME, create_grpc_server
 from tests.attack.cases.rpc import (
@@ -472,7 +472,7 @@ async def test_key_is_required(make_gateway: MakeGateway) -> None:
 
 
 async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(grpc_front, "WATCH_INTERVAL_S", 0.05)
     stub = health_pb2_grpc.HealthStub(front.channel)
     serving = health_pb2.HealthCheckResponse
     for service in ("", NAME):
@@ -492,7 +492,7 @@ async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.Monkey
 async def test_a_watched_service_that_is_unknown_stays_unknown_without_a_check(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_health, "MAX_WATCHERS", 1)
+    monkeypatch.setattr(grpc_front, "MAX_WATCHERS", 1)
     stub = health_pb2_grpc.HealthStub(front.channel)
     unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"))
     assert (await unknown.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -505,8 +505,8 @@ async def test_a_watched_service_that_is_unknown_stays_unknown_without_a_check(
 async def test_watchers_share_one_check_and_are_bounded(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
-    monkeypatch.setattr(grpc_health, "MAX_WATCHERS", 20)
+    monkeypatch.setattr(grpc_front, "WATCH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(grpc_front, "MAX_WATCHERS", 20)
     checks = 0
     problem = front.gateway.readiness.problem
 

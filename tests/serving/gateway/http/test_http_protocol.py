@@ -13,12 +13,12 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from serving.gateway.http import http_protocol
-from serving.gateway.http.connections import Connections
 from serving.gateway.http.http_protocol import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     MAX_PIPELINED,
     MAX_URL_BYTES,
+    Connections,
 )
 from serving.gateway.http.http_server import HttpServer
 from serving.gateway.http.middleware import FAILURE

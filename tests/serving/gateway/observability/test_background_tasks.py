@@ -1,16 +1,19 @@
-"""No failure of a task beside requests ends it for good."""
+"""Background tasks, stalls of the event loop, and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
+from serving.gateway.server.run_server import count_stalls, running_tasks
 from tests.serving.waiting import settled, until
 
 FAILURES = (
@@ -128,3 +131,62 @@ async def test_close_ends_those_that_wait_to_be_started_again(
     await tasks.close()
     assert all(task.cancelled() for task in started)
     assert (tasks.problem, running.is_cancelled) == (None, True)
+
+
+def values(metrics: Metrics) -> tuple[float, float]:
+    found = dict(
+        line.rsplit(" ", 1)
+        for line in metrics.exposition().decode().splitlines()
+        if line.startswith("triptych_event_loop")
+    )
+    stalls = float(found["triptych_event_loop_stalls_total"])
+    return stalls, float(found["triptych_event_loop_stalled_seconds_total"])
+
+
+async def test_stalls_are_counted_and_work_that_waits_is_not() -> None:
+    metrics = Metrics()
+    counting = asyncio.create_task(count_stalls(metrics))
+    await asyncio.sleep(0.06)
+    before = values(metrics)
+    for _ in range(2):
+        time.sleep(0.3)
+        await asyncio.sleep(0.06)
+    stalls, seconds = values(metrics)
+    assert stalls - before[0] == 2
+    assert 0.45 < seconds - before[1] < 3
+    counting.cancel()
+
+
+async def _inner(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _outer(event: asyncio.Event) -> None:
+    await _inner(event)
+
+
+def test_each_task_is_described_down_to_what_it_waits_for() -> None:
+    async def run() -> list[str]:
+        event = asyncio.Event()
+        tasks = [asyncio.create_task(_outer(event), name=name) for name in ("first", "second")]
+        await asyncio.sleep(0)
+        found = running_tasks()
+        event.set()
+        await asyncio.gather(*tasks)
+        return found
+
+    first, second = asyncio.run(run())
+    assert first.startswith("first: _outer:")
+    assert " > _inner:" in first
+    assert " > Event.wait:" in first
+    assert second.startswith("second: ")
+
+
+def test_file_that_a_starting_worker_has_not_filled_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "counter_2.db").touch()
+    assert b"triptych_workers 1.0" in Metrics(tmp_path).exposition()
+
+
+def test_file_that_an_ending_worker_has_removed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "counter_2.db").symlink_to(tmp_path / "removed")  # listed, and not there
+    assert b"triptych_workers 1.0" in Metrics(tmp_path).exposition()

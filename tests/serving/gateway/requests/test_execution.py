@@ -1,4 +1,4 @@
-"""Execution of plans that a test makes itself: two attempts at most, and what they hold."""
+"""From a task request to a response or a stream, without a protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference.errors import DeadlineExceeded, Overloaded, ServingError, Unavailable
+from inference.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    ServingError,
+    Unavailable,
+    UnknownModel,
+    UnknownRoute,
+)
 from inference.generation import Overrides
+from inference.tasks import TASKS
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
@@ -20,13 +28,17 @@ from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
 from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
+from serving.gateway.requests.chunk_stream import merged
 from serving.gateway.requests.execution import Execution, Preparation
+from serving.gateway.requests.service import TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
-from tests.serving.gateway.conftest import FakeInference
+from tests.serving.gateway.conftest import GREEDY, FakeInference, Gateway, MakeGateway, loaded
 from tests.serving.waiting import until
-from triptych.messages import Generation, Response
-from triptych.tasks.generate import GenerateResponse
+from triptych.messages import Chunk, Generation, ItemError, Response, TokenLogprob
+from triptych.messages import Usage as MessagesUsage
+from triptych.tasks.generate import GenerateRequest, GenerateResponse
+from triptych.tasks.translate import TranslateRequest
 
 TOKENIZER = WordTokenizer()
 IDS = TOKENIZER.encode("one two three")
@@ -286,3 +298,80 @@ async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used
     finally:
         KEY.reset(token)
         await execution.close()
+
+
+ROUTE = "/route"
+
+
+def generation(**fields: object) -> TaskRequest:
+    return TaskRequest(TASKS["generate"], GenerateRequest(prompts=["one two"], **fields), ROUTE)
+
+
+async def test_response_and_stream_of_a_request_have_the_same_text(gateway: Gateway) -> None:
+    response, _ = await gateway.service.answer(generation())
+    stream = gateway.service.stream(generation())
+    chunks = [chunk async for batch in stream.batches() for chunk in batch]
+    await stream.close()
+    assert response.model == "tiny-generate"
+    assert "".join(chunk.text for chunk in chunks) == response.data[0].text == "one two"
+
+
+async def test_unknown_model_is_refused_before_a_stream_begins(gateway: Gateway) -> None:
+    with pytest.raises(UnknownModel):
+        await gateway.service.answer(generation(model="missing"))
+    with pytest.raises(UnknownModel):
+        gateway.service.stream(generation(model="missing"))
+    assert gateway.inference.calls == []
+
+
+async def test_request_keeps_the_version_that_it_was_planned_for(gateway: Gateway) -> None:
+    stream = gateway.service.stream(generation())
+    gateway.service.catalog.put(loaded("generate", generation=GREEDY, version=4))
+    await stream.first()
+    await stream.close()
+    await gateway.service.answer(generation())
+    assert [call.version for call in gateway.inference.calls] == [3, 4]
+
+
+async def test_request_that_names_no_glossary_is_left_as_it_is(gateway: Gateway) -> None:
+    request = generation()
+    assert await gateway.service.completed(request) is request
+
+
+async def test_name_of_a_glossary_is_refused_where_none_are_stored(gateway: Gateway) -> None:
+    message = TranslateRequest(texts=["hola"], glossary_name="terms")
+    with pytest.raises(UnknownRoute):
+        await gateway.service.completed(TaskRequest(TASKS["translate"], message, ROUTE))
+
+
+async def test_closed_service_has_closed_its_connection(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
+    await gateway.service.close()
+    assert gateway.inference.is_closed
+
+
+def test_chunks_that_are_ready_together_are_merged() -> None:
+    entry = TokenLogprob(token="b", logprob=-1.0)
+    chunks = [
+        Chunk(index=0, text="a"),
+        Chunk(index=1, text="x", logprobs=[entry]),
+        Chunk(index=0, text="b"),
+        Chunk(index=1, text="y", logprobs=[entry]),
+        Chunk(index=0, finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
+    ]
+    assert merged(chunks) == [
+        Chunk(index=1, text="xy", logprobs=[entry, entry]),
+        Chunk(index=0, text="ab", finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
+    ]
+    assert merged([]) == []
+
+
+def test_an_error_does_not_take_the_text_before_it() -> None:
+    error = ItemError(type="deadline_exceeded", message="late")
+    chunks = [Chunk(index=0, text="a"), Chunk(index=1, text="x"), Chunk(index=0, text="b")]
+    found = merged([*chunks, Chunk(index=0, error=error), Chunk(index=1, text="y")])
+    assert [(one.index, one.text, one.error) for one in found] == [
+        (0, "ab", None),
+        (0, "", error),
+        (1, "xy", None),
+    ]

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from serving.liveness.engine_stats import EngineStats
+from serving.liveness.stall_detector import EngineStats
 from tests.serving.gateway.conftest import Gateway
 from tests.serving.waiting import Clock
 

@@ -1,20 +1,23 @@
-"""Requests that meet a switch of versions, and the catalog that follows Triton."""
+"""Which model and version serves a request, and switches of versions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from inference.bundle.inputs import PromptImages
 from inference.bundle.repository import Repository
-from inference.errors import Unavailable
+from inference.errors import InvalidRequest, Unavailable
+from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.requests.catalog import Catalog, load_catalog
 from serving.gateway.requests.version_follower import VersionFollower
 from serving.triton.served import Refusal, ServedVersions
-from tests.inference.tiny_models import WordTokenizer, served, two_towers
+from tests.inference.tiny_models import IMAGE, WordTokenizer, manifest, served, two_towers
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
 from tests.serving.gateway.http.test_streams import events, pieces
 from tests.serving.versioned_bundles import publish_version
@@ -229,7 +232,7 @@ async def test_a_version_that_fails_to_load_leaves_the_others_followed(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("serving.load_model.load_tokenizer", fail)
+        patch.setattr("serving.local_model.load_tokenizer", fail)
         await follower.update()
         assert versions(load_catalog(Repository(tmp_path))) == [], "it is skipped at the start"
     assert versions(catalog) == []
@@ -259,3 +262,44 @@ async def test_model_that_is_refused_is_listed_with_its_reason_and_answers_no_mo
     await follower.update()
     assert versions(catalog) == [("speaker", 1, [1])]
     assert catalog.listing().refused == []
+
+
+CHAT = TASKS["chat"]
+TEXTS = {"messages": [{"role": "user", "content": "a"}]}
+PICTURES = {**TEXTS, "images": ["a picture"]}
+
+
+def catalog(*, default: str = "", readers: int = 1) -> Catalog:
+    """One model of texts, and `readers` that read images too."""
+    found = Catalog()
+    for name in ("texts", *(f"pictures-{number}" for number in range(readers))):
+        section: dict[str, object] = {"template": "{{ messages }}", "special_tokens": {}}
+        images: dict[str, Any] = {}
+        if name != "texts":
+            section["images"] = {"place": "<image>"}
+            images = {"images": PromptImages(positions=3, token_id=3, tokens=3), "image": IMAGE}
+        made = manifest("chat", section, name=name, default=name == default, **images)
+        found.put(served(made))
+    return found
+
+
+def chosen(models: Catalog, fields: dict[str, Any]) -> str:
+    return models.resolve(CHAT, CHAT.declaration.request(**fields)).name
+
+
+def test_images_go_to_the_model_that_reads_them_and_texts_to_the_other() -> None:
+    assert chosen(catalog(), TEXTS) == "texts"
+    assert chosen(catalog(), PICTURES) == "pictures-0"
+    assert chosen(catalog(default="texts"), PICTURES) == "pictures-0"
+
+
+def test_the_default_takes_texts_too_though_it_reads_images() -> None:
+    assert chosen(catalog(default="pictures-0"), TEXTS) == "pictures-0"
+    assert chosen(catalog(default="pictures-1", readers=2), PICTURES) == "pictures-1"
+
+
+def test_several_that_read_images_are_ambiguous_without_a_default() -> None:
+    models = catalog(readers=2)
+    assert chosen(models, TEXTS) == "texts"
+    with pytest.raises(InvalidRequest, match="one of pictures-0, pictures-1"):
+        chosen(models, PICTURES)

@@ -17,8 +17,7 @@ from pathlib import Path
 from inference.errors import Overloaded
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.server.shared_counts import SharedCounts
-from serving.gateway.server.shared_memory import Segment
+from serving.gateway.server.shared_counts import Segment, SharedCounts
 
 KEYS = 65
 """Rows for the keys of a worker."""

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from serving.gateway.server.launch_workers import ABORT, DRAIN, Start
-from serving.gateway.server.shared_memory import Field
+from serving.gateway.server.shared_counts import Field
+from serving.gateway.server.worker_process import ABORT, DRAIN, Start
 
 
 def main() -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from inference.errors import Overloaded, PayloadTooLarge, UnknownRoute
-from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S
-from serving.gateway.dialects.libretranslate.folder_downloads import FolderDownloads
+from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S, FolderDownloads
 
 
 class Clock:

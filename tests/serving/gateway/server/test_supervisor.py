@@ -16,9 +16,9 @@ import pytest
 
 from serving.gateway import run_gateway
 from serving.gateway.server import supervisor, worker_process
-from serving.gateway.server.launch_workers import RunFolder, Start
-from serving.gateway.server.shared_memory import Field
+from serving.gateway.server.shared_counts import Field
 from serving.gateway.server.supervisor import Supervisor
+from serving.gateway.server.worker_process import RunFolder, Start
 from serving.settings.gateway_settings import GatewaySettings
 
 STANDING_IN = (sys.executable, "-m", "tests.serving.gateway.server.standing_in")

@@ -16,11 +16,9 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.triton_client import addresses, endpoint, pool, recovery
-from serving.gateway.triton_client.addresses import AddressSource
-from serving.gateway.triton_client.endpoint import Endpoint
+from serving.gateway.triton_client import endpoint, pool, recovery
+from serving.gateway.triton_client.endpoint import PREFIX_TOKENS, AddressSource, Endpoint, choose
 from serving.gateway.triton_client.inference import Liveness
-from serving.gateway.triton_client.placement import PREFIX_TOKENS, choose
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.recovery import Recovery
 from tests.serving.gateway.conftest import FakeInference, FakeStats
@@ -35,7 +33,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "HOLD_S", 0.002)
     monkeypatch.setattr(pool, "CHECK_S", 0.005)
     monkeypatch.setattr(pool, "_PAUSE_S", 0.001)
-    monkeypatch.setattr(addresses, "RESOLVE_S", 0.005)
+    monkeypatch.setattr(endpoint, "RESOLVE_S", 0.005)
 
 
 def call(*ids: int, **options: object) -> GenerateCall:
@@ -105,7 +103,7 @@ class FakeServer(FakeInference):
 class Servers:
     """A pool over servers that a test makes."""
 
-    def __init__(self, *names: str, lookup: addresses.Lookup = addresses.look_up) -> None:
+    def __init__(self, *names: str, lookup: endpoint.Lookup = endpoint.look_up) -> None:
         self.metrics = Metrics()
         self.by_name: dict[str, FakeServer] = {}
         sources = [AddressSource(f"{name}:1") for name in names]
@@ -145,7 +143,7 @@ class Servers:
 async def make() -> AsyncGenerator[Callable[..., Servers], None]:
     made: list[Servers] = []
 
-    def make(*names: str, **options: addresses.Lookup) -> Servers:
+    def make(*names: str, **options: endpoint.Lookup) -> Servers:
         made.append(Servers(*names, **options))
         return made[-1]
 
@@ -520,12 +518,12 @@ def test_only_names_are_looked_up() -> None:
 
 
 async def test_each_server_of_a_name_has_one_address() -> None:
-    assert await addresses.look_up("localhost") == ["127.0.0.1"], "of IPv4, where it has both"
+    assert await endpoint.look_up("localhost") == ["127.0.0.1"], "of IPv4, where it has both"
 
 
 async def test_absence_ends_so_that_no_version_is_watched_for_ever() -> None:
     server, clock = FakeServer(), Clock()
-    one = Endpoint(addresses.Address("a:1"), server, FakeStats(), clock=clock)
+    one = Endpoint(endpoint.Address("a:1"), server, FakeStats(), clock=clock)
     server.unloaded.add(MODEL)
     await one.note(infer_call(), refused(is_not_loaded=True))
     clock.now_s = endpoint.ABSENT_S + 1

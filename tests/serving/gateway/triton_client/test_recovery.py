@@ -1,19 +1,27 @@
-"""Calls whose model ends are sent again; one that ends it again and again is refused by name."""
+"""Calls whose model or server ends, and servers that come back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from inference.errors import Quarantined, Unavailable
 from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
+from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client import recovery as module
 from serving.gateway.triton_client.recovery import KEEP_S, MAX_CALLS, Quarantine, Recovery
+from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
+from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.ports import free_ports
 from tests.serving.gateway.conftest import FakeInference
 
 MODEL = "tiny"
@@ -236,3 +244,148 @@ def test_quarantine_is_bounded() -> None:
     quarantine.check(call(0))
     with pytest.raises(Quarantined):
         quarantine.check(call(1))
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.02)
+
+
+async def test_call_that_began_after_the_restart_runs_on() -> None:
+    incarnation, answer = ["0"], asyncio.Event()
+
+    async def read(model: str) -> str:
+        return incarnation[-1]
+
+    watcher = RestartWatcher(read, poll_s=0.002)
+    watcher.note(MODEL, "0")
+    older = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    await settle()
+    watcher.note(MODEL, "1")  # by another reader, before the watcher's next poll
+    newer = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    await asyncio.sleep(0)
+    incarnation.append("1")
+    with pytest.raises(Unavailable) as caught:
+        await older
+    assert caught.value.is_loss
+    await settle()
+    assert not newer.done()
+    answer.set()
+    assert await newer is True
+
+
+async def test_every_call_of_an_unloaded_model_is_ended() -> None:
+    incarnation = ["1"]
+
+    async def read(model: str) -> str:
+        return incarnation[-1]
+
+    watcher = RestartWatcher(read, poll_s=0.002)
+    watcher.note(MODEL, "1")
+    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    await settle()
+    incarnation.append(GONE)
+    with pytest.raises(Unavailable):
+        await running
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), RuntimeError("a bug")])
+async def test_a_poll_that_fails_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    monkeypatch.setattr(background_tasks, "FIRST_PAUSE_S", 0.001)
+    failures = [failure]
+
+    async def read(model: str) -> str:
+        if failures:
+            raise failures.pop()
+        return GONE
+
+    watcher = RestartWatcher(read, poll_s=0.002)
+    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(running, 5)
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """Answers every query for an address with `address`, all others with nothing."""
+
+    address = "127.0.0.2"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        end = data.index(b"\0", 12) + 5
+        question, is_address = data[12:end], data[end - 4 : end - 2] == b"\0\1"
+        counts = struct.pack("!HHHH", 1, int(is_address), 0, 0)
+        answer = struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(self.address)
+        reply = data[:2] + b"\x81\x80" + counts + question + (answer if is_address else b"")
+        self._transport.sendto(reply, addr)
+
+
+class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):
+    async def ModelReady(self, request, context):  # noqa: N802
+        return service_pb2.ModelReadyResponse(ready=True)
+
+
+async def serve(address: str, port: int) -> grpc.aio.Server:
+    server = grpc.aio.server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Triton(), server)
+    server.add_insecure_port(f"{address}:{port}")
+    await server.start()
+    return server
+
+
+@pytest.fixture
+async def names() -> AsyncIterator[tuple[NameServer, int]]:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
+    yield protocol, transport.get_extra_info("sockname")[1]
+    transport.close()
+
+
+async def test_proxies_of_the_environment_do_not_reach_triton(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name.upper(), "http://127.0.0.1:9")
+    [port] = free_ports("127.0.0.1", {"gRPC": 0}).values()
+    server = await serve("127.0.0.1", port)
+    inference = TritonInference(f"127.0.0.1:{port}")
+    try:
+        assert await inference.is_ready("m", 1)
+        stream = inference._channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelReady",
+            service_pb2.ModelReadyRequest.SerializeToString,
+            service_pb2.ModelReadyResponse.FromString,
+        )
+        assert (await stream(service_pb2.ModelReadyRequest(name="m"), timeout=5)).ready
+    finally:
+        await inference.close()
+        await server.stop(None)
+
+
+async def test_server_that_returns_under_another_address_is_found_within_ten_seconds(
+    names: tuple[NameServer, int],
+) -> None:
+    name_server, name_port = names
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        port = probe.getsockname()[1]
+    first = await serve("127.0.0.2", port)
+    inference = TritonInference(f"dns://127.0.0.1:{name_port}/triton.test:{port}")
+    try:
+        assert await inference.is_ready("m", 1)
+        await first.stop(None)
+        assert not await inference.is_ready("m", 1)
+        name_server.address = "127.0.0.3"
+        second = await serve("127.0.0.3", port)
+        async with asyncio.timeout(10):
+            while not await inference.is_ready("m", 1):
+                await asyncio.sleep(0.1)
+        await second.stop(None)
+    finally:
+        await inference.close()

@@ -15,18 +15,24 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
-from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
-from inference.engine.runners.openvino.decoder_call import DecoderCall
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
 from inference.sequences import TokenChunk
-from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.fake_runner import (
+    FakeRunner,
+    Talk,
+    company,
+    converse,
+    run_staggered,
+    talk,
+)
 from tests.inference.engine.runners.openvino.conftest import for_openvino
 from tests.inference.engine.runners.ort.test_runner import (
     assert_alike,
@@ -40,7 +46,6 @@ from tests.inference.engine.runners.ort.test_runner import (
 from tests.inference.engine.runners.ort.test_runner import (
     rules as conversation_rules,
 )
-from tests.inference.engine.staggered import Talk, company, converse, run_staggered, talk
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,

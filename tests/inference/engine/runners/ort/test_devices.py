@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
-from inference.engine.runners.edits import CellEdits, HostLogits
+from inference.engine.runners.candidates import CellEdits, HostLogits
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice
 from inference.engine.runners.ort.logits_graphs import CellEditor
 from inference.engine.runners.ort.runner import OrtRunner

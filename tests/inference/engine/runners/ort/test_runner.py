@@ -13,23 +13,29 @@ import pytest
 from hypothesis import given
 
 from inference.engine.engine_core import EngineCore, decode, final_result
-from inference.engine.runners.candidates import plain_request
-from inference.engine.runners.edits import HostLogits, select_candidates
+from inference.engine.runners.candidates import HostLogits, plain_request, select_candidates
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.logits_graphs import TopK
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
-from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.runners.prompt import Prompt
+from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.group_state import BufferShape
 from inference.engine.state.prefix_cache import CachedPrefix
 from inference.errors import BundleError
 from inference.generation import Generation
 from inference.sequences import Finished
-from tests.inference.engine.fake_runner import FakeRunner, Logits
-from tests.inference.engine.staggered import Talk, company, converse, run_staggered, talk
+from tests.inference.engine.fake_runner import (
+    FakeRunner,
+    Logits,
+    Talk,
+    company,
+    converse,
+    run_staggered,
+    talk,
+)
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,

@@ -1,1 +1,0 @@
-"""Scores, entities and windows of tasks that classify texts or tokens."""

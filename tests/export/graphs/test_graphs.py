@@ -1,0 +1,256 @@
+"""Exported files: interface, operators, weights beside the graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import Tensor as TorchTensor
+from torch import nn
+from torch.onnx._internal.exporter import _fx_passes
+
+from export.architecture import Lowering
+from export.graphs import to_onnx as exporter
+from export.graphs.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
+from export.parity.graph_runs import bundle_path
+from export.registry import families
+from inference.bundle.manifest import Graph, Tensor
+from inference.bundle.manifest import Tensor as Port
+from tests.export.conftest import Bundles, Twins
+from tests.export.twin import EXPORTED
+
+
+def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
+    bundle = bundles(name, EXPORTED)
+    return {key: onnx.load(str(bundle_path(bundle, key))) for key in bundle.manifest.graphs}
+
+
+@pytest.mark.parametrize("name", families())
+def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -> None:
+    for key, model in _models(bundles, name).items():
+        graph = bundles(name, EXPORTED).manifest.graphs[key]
+        for values, ports in (
+            (model.graph.input, graph.inputs),
+            (model.graph.output, graph.outputs),
+        ):
+            shapes = [
+                tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim)
+                for value in values
+            ]
+            assert [value.name for value in values] == [port.name for port in ports]
+            assert shapes == [port.shape for port in ports]
+
+
+@pytest.mark.parametrize("name", families())
+def test_files_are_old_enough_for_a_current_container(name: str, bundles: Bundles) -> None:
+    for model in _models(bundles, name).values():
+        assert model.ir_version <= MAX_IR
+        versions = {opset.domain: opset.version for opset in model.opset_import}
+        assert versions.pop("") <= OPSET
+        assert set(versions) <= {"com.microsoft"}
+
+
+def test_decoder_attends_with_the_fused_operators(bundles: Bundles) -> None:
+    operators = [node.op_type for node in _models(bundles, "marian")["step"].graph.node]
+    assert operators.count("GroupQueryAttention") == 2  # one a layer
+    assert operators.count("MultiHeadAttention") == 2
+    assert "Softmax" not in operators
+
+
+def test_tied_table_is_stored_once(bundles: Bundles) -> None:
+    model = _models(bundles, "marian")["step"]
+    tables = [t for t in model.graph.initializer if sorted(t.dims) == [30, 64]]
+    assert len(tables) == 1
+
+
+class _Square(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[0]
+
+
+def _square(path: Path, rows: int | str) -> None:
+    port = Tensor(name="x", dtype="float32", shape=(rows, 4))
+    graph = Graph(file="x.onnx", inputs=(port,), outputs=(port.model_copy(update={"name": "mul"}),))
+    to_onnx(Lowering(_Square(), graph), path)
+
+
+@pytest.mark.slow
+def test_output_may_be_called_like_an_operator(tmp_path: Path) -> None:
+    _square(tmp_path / "x.onnx", "B")
+    model = onnx.load(str(tmp_path / "x.onnx"))
+    assert [value.name for value in model.graph.output] == ["mul"]
+
+
+@pytest.mark.slow
+def test_large_weights_go_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("export.graphs.to_onnx.EXTERNAL_DATA_BYTES", 0)
+    module = nn.Linear(64, 64)
+    port = Tensor(name="x", dtype="float32", shape=("B", 64))
+    graph = Graph(file="x.onnx", inputs=(port,), outputs=(port.model_copy(update={"name": "y"}),))
+    to_onnx(Lowering(module, graph), tmp_path / "x.onnx")
+    assert (tmp_path / "x.onnx.data").stat().st_size >= 64 * 64 * 4
+
+
+def test_export_neither_copies_nor_changes_the_weights() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    copied = _shallow_copy(module)
+    module[0].register_buffer("packed", torch.zeros(1))
+    assert not hasattr(copied[0], "packed")
+    pairs = zip(module.parameters(), copied.parameters(), strict=True)
+    assert all(one is other for one, other in pairs)
+
+
+@pytest.mark.slow
+def test_large_weights_give_the_same_graph(
+    twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.graphs.to_onnx.EXTERNAL_DATA_BYTES", 0)
+    inside = onnx.load(str(bundle_path(bundles("gpt2", EXPORTED), "step")))
+    to_onnx(twins("gpt2", EXPORTED).graphs().lowerings["step"], tmp_path / "step.onnx")
+    assert (tmp_path / "step.onnx").stat().st_size < (tmp_path / "step.onnx.data").stat().st_size
+    onnxruntime.InferenceSession(str(tmp_path / "step.onnx"))
+    beside = onnx.load(str(tmp_path / "step.onnx"))
+    assert [node.op_type for node in inside.graph.node] == [n.op_type for n in beside.graph.node]
+    want = {tensor.name: numpy_helper.to_array(tensor) for tensor in inside.graph.initializer}
+    got = {tensor.name: numpy_helper.to_array(tensor) for tensor in beside.graph.initializer}
+    assert want.keys() == got.keys()
+    assert all((want[name] == got[name]).all() for name in want)
+    sizes = [(t.name, t.dims) for t in beside.graph.initializer if list(t.dims) == [64, 30]]
+    assert len(sizes) == 1  # the tied table
+
+
+class Views(nn.Module):
+    """Of tensors in order and not, with sizes that are given, left out and merged."""
+
+    outputs = (("B", 4, "T", 2, 3), ("B", "C"), ("T", "D", 6), ("B", "E", 6), ("B", 4, "T", 6))
+
+    def forward(self, x: TorchTensor, like: TorchTensor) -> tuple[TorchTensor, ...]:
+        split = x.unflatten(-1, (2, 3))
+        joined = split.transpose(2, 3).flatten(1)
+        left_out = x.transpose(0, 2).reshape(x.shape[2], -1, 6)
+        in_order = x.reshape(x.shape[0], -1, 6)
+        return split, joined, left_out, in_order, x[:, :1].expand_as(like)
+
+
+class Values(nn.Module):
+    """What has another name or other arguments in ONNX."""
+
+    outputs = (("B", 4, "T", 3), ("B", 4, "T", 6), ("B", 4, "T", 6), ("B", 4, "T", 6), (6, "C"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+        self.norm.running_mean = torch.tensor([0.5, -1.0, 2.0, 0.0])
+        self.norm.running_var = torch.tensor([0.5, 1.0, 2.0, 4.0])
+
+    def forward(self, x: TorchTensor, like: TorchTensor) -> tuple[TorchTensor, ...]:
+        low, high = x.chunk(2, dim=-1)
+        seen = ((x > 0) & (like > 0)) | (x < -1)
+        chosen = (1 - x).masked_fill(seen, 0.0)
+        normalised = self.norm(x).to(torch.float32)
+        rounded = (x * 9).to(torch.int64).to(torch.float32)
+        return low - high, chosen, normalised, rounded, x.flatten(0, 2).T
+
+
+class Mixed(nn.Module):
+    """Arguments of different types, of which one is cast, and results of another type."""
+
+    outputs = (("B", 4, "T", 6),) * 5
+
+    def forward(self, x: TorchTensor, like: TorchTensor) -> tuple[TorchTensor, ...]:
+        whole, seen = (x * 9).to(torch.int64), like > 0
+        scaled, share = x * x.shape[0], whole / 7
+        raised = torch.where(seen, whole, 0.5)
+        return scaled, share, raised, whole * like, (seen + whole).to(torch.float32)
+
+
+class Decomposed(nn.Module):
+    """Has an operator that only the exporter decomposes, between two that are replaced."""
+
+    outputs = (("B", "C"),)
+
+    def forward(self, x: TorchTensor, like: TorchTensor) -> tuple[TorchTensor, ...]:
+        return (x.flatten(2).movedim(2, 1).flatten(1),)
+
+
+def _lowering(module: nn.Module) -> Lowering:
+    shape = ("B", 4, "T", 6)
+    inputs = tuple(Port(name=name, dtype="float32", shape=shape) for name in ("x", "like"))
+    outputs = tuple(
+        Port(name=f"out_{index}", dtype="float32", shape=shape)
+        for index, shape in enumerate(module.outputs)
+    )
+    return Lowering(module, Graph(file="model.onnx", inputs=inputs, outputs=outputs))
+
+
+@pytest.fixture
+def traced_twice(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The programs that the exporter's own decomposition has read."""
+    decompose, programs = _fx_passes.decompose_with_registry, []
+
+    def record(program: object, registry: object) -> object:
+        programs.append(program)
+        return decompose(program, registry)
+
+    monkeypatch.setattr(_fx_passes, "decompose_with_registry", record)
+    return programs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Views, Values, Mixed, Decomposed])
+def test_graph_computes_what_one_of_a_second_trace_does(
+    kind: type[nn.Module],
+    tmp_path: Path,
+    traced_twice: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, files = kind(), [tmp_path / "one.onnx", tmp_path / "two.onnx"]
+    to_onnx(_lowering(module), files[0])
+    assert len(traced_twice) == (kind is Decomposed)
+    monkeypatch.setattr(exporter, "traced_once", nullcontext)
+    to_onnx(_lowering(module), files[1])
+    one, two = (Counter(node.op_type for node in onnx.load(file).graph.node) for file in files)
+    assert one <= two  # sizes may be computed in fewer steps
+    for sizes in ((3, 4, 5, 6), (1, 4, 1, 6)):
+        x, like = torch.randn(2, *sizes)
+        feeds = {"x": x.numpy(), "like": like.numpy()}
+        wanted = module.eval()(x, like)
+        for file in files:
+            found = onnxruntime.InferenceSession(file).run(None, feeds)
+            for want, got in zip(wanted, found, strict=True):
+                torch.testing.assert_close(torch.from_numpy(got), want)
+
+
+def _computed(monkeypatch: pytest.MonkeyPatch) -> list[torch.fx.Node]:
+    """The operators that the exporter computes again, since this call."""
+    nodes, run_node = [], torch.fx.Interpreter.run_node
+
+    def record(self: torch.fx.Interpreter, node: torch.fx.Node) -> object:
+        nodes.extend([node] * (node.op == "call_function"))
+        return run_node(self, node)
+
+    monkeypatch.setattr(torch.fx.Interpreter, "run_node", record)
+    return nodes
+
+
+@pytest.mark.slow
+def test_only_what_is_cast_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = _computed(monkeypatch)
+    to_onnx(_lowering(Views()), tmp_path / "views.onnx")
+    assert computed == []
+    to_onnx(_lowering(Mixed()), tmp_path / "mixed.onnx")
+    assert 0 < len(computed) < 20  # the network has 10 operators
+
+
+@pytest.mark.slow
+def test_published_graphs_hold_no_paths_of_this_machine(tmp_path: Path) -> None:
+    to_onnx(_lowering(Values()), tmp_path / "values.onnx")
+    assert str(Path(__file__).parent).encode() not in (tmp_path / "values.onnx").read_bytes()

@@ -1,1 +1,0 @@
-"""Detectors beside those of `transformers`."""

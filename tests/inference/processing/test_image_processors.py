@@ -1,0 +1,345 @@
+"""Pixels of models with image processors of their own, against these processors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
+from transformers.models.pix2struct.image_processing_pil_pix2struct import (
+    Pix2StructImageProcessorPil,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.image_recipe import image_spec
+from inference.bundle.inputs import ImageSpec
+from inference.errors import CheckpointError, TooLong, UnsupportedImage
+from inference.processing.flattened_patches import MOST_CHARACTERS, font_file, with_header
+from inference.processing.image import ImageLimits
+from inference.processing.prepared_image import read_image
+from tests.pictures import encoded, noise
+
+SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (200, 1), (20, 20), (7, 200), (200, 100), (61, 60)]
+SIZES += [(14, 14), (42, 70), (56, 56), (300, 17)]  # halves of squares, whose rounding is to even
+RECIPES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "bounds": {"min_pixels": 3000, "max_pixels": 9000},
+    "bounds of newer files": {"size": {"shortest_edge": 500, "longest_edge": 4000}},
+    "other patches": {"patch_size": 5, "merge_size": 3, "min_pixels": 500, "resample": 2},
+    "only small ones": {"min_pixels": 100, "max_pixels": 1000, "patch_size": 7},
+}
+
+
+def _spec(folder: Path, fields: dict[str, Any], frames: int = 2) -> ImageSpec:
+    values = {"image_processor_type": "Qwen2VLImageProcessor", **fields}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+    config = {"vision_config": {"temporal_patch_size": frames}}
+    return image_spec(Checkpoint(folder, "x", config))
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_images_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
+    fields = RECIPES[title]
+    spec = _spec(tmp_path, fields)
+    processor = Qwen2VLImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    patch, merge = fields.get("patch_size", 14), fields.get("merge_size", 2)
+    assert spec.size == (2 * patch * merge, 2 * patch * merge)
+    for size in SIZES:
+        image = noise(*size)
+        wanted = processor(image, return_tensors="np")
+        _, height, width = wanted["image_grid_thw"][0].tolist()
+        frames = wanted["pixel_values"].reshape(
+            height // merge, width // merge, merge, merge, 3, 2, patch, patch
+        )
+        frames = frames.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(
+            2, height * patch, width * patch, 3
+        )
+        ours = read_image(encoded(image), ImageLimits(), spec)
+        for frame in frames:  # an image is a video that stands still
+            np.testing.assert_array_equal(ours.pixels, frame, err_msg=str(size))
+        assert ours.size == size
+
+
+def test_an_aspect_ratio_that_the_processor_refuses_is_refused(tmp_path: Path) -> None:
+    spec, image = _spec(tmp_path, {}), noise(201, 1)
+    with pytest.raises(ValueError, match="aspect ratio"):
+        Qwen2VLImageProcessorPil()(image)
+    with pytest.raises(UnsupportedImage, match="201x1 has too extreme an aspect ratio"):
+        read_image(encoded(image), ImageLimits(), spec)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"min_pixels": 99, "max_pixels": 98}, "min_pixels = 99 is over max_pixels = 98"),
+        ({"max_pixels": 0}, "max_pixels must be a whole number"),
+        ({"temporal_patch_size": 1}, "temporal_patch_size is not the 2 of config.json"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        _spec(tmp_path, fields)
+
+
+TILES_SIZES = [
+    (64, 48),
+    (33, 91),
+    (1, 1),
+    (1, 40),
+    (40, 1),
+    (20, 20),
+    (7, 200),
+    (200, 100),
+    (61, 60),
+]
+TILES_RECIPES: dict[str, dict[str, Any]] = {
+    "plain": {"size": {"longest_edge": 80}, "max_image_size": {"longest_edge": 20}},
+    "uneven": {"size": {"longest_edge": 75}, "max_image_size": {"longest_edge": 23}},
+    "one tile": {"size": {"longest_edge": 20}, "max_image_size": {"longest_edge": 20}},
+    "other filter": {
+        "size": {"longest_edge": 50},
+        "max_image_size": {"longest_edge": 24},
+        "resample": 3,
+    },
+    "not divided": {
+        "size": {"longest_edge": 80},
+        "max_image_size": {"longest_edge": 20},
+        "do_image_splitting": False,
+    },
+}
+
+
+def _spec_tiles(folder: Path, fields: dict[str, Any]) -> ImageSpec:
+    values = {"image_processor_type": "Idefics3ImageProcessor", **fields}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+    return image_spec(Checkpoint(folder, "x", {}))
+
+
+@pytest.mark.parametrize("title", TILES_RECIPES)
+def test_tiles_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
+    spec = _spec_tiles(tmp_path, TILES_RECIPES[title])
+    processor = Idefics3ImageProcessorPil(
+        **TILES_RECIPES[title], do_rescale=False, do_normalize=False
+    )
+    for size in TILES_SIZES:
+        image = noise(*size)
+        wanted = processor(image, return_row_col_info=True, return_tensors="np")
+        ours = read_image(encoded(image), ImageLimits(), spec)
+        pixels = wanted["pixel_values"][0].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(ours.images, pixels, err_msg=str(size))
+        assert ours.grid == (wanted["rows"][0][0], wanted["cols"][0][0]), size
+        assert wanted["pixel_attention_mask"].all()  # why the graph has no mask
+
+
+def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
+    fields = {"size": {"longest_edge": 5000}, "max_image_size": {"longest_edge": 1024}}
+    spec, image = _spec_tiles(tmp_path, fields), noise(30, 7)
+    processor = Idefics3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(read_image(encoded(image), ImageLimits(), spec).images, wanted)
+
+
+@pytest.mark.parametrize(("least", "most"), [(20, 4), (12, 3), (4, 2)])
+def test_parts_of_long_images_are_those_of_the_processor(
+    least: int, most: int, tmp_path: Path
+) -> None:
+    fields = {"size": {"height": 12, "width": 20}, "do_pan_and_scan": True}
+    fields |= {"pan_and_scan_min_crop_size": least, "pan_and_scan_max_num_crops": most}
+    fields["pan_and_scan_min_ratio_to_activate"] = 1.3
+    values = {"image_processor_type": "Gemma3ImageProcessor", **fields}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    spec, counts = image_spec(Checkpoint(tmp_path, "x", {})), set()
+    processor = Gemma3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    for size in (*TILES_SIZES, (100, 24)):
+        image = noise(*size)
+        wanted = processor(image, return_tensors="np")
+        ours = read_image(encoded(image), ImageLimits(), spec)
+        pixels = wanted["pixel_values"].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(ours.images, pixels, err_msg=str(size))
+        assert ours.grid[1] == wanted["num_crops"][0], size
+        counts.add(ours.grid)
+    assert {(0, 0), (1, most)} <= counts
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pan_and_scan_max_num_crops": 17}, "pan_and_scan_max_num_crops = 17"),
+        ({"pan_and_scan_min_crop_size": 3}, "pan_and_scan_min_crop_size = 3"),
+    ],
+)
+def test_parts_that_may_be_empty_or_too_many_are_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    values = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 12, "width": 20}}
+    folder = Checkpoint(tmp_path, "x", {})
+    for is_on in (None, True):  # the published files have nulls
+        written = {**values, **change, "do_pan_and_scan": is_on}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(written))
+        if is_on:
+            with pytest.raises(CheckpointError, match=message):
+                image_spec(folder)
+        else:
+            assert image_spec(folder).tiles is None
+
+
+def _next(folder: Path, **changes: Any) -> ImageSpec:
+    square, sizes = {"height": 20, "width": 20}, [[20, 20], [40, 20], [20, 60], [40, 40]]
+    values = {"image_processor_type": "LlavaNextImageProcessor", "crop_size": square}
+    values |= {"size": {"shortest_edge": 20}, "image_grid_pinpoints": sizes, **changes}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+    return image_spec(Checkpoint(folder, "x", {"vision_config": {"patch_size": 10}}))
+
+
+@pytest.mark.parametrize("resample", [2, 3])
+def test_canvas_holds_the_tiles_of_the_processor(resample: int, tmp_path: Path) -> None:
+    spec = _next(tmp_path, resample=resample)
+    processor = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 20},
+        crop_size={"height": 20, "width": 20},
+        image_grid_pinpoints=[[20, 20], [40, 20], [20, 60], [40, 40]],
+        resample=resample,
+        do_rescale=False,
+        do_normalize=False,
+    )
+    for size in TILES_SIZES:
+        image = noise(*size)
+        wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
+        canvas = read_image(encoded(image), ImageLimits(), spec).pixels
+        rows, columns = canvas.shape[0] // 20 - 1, canvas.shape[1] // 20
+        assert len(wanted) == rows * columns + 1, size
+        np.testing.assert_array_equal(canvas[:20, :20], wanted[0], err_msg=str(size))
+        tiles = canvas[20 : 20 + rows * 20, : columns * 20].reshape(rows, 20, columns, 20, 3)
+        tiles = tiles.swapaxes(1, 2).reshape(-1, 20, 20, 3)
+        np.testing.assert_array_equal(tiles, wanted[1:], err_msg=str(size))
+
+
+def test_image_that_no_resolution_holds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedImage, match="1x300 has too extreme an aspect ratio"):
+        read_image(encoded(noise(1, 300)), ImageLimits(), _next(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image_grid_pinpoints": [[20, 30]]}, "only heights and widths of 1 to 16 times 20"),
+        ({"crop_size": {"height": 10, "width": 10}}, "are not one square's"),
+    ],
+)
+def test_another_grid_is_refused_by_name(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        _next(tmp_path, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": {"height": 8, "width": 8}}, "only a longest edge is"),
+        ({"size": {"longest_edge": 17 * 364}}, "only 1 to 16 times the 364"),
+        ({"size": {"longest_edge": 0}}, "a longest edge of 0"),
+        ({"max_image_size": {"height": 8}}, "max_image_size"),
+        ({"do_resize": False}, "do_resize = false"),
+    ],
+)
+def test_another_recipe_is_refused_by_name(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        _spec_tiles(tmp_path, change)
+
+
+FLATTENED_PATCHES_SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (300, 2), (20, 20), (200, 100)]
+QUESTION = "What does the sign at the corner say, and what is below it? " * 3
+
+
+def _spec_flattened_patches(folder: Path, **fields: Any) -> ImageSpec:
+    values = {"image_processor_type": "Pix2StructImageProcessor", **fields}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+    return image_spec(Checkpoint(folder, "x", {}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_patches": 40, "patch_size": {"height": 4, "width": 4}},
+        {"max_patches": 7, "patch_size": {"height": 6, "width": 3}, "do_normalize": False},
+    ],
+)
+def test_patches_are_those_of_the_processor(fields: dict[str, Any], tmp_path: Path) -> None:
+    spec, processor = (
+        _spec_flattened_patches(tmp_path, **fields),
+        Pix2StructImageProcessorPil(**fields),
+    )
+    most, patch = fields["max_patches"], fields["patch_size"]
+    assert spec.shape == (most, patch["height"] * patch["width"] + 1, 3)
+    for size in FLATTENED_PATCHES_SIZES:
+        image, place = noise(*size), str(size)
+        wanted = processor(image, return_tensors="np")["flattened_patches"][0]
+        ours = read_image(encoded(image), ImageLimits(), spec).pixels
+        assert ours.dtype == np.float32
+        np.testing.assert_array_equal(ours[:, -1, :2], wanted[:, :2], err_msg=place)
+        given = ours[:, :-1].reshape(most, -1)
+        scale = max(1.0, float(np.abs(wanted[:, 2:]).max()))
+        # both compute in float32, in another order
+        np.testing.assert_allclose(given, wanted[:, 2:], atol=1e-5 * scale, err_msg=place)
+
+
+def test_an_even_image_is_not_divided_by_nothing(tmp_path: Path) -> None:
+    spec = _spec_flattened_patches(tmp_path, max_patches=6)
+    grey = encoded(Image.new("RGB", (30, 20), (90, 90, 90)))
+    assert not read_image(grey, ImageLimits(), spec).pixels[:, :-1].any()
+
+
+@pytest.mark.parametrize("size", [(64, 48), (2000, 500), (30, 30)])
+def test_text_above_an_image_is_drawn_as_by_the_processor(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
+    """With the same font, which the processor takes as a file's bytes."""
+    processor = Pix2StructImageProcessorPil(is_vqa=True)
+    image = noise(*size)
+    pixels = np.asarray(image).transpose(2, 0, 1)
+    wanted = processor.render_header(pixels, QUESTION, font_bytes=font_file())
+    ours = np.asarray(with_header(image, QUESTION)).transpose(2, 0, 1)
+    np.testing.assert_array_equal(ours, wanted)
+    spec = _spec_flattened_patches(tmp_path, is_vqa=True, max_patches=30)
+    assert spec.patches.has_header
+    with_text = read_image(encoded(image), ImageLimits(), spec, QUESTION)
+    assert (with_text.pixels != read_image(encoded(image), ImageLimits(), spec).pixels).any()
+
+
+def test_texts_and_images_of_no_bound_are_refused() -> None:
+    with pytest.raises(TooLong, match="at most 1000 are drawn"):
+        with_header(noise(40, 30), "a" * (MOST_CHARACTERS + 1))
+    assert with_header(noise(40, 30), "a " * (MOST_CHARACTERS // 2)).height > 400
+    for size in ((1, 4000), (60000, 1)):
+        with pytest.raises(UnsupportedImage, match="too extreme an aspect ratio"):
+            with_header(noise(*size), QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_patches": 0}, "max_patches must be a whole number ≥ 1"),
+        ({"max_patches": 9000}, "only 1 to 8192"),
+        ({"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),
+        ({"patch_size": 16}, "patch_size = 16"),
+    ],
+)
+def test_other_patches_are_refused_by_name(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        _spec_flattened_patches(tmp_path, **fields)

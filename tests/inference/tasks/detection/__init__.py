@@ -1,1 +1,0 @@
-"""Detectors that need more than vectors of labels."""

@@ -1,0 +1,384 @@
+"""Prompts and fields of generation: few-shot prompts, images, sampling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    Blip2Processor,
+    BlipImageProcessorPil,
+    PaliGemmaProcessor,
+    PreTrainedTokenizerFast,
+    SiglipImageProcessorPil,
+)
+from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
+from transformers.models.idefics.processing_idefics import IdeficsProcessor
+
+from inference.bundle.inputs import PromptImages
+from inference.errors import InvalidRequest, UnsupportedImage
+from inference.generation import Generation, Overrides
+from inference.processing.prepared_image import PreparedImage
+from inference.processing.text import FastTokenizer
+from inference.tasks.generation.image_places import ImagePlaces, TileTexts, with_instruction
+from inference.tasks.generation.overrides import sampling_overrides
+from inference.tasks.generation.prompt_task import PromptPixels, header, held_images, laid_out
+from inference.tasks.shared.loaded_model import TaskLimits
+from tests.inference.processing.test_text import byte_level
+from tests.inference.tiny_models import IMAGE, WordTokenizer, manifest, served
+from triptych.tasks.generate import Example, GenerateRequest
+
+SHOTS = [Example(input=" sea otter", output="loutre de mer "), Example(input="a", output="b")]
+
+
+def test_the_layout_to_the_letter() -> None:
+    made = header("Translate English to French:\n", SHOTS)
+    assert made == "Translate English to French:\n\nsea otter => loutre de mer\na => b\n"
+    assert laid_out(made, " cheese ", "prompts.0") == made + "cheese =>"
+
+
+@pytest.mark.parametrize("instruction", [None, "", "  \n"])
+def test_without_instruction_the_examples_begin(instruction: str | None) -> None:
+    assert header(instruction, SHOTS[1:]) == "a => b\n"
+    assert header(instruction, []) == ""
+
+
+def test_an_instruction_may_have_several_lines() -> None:
+    assert header("one\ntwo", []) == "one\ntwo\n\n"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\u2028b", "", " \n"])
+def test_line_break_is_refused_by_name(text: str) -> None:
+    for made, field in (
+        (lambda: header(None, [SHOTS[0], Example(input=text, output="x")]), "examples.1.input"),
+        (lambda: header(None, [Example(input="x", output=text)]), "examples.0.output"),
+        (lambda: laid_out("a => b\n", text, "prompts.2"), "prompts.2"),
+    ):
+        with pytest.raises(InvalidRequest, match=field) as caught:
+            made()
+        assert caught.value.field == field
+
+
+lines = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=8)
+words = lines.filter(str.strip)
+
+
+@given(words, words, words, words)
+def test_prompts_of_one_header_share_its_tokens(
+    tokenizer: FastTokenizer, instruction: str, given_: str, answer: str, prompt: str
+) -> None:
+    made = header(instruction, [Example(input=given_, output=answer)])
+    alone = tokenizer.encode(made, add_special_tokens=False)
+    whole = tokenizer.encode(laid_out(made, prompt, ""), add_special_tokens=False)
+    assert whole[: len(alone)] == alone
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> FastTokenizer:
+    folder = tmp_path_factory.mktemp("fast")
+    return FastTokenizer(byte_level(folder), folder)
+
+
+PLACES = ImagePlaces(place="<image>", around="<fake_token_around_image>", begin="<s>")
+TEXTS = [
+    "a <image> b",
+    "<image>",
+    "<image><image>",
+    "User: <image> <image> Describe.\nAssistant: one <image>\n <image>",
+    "no image",
+    "  spaces around  ",
+    "",
+    "<image> => red\n<image> =>",
+]
+LIMITS = TaskLimits(max_prompt_images=3)
+
+
+class Recorder(PreTrainedTokenizerFast):
+    """Keeps the texts that the processor writes."""
+
+    def __call__(self, texts: list[str], **options: object) -> object:
+        raise Written(texts)
+
+
+class Written(Exception):
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_written_as_the_processor_writes_it(text: str) -> None:
+    picture = np.zeros((8, 8, 3), np.uint8)
+    parts: list[object] = []
+    for index, part in enumerate(text.split("<image>")):
+        parts += [picture] if index else []
+        parts += [part] if part.strip(" ") else []
+    tokenizer = _recorder()
+    processor = IdeficsProcessor(
+        IdeficsImageProcessorPil(size={"height": 8, "width": 8}), tokenizer
+    )
+    with pytest.raises(Written) as written:
+        processor(text=[parts], return_tensors="pt")
+    assert written.value.texts == [PLACES.laid_out(text)]
+
+
+def _recorder() -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.WordLevel({"<s>": 0, "<image>": 1, "</s>": 2}, unk_token="<s>"))
+    return Recorder(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+
+
+def _images(count: int) -> list[PreparedImage]:
+    pixels = (np.full((2, 2, 3), number, np.uint8) for number in range(count))
+    return [PreparedImage(each, (2, 2)) for each in pixels]
+
+
+def test_images_fill_the_places_of_examples_and_then_of_prompts() -> None:
+    pixels = PromptPixels.of(PLACES, "<image> a <image> b", ["<image>", "c", "d"], _images(3))
+    given = [pixels.of_prompt(index, LIMITS, f"prompts.{index}") for index in range(3)]
+    numbers = [held_images(images)["pixels"][:, 0, 0, 0].tolist() for images in given]
+    assert numbers == [[0, 1, 2], [0, 1], [0, 1]]
+    none = PromptPixels.of(PLACES, "", ["a"], []).of_prompt(0, LIMITS, "prompts.0")
+    assert held_images(none) == {}
+
+
+@pytest.mark.parametrize(("prompts", "count"), [(["<image>"], 0), (["a"], 1), (["<image>"] * 2, 3)])
+def test_other_than_one_image_for_each_place_is_refused(prompts: list[str], count: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"images holds {count}: give one image") as error:
+        PromptPixels.of(PLACES, "", prompts, _images(count))
+    assert error.value.field == "images"
+
+
+def test_bad_image_fails_its_own_prompt_alone() -> None:
+    images = [*_images(1), UnsupportedImage("damaged")]
+    pixels = PromptPixels.of(PLACES, "", ["<image>", "<image>", "a"], images)
+    assert pixels.of_prompt(0, LIMITS, "prompts.0") == images[:1]
+    with pytest.raises(UnsupportedImage):
+        pixels.of_prompt(1, LIMITS, "prompts.1")
+    assert pixels.of_prompt(2, LIMITS, "prompts.2") == []
+
+
+def test_more_images_than_a_prompt_may_hold_are_refused() -> None:
+    pixels = PromptPixels.of(PLACES, "<image>", ["<image>" * 3, "<image>"], _images(5))
+    with pytest.raises(InvalidRequest, match="holds 4 images with those of its examples") as error:
+        pixels.of_prompt(0, LIMITS, "prompts.0")
+    assert error.value.field == "prompts.0"
+    assert len(pixels.of_prompt(1, LIMITS, "prompts.1")) == 2
+
+
+def test_images_too_different_in_shape_to_share_an_array_are_refused() -> None:
+    """Two of 16384 by 84 pixels would take 1.6 GB, padded to the sides of both."""
+    high, wide = (
+        PreparedImage(np.broadcast_to(np.zeros((1, 1, 3), np.uint8), shape), shape[1::-1])
+        for shape in ((16384, 84, 3), (84, 16384, 3))
+    )
+    with pytest.raises(InvalidRequest, match="crop them") as error:
+        held_images([high, wide])
+    assert error.value.field == "images"
+    assert held_images([high, high])["pixels"].shape == (2, 16384, 84, 3)
+
+
+def test_a_text_with_the_place_of_a_video_is_refused() -> None:
+    model = served(manifest("generate"))
+    places = ImagePlaces(place="<image>", video="<video>")
+    assert places.encode("a", "prompt", model)
+    with pytest.raises(InvalidRequest, match="prompt holds <video>: videos are not read") as error:
+        places.encode("a <video> b", "prompt", model)
+    assert error.value.field == "prompt"
+
+
+def test_a_text_without_tokens_around_images_is_read_as_it_is_written() -> None:
+    places = ImagePlaces(place="<image>")
+    assert places.laid_out("a  <image> b") == "a  <image> b"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a b", ["a b"]),
+        ("a <image> b", ["a", None, "b"]),
+        ("<image><image> what?\n", [None, None, "what?\n"]),
+        ("", []),
+    ],
+)
+def test_parts_of_a_message_are_its_words_and_its_images(
+    text: str, parts: list[str | None]
+) -> None:
+    wanted = [
+        {"type": "image"} if part is None else {"type": "text", "text": part} for part in parts
+    ]
+    assert ImagePlaces(place="<image>").parts(text) == wanted
+
+
+def _tokenizer(layout: str) -> PreTrainedTokenizerFast:
+    """One of words; `layout` has the special tokens that are added to a text."""
+    words = ["</s>", "<s>", "<image>", "a", "photo", "of", "\n"]
+    ids = {word: place for place, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="</s>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    backend.add_special_tokens([AddedToken(text) for text in words[:3]])
+    used = [(word, ids[word]) for word in words[:3] if word in layout]
+    backend.post_processor = processors.TemplateProcessing(single=layout, special_tokens=used)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+
+
+@pytest.mark.parametrize("layout", ["</s> $A", "$A </s>"])  # of OPT and of T5
+def test_leading_images_stand_before_special_tokens_as_the_processor_puts_them(layout: str) -> None:
+    tokenizer = _tokenizer(layout)
+    recipe = BlipImageProcessorPil(size={"height": 8, "width": 8})
+    processor = Blip2Processor(recipe, tokenizer, num_query_tokens=3)
+    images = PromptImages(positions=3, token_id=2, tokens=3)
+    model = served(manifest("caption", {}, image=IMAGE, images=images), tokenizer)
+    places = ImagePlaces(place="<image>", is_leading=True)
+    for text in ("a photo of", "", " a"):
+        wanted = processor(np.zeros((8, 8, 3), np.uint8), text)["input_ids"]
+        assert [places.encode(f"<image>{text}", "prompt", model)] == wanted, text
+    with pytest.raises(InvalidRequest, match="prompt has <image> behind other text"):
+        places.encode("a <image>", "prompt", model)
+
+
+def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
+    tokenizer = _tokenizer("$A")
+    recipe = SiglipImageProcessorPil(size={"height": 8, "width": 8})
+    recipe.image_seq_length = 3
+    processor = PaliGemmaProcessor(recipe, tokenizer)
+    images = PromptImages(positions=3, token_id=2, tokens=3)
+    model = served(manifest("caption", {}, image=IMAGE, images=images), tokenizer)
+    places = ImagePlaces(place="<image>", is_leading=True, begin="<s>", end="\n")
+    picture = np.zeros((8, 8, 3), np.uint8)
+    for text in ("<image>a photo of ", "<image>", "<image><image>a "):
+        pictures = [[picture] * text.count("<image>")]
+        wanted = processor(pictures, [text])["input_ids"]
+        assert [places.encode(text, "prompt", model)] == wanted, text
+
+
+def test_tiles_are_named_by_row_and_column() -> None:
+    texts = TileTexts(tile="r{row}c{column}", between=" ", row_end="|", whole="w", single="s")
+    assert texts.written((2, 3)) == "r1c1 r1c2 r1c3|r2c1 r2c2 r2c3|w"
+    assert texts.written((0, 0)) == "s"
+
+
+def test_source_stands_behind_the_instruction_of_its_image() -> None:
+    text, words = np.array([3, 4]), np.array([70, 71])
+    one, pixels = {"source_ids": words}, {"pixels": np.zeros(3)}
+    assert with_instruction({"source_ids": text}, one)["source_ids"].tolist() == [70, 71, 3, 4]
+    prompt = with_instruction({"prompt_ids": text, **pixels}, one)
+    assert set(prompt) == {"prompt_ids", "source_ids", "pixels"}
+    assert prompt["source_ids"].tolist() == [70, 71]
+    assert with_instruction({"source_ids": text}, {})["source_ids"].tolist() == [3, 4]
+    assert set(with_instruction(pixels, {})) == {"pixels"}
+
+
+GREEDY = Generation(pad_token_id=0, max_new_tokens=20)
+BEAMS = Generation(pad_token_id=0, max_new_tokens=20, num_beams=4)
+SAMPLED = Generation(pad_token_id=0, max_new_tokens=20, do_sample=True, temperature=0.7)
+
+
+def asked(
+    defaults: Generation = GREEDY, stops: tuple[str, ...] = (), **fields: object
+) -> Overrides:
+    model = served(manifest("generate", generation=defaults, vocabulary_size=100), WordTokenizer())
+    model = replace(model, task_limits=TaskLimits(max_best_of=5, max_stop_sequences=2))
+    request = GenerateRequest(prompts=["a"], **fields)
+    stops = tuple(request.stop or stops)
+    made = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
+    defaults.with_overrides(made)  # what the engine will do with it
+    return made
+
+
+@pytest.mark.parametrize(
+    "field", ["temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of"]
+)
+def test_a_field_of_sampling_samples(field: str) -> None:
+    made = asked(**{field: 1})
+    assert made.do_sample
+    assert getattr(made, field) == 1
+    assert made.num_beams == 1
+
+
+def test_temperature_0_takes_the_best_token() -> None:
+    for defaults in (GREEDY, SAMPLED):
+        made = asked(defaults, temperature=0, top_p=0.5, seed=1)
+        assert made.do_sample is False
+        assert made.temperature is made.top_p is None
+
+
+def test_without_fields_the_checkpoint_decides() -> None:
+    assert asked().do_sample is False
+    assert asked(SAMPLED).do_sample is True
+    assert asked(SAMPLED).temperature is None
+    assert asked(BEAMS).num_beams == 4
+
+
+def test_beams_do_not_sample() -> None:
+    made = asked(SAMPLED, num_beams=3, n=2, length_penalty=0.5, early_stopping=True)
+    assert (made.do_sample, made.num_beams, made.num_return_sequences) == (False, 3, 2)
+    assert (made.length_penalty, made.early_stopping) == (0.5, True)
+
+
+def test_several_answers_are_samples_where_there_are_no_beams() -> None:
+    made = asked(n=3)
+    assert (made.do_sample, made.num_return_sequences, made.num_beams) == (True, 3, 1)
+    made = asked(BEAMS, n=5)
+    assert (made.do_sample, made.num_return_sequences, made.num_beams) == (False, 5, 5)
+
+
+def test_sampling_takes_the_place_of_default_beams() -> None:
+    made = asked(BEAMS, temperature=0.5)
+    assert (made.do_sample, made.num_beams) == (True, 1)
+
+
+def test_the_rest_reaches_the_engine() -> None:
+    fields = {
+        "max_new_tokens": 5, "no_repeat_ngram_size": 2, "repetition_penalty": 1.5,
+        "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {99: -5.0},
+    }  # fmt: skip
+    made = asked(**fields)
+    assert {name: getattr(made, name) for name in fields} == fields
+    assert made.do_sample is False
+
+
+def test_a_stream_is_greedy_where_beams_are_the_default() -> None:
+    made = asked(BEAMS, stream=True)
+    assert (made.num_beams, made.do_sample) == (1, False)
+    assert asked(BEAMS, stream=True, temperature=0.5).do_sample is True
+    assert asked(SAMPLED, stream=True).do_sample is True
+
+
+def test_log_probabilities_are_requested_where_they_are_needed() -> None:
+    assert asked().top_log_probs is None
+    assert asked(logprobs=0).top_log_probs == 0
+    assert asked(logprobs=3, stops=("x",)).top_log_probs == 3
+    assert asked(stops=("x",)).top_log_probs == 0
+    assert asked(stops=("x",), stream=True).top_log_probs is None  # pieces have no score
+    assert asked(stops=("x",), stream=True, logprobs=0).top_log_probs == 0
+
+
+@pytest.mark.parametrize(
+    ("defaults", "fields", "field", "message"),
+    [
+        (GREEDY, {"num_beams": 2, "top_p": 0.5}, "num_beams", "top_p samples"),
+        (GREEDY, {"temperature": 0, "n": 2}, "n", "n is 2, but num_beams is 1"),
+        (GREEDY, {"num_beams": 2, "n": 3}, "n", "n is 3, but num_beams is 2"),
+        (GREEDY, {"best_of": 2, "n": 3}, "n", "n is 3, but best_of is 2"),
+        (GREEDY, {"best_of": 2, "temperature": 0}, "best_of", "temperature is 0"),
+        (GREEDY, {"n": 6}, "n", "n is 6, at most 5"),
+        (GREEDY, {"best_of": 6}, "best_of", "best_of is 6, at most 5"),
+        (GREEDY, {"stop": ["a", "b", "c"]}, "stop", "stop holds 3 strings, at most 2"),
+        (GREEDY, {"logit_bias": {100: 1.0}}, "logit_bias", "token 100, .* 0 to 99"),
+        (GREEDY, {"stream": True, "n": 2}, "n", "a stream carries one output"),
+        (GREEDY, {"stream": True, "best_of": 2}, "best_of", "a stream carries one output"),
+        (GREEDY, {"stream": True, "num_beams": 2}, "num_beams", "set num_beams to 1"),
+        (BEAMS, {"stream": True, "n": 2}, "n", "a stream carries one output"),
+    ],
+)  # fmt: skip
+def test_mutually_exclusive_fields_are_refused_by_name(
+    defaults: Generation, fields: dict, field: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        asked(defaults, **fields)
+    assert caught.value.field == field

@@ -1,0 +1,422 @@
+"""Trace context and spans of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from inference.errors import InternalError, SetupError, Unavailable
+from serving.gateway.observability.trace_context import TRACE, Trace, TraceContext, parse
+from serving.gateway.requests import service
+from serving.gateway.triton_client import stream_pool
+from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.settings.gateway_settings import GatewaySettings
+from tests.collector import CollectedSpan, Collector
+from tests.serving.gateway.conftest import Gateway, MakeGateway
+from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.gateway.triton_client.test_triton import BATCH, SEQUENCE, FakeTriton, triton
+from triptych import triptych_pb2 as pb
+
+__all__ = ["triton"]
+
+TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+STATE = "vendor=a b,tenant@system=1"
+BODY = {"texts": ["uno dos"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "flags"),
+    [
+        (PARENT, 1),
+        (f" {PARENT} ", 1),
+        (f"00-{TRACE_ID}-{SPAN_ID}-00", 0),
+        (f"00-{TRACE_ID}-{SPAN_ID}-ff", 3),  # unknown flags are not passed on
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01-what the future brings", 1),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01", 1),
+    ],
+)
+def test_context_of_a_header(header: str, flags: int) -> None:
+    assert parse([header], []) == TraceContext(TRACE_ID, SPAN_ID, flags)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [""],
+        ["junk"],
+        [PARENT, PARENT],
+        [PARENT.upper()],
+        [PARENT + "-more"],
+        [PARENT[:-1]],
+        ["ff" + PARENT[2:]],
+        [f"00-{'0' * 32}-{SPAN_ID}-01"],
+        [f"00-{TRACE_ID}-{'0' * 16}-01"],
+        [PARENT.replace("4", "４")],
+    ],
+)
+def test_invalid_header_is_no_context(headers: list[str]) -> None:
+    assert parse(headers, [STATE]) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ([STATE], STATE),
+        (["a=1", "b=2,"], "a=1,b=2"),
+        (["a=1,,b=2"], "a=1,b=2"),
+        (["A=1"], ""),
+        (["a"], ""),
+        (["a=\u00e9"], ""),
+        (["a=1\r\nx: y"], ""),
+        (["a=" + "x" * 600], ""),
+        ([",".join(f"k{number}=1" for number in range(33))], ""),
+    ],
+)
+def test_state_is_passed_on_only_if_it_is_valid(given: list[str], taken: str) -> None:
+    context = parse([PARENT], given)
+    assert context.state == taken
+
+
+def test_nothing_of_an_invalid_header_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for parent, state in (
+        (PARENT, "secret"),
+        (PARENT, "a=1,a=1"),
+        (f"cc{PARENT[2:]}-{'x' * 600}", ""),
+    ):
+        parse([parent], [state])
+    assert caplog.records == []
+
+
+async def test_ids_are_logged_and_returned(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    headers = {"traceparent": PARENT, "tracestate": STATE, "x-request-id": "mine"}
+    response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+    assert response.headers["traceresponse"] == PARENT
+    (line,) = [record for record in caplog.records if record.message == "answered"]
+    assert (line.trace_id, line.span_id, line.request_id) == (TRACE_ID, SPAN_ID, "mine")
+
+
+async def test_failed_requests_have_them_too(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    response = await gateway.http.post("/v1/translate", json={}, headers={"traceparent": PARENT})
+    assert response.status_code == 422
+    assert response.headers["traceresponse"] == PARENT
+    (line,) = [record for record in caplog.records if record.message == "answered"]
+    assert (line.trace_id, line.error) == (TRACE_ID, "invalid_request")
+
+
+async def test_request_without_a_context_has_no_trace(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for headers in ({}, {"traceparent": "00-junk"}):
+        response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+        assert response.status_code == 200
+        assert "traceresponse" not in response.headers
+        assert not any(hasattr(record, "trace_id") for record in caplog.records)
+
+
+async def test_one_request_does_not_inherit_the_trace_of_another(gateway: Gateway) -> None:
+    await gateway.http.post("/v1/translate", json=BODY, headers={"traceparent": PARENT})
+    later = await gateway.http.post("/v1/translate", json=BODY)
+    assert "traceresponse" not in later.headers
+
+
+async def test_grpc_metadata(make_gateway: MakeGateway, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    metadata = (("traceparent", PARENT), ("tracestate", STATE))
+    async with Front(make_gateway(grpc_port=0)) as front:
+        call = front.stub.Translate(pb.TranslateRequest(texts=["uno"]), metadata=metadata)
+        await call
+        assert dict(await call.trailing_metadata())["traceresponse"] == PARENT
+        assert caplog.records[-1].trace_id == TRACE_ID
+        stream = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno"]), metadata=metadata)
+        assert [chunk async for chunk in stream]
+        assert dict(await stream.trailing_metadata())["traceresponse"] == PARENT
+        failed = front.stub.Translate(pb.TranslateRequest(), metadata=metadata)
+        with pytest.raises(grpc.RpcError) as refused:
+            await failed
+        assert dict(refused.value.trailing_metadata())["traceresponse"] == PARENT
+
+
+async def test_calls_to_triton_carry_the_context(
+    triton: tuple[FakeTriton, TritonInference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, inference = triton
+    monkeypatch.setattr(stream_pool, "UNUSED_S", 0.01)
+    context = TraceContext(TRACE_ID, SPAN_ID, 1, "a=1")
+    expected = {"traceparent": PARENT, "tracestate": "a=1"}
+    fake.refusal = (grpc.StatusCode.INTERNAL, "no")
+    for trace, headers in (
+        (Trace(context), expected),
+        (Trace(TraceContext(TRACE_ID, SPAN_ID, 0)), {}),  # Triton would trace it nevertheless
+        (None, {}),
+    ):
+        TRACE.set(trace)
+        for work in (inference.infer(BATCH, 5), inference.generate(SEQUENCE, 5)):
+            fake.metadata.clear()
+            with pytest.raises(InternalError):
+                await work
+            (given,) = fake.metadata
+            assert {name: given[name] for name in given if name.startswith("trace")} == headers
+
+
+async def test_traced_sequence_has_a_stream_of_its_own(
+    triton: tuple[FakeTriton, TritonInference],
+) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    work = []
+    for parent in (None, PARENT, None, PARENT):
+        context = parse([parent], []) if parent else None
+        TRACE.set(Trace(context) if context else None)
+        call = inference.stream(SEQUENCE, 5)
+        work.append((call, asyncio.ensure_future(anext(call))))
+    while len(fake.requests) < 4:
+        await asyncio.sleep(0)
+    assert [("traceparent" in given) for given in fake.metadata].count(True) == 2
+    assert len(fake.metadata) == 3
+    for _, task in work:
+        task.cancel()
+
+
+def test_nothing_of_opentelemetry_is_imported_without_the_flag() -> None:
+    program = (
+        "import sys, serving.gateway.server.run_server, serving.gateway.server.app; "
+        "print([name for name in sys.modules if name.startswith('opentelemetry.sdk') "
+        "or name.startswith('opentelemetry.exporter')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+async def test_endpoint_without_the_extra_is_one_clear_line(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("serving.gateway.observability.otlp", "opentelemetry.sdk"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(SetupError, match=r"pip install 'triptych\[otlp\]'"):
+        make_gateway(otlp_endpoint="http://127.0.0.1:4318")
+
+
+SECRET = "corazon"
+KEY = "very-secret-key"
+SERVER = 2
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    with Collector() as collector:
+        yield collector
+
+
+def roots(spans: list[CollectedSpan]) -> list[CollectedSpan]:
+    return [span for span in spans if span.kind == SERVER]
+
+
+def below(spans: list[CollectedSpan], parent: CollectedSpan) -> dict[str, CollectedSpan]:
+    return {span.name: span for span in spans if span.parent_id == parent.span_id}
+
+
+def traced(make_gateway: MakeGateway, collector: Collector, **settings: object) -> Gateway:
+    return make_gateway(otlp_endpoint=collector.url, **settings)
+
+
+async def test_spans_of_a_request(make_gateway: MakeGateway, collector: Collector) -> None:
+    gateway = traced(make_gateway, collector)
+    response = await gateway.http.post(
+        "/v1/translate",
+        json={"texts": [SECRET]},
+        headers={"traceparent": PARENT, "tracestate": "vendor=1"},
+    )
+    spans = collector.wait(roots)
+    (root,) = roots(spans)
+    assert (root.trace_id, root.parent_id, root.state) == (TRACE_ID, SPAN_ID, "vendor=1")
+    assert response.headers["traceresponse"] == f"00-{TRACE_ID}-{root.span_id}-01"
+    assert (root.name, root.service) == ("POST /v1/translate", "triptych-gateway")
+    assert root.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/v1/translate",
+        "http.response.status_code": 200,
+        "triptych.task": "translate",
+        "triptych.model": "tiny-translate",
+    }
+    phases = below(spans, root)
+    assert set(phases) == {"preprocess", "tiny-translate", "postprocess"}
+    call = phases["tiny-translate"]
+    assert call.attributes["triptych.version"] == 3
+    assert call.attributes["triptych.completion_tokens"] == 2
+    queue = below(spans, call)["queue"]
+    times = [phases["preprocess"], queue, phases["postprocess"]]
+    assert [span.start_ns for span in times] == sorted(span.start_ns for span in times)
+    slack_ns = 1_000_000  # two clocks
+    for span in spans:
+        assert root.start_ns - slack_ns <= span.start_ns <= span.end_ns <= root.end_ns + slack_ns
+
+
+async def test_collector_on_this_machine_is_reached_without_a_proxy(
+    make_gateway: MakeGateway, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    gateway = traced(make_gateway, collector)
+    await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+    assert collector.wait(roots)
+
+
+async def test_spans_of_a_stream_end_with_it(
+    make_gateway: MakeGateway, collector: Collector
+) -> None:
+    gateway = traced(make_gateway, collector)
+    response = await gateway.http.post("/v1/generate", json={"prompts": [SECRET], "stream": True})
+    assert "[DONE]" in response.text
+    spans = collector.wait(roots)
+    (root,) = roots(spans)
+    call = below(spans, root)["tiny-generate"]
+    assert call.events == ("first chunk",)
+    assert root.parent_id == ""
+
+
+async def test_spans_of_a_stateless_call(make_gateway: MakeGateway, collector: Collector) -> None:
+    gateway = traced(make_gateway, collector)
+    await gateway.http.post("/v1/embed", json={"texts": [SECRET, SECRET + " dos"]})
+    spans = collector.wait(roots)
+    (root,) = roots(spans)
+    calls = [span for span in spans if "triptych.rows" in span.attributes]
+    assert sum(int(call.attributes["triptych.rows"]) for call in calls) == 2
+    assert all(call.parent_id == root.span_id for call in calls)
+
+
+async def test_failures(make_gateway: MakeGateway, collector: Collector) -> None:
+    gateway = traced(make_gateway, collector)
+    gateway.inference.failures["tiny-translate"] = Unavailable("down", retry_after_s=1)
+    await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+    await gateway.http.post("/v1/translate", json={"texts": 7})
+    await gateway.http.get(f"/no/such/{SECRET}")
+    spans = collector.wait(lambda spans: len(roots(spans)) == 3)
+    found = {
+        (span.name, span.attributes["http.response.status_code"]): span for span in roots(spans)
+    }
+    fault = found["POST /v1/translate", 503]
+    assert fault.is_error
+    assert fault.attributes["error.type"] == Unavailable.wire
+    assert below(spans, fault)["tiny-translate"].attributes["error.type"] == Unavailable.wire
+    assert not found["POST /v1/translate", 422].is_error
+    assert ("GET unmatched", 404) in found
+
+
+async def test_spans_over_grpc(make_gateway: MakeGateway, collector: Collector) -> None:
+    async with Front(traced(make_gateway, collector, grpc_port=0)) as front:
+        metadata = (("traceparent", PARENT),)
+        await front.stub.Translate(pb.TranslateRequest(texts=[SECRET]), metadata=metadata)
+        stream = front.stub.GenerateStream(pb.GenerateRequest(prompts=[SECRET]))
+        assert [chunk async for chunk in stream]
+        spans = collector.wait(lambda spans: len(roots(spans)) == 2)
+    by_name = {span.name: span for span in roots(spans)}
+    unary = by_name["triptych.v1.Triptych/Translate"]
+    assert (unary.trace_id, unary.parent_id) == (TRACE_ID, SPAN_ID)
+    assert unary.attributes["rpc.method"] == "Translate"
+    assert set(below(spans, unary)) == {"preprocess", "tiny-translate", "postprocess"}
+    assert "tiny-generate" in below(spans, by_name["triptych.v1.Triptych/GenerateStream"])
+
+
+async def test_no_text_and_no_key_is_exported(
+    make_gateway: MakeGateway, collector: Collector
+) -> None:
+    gateway = traced(make_gateway, collector, api_key=SecretStr(KEY))
+    headers = {"authorization": f"Bearer {KEY}", "x-request-id": SECRET}
+    for path, body in (
+        ("/v1/translate", {"texts": [SECRET]}),
+        ("/v1/generate", {"prompts": [SECRET], "stream": True, "stop": [SECRET]}),
+        ("/v1/translate", {"texts": [SECRET], "model": SECRET}),
+        (f"/hf/{SECRET}", {"inputs": SECRET}),
+        ("/translate", {"q": SECRET, "source": "es", "target": "en", "api_key": KEY}),
+        (f"/v1/{SECRET}?q={SECRET}", {}),
+    ):
+        await gateway.http.post(path, json=body, headers=headers)
+    collector.wait(lambda spans: len(roots(spans)) == 6)
+    exported = b"".join(collector.bodies)
+    assert SECRET.encode() not in exported
+    assert KEY.encode() not in exported
+
+
+async def test_probes_are_not_traced(make_gateway: MakeGateway, collector: Collector) -> None:
+    gateway = traced(make_gateway, collector)
+    for path in ("/health", "/ready", "/metrics"):
+        await gateway.http.get(path)
+    await gateway.http.get("/v1/models")
+    collector.wait(roots)
+    assert [span.name for span in collector.spans] == ["GET /v1/models"]
+
+
+async def test_sampling_by_the_standard_variables(
+    make_gateway: MakeGateway, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    gateway = traced(make_gateway, collector)
+    unsampled = await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+    assert unsampled.headers["traceresponse"][-1] in "02"  # not sampled
+    headers = {"traceparent": PARENT}
+    await gateway.http.post("/v1/translate", json={"texts": [SECRET]}, headers=headers)
+    spans = collector.wait(roots)
+    assert {span.trace_id for span in spans} == {TRACE_ID}
+    assert {span.service for span in spans} == {"mine"}
+
+
+async def test_collector_that_hangs_delays_no_request(
+    make_gateway: MakeGateway, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+    monkeypatch.setattr(service, "EXPORT_S", 0.1)
+    collector.hold = threading.Event()
+    gateway = traced(make_gateway, collector)
+    for _ in range(30):  # more than the queue takes
+        response = await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+        assert response.status_code == 200
+    assert not collector.spans
+    await gateway.close()
+    assert not collector.spans  # it has not waited for it either
+
+
+async def test_collector_that_is_down_fails_no_request(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    monkeypatch.setattr(service, "EXPORT_S", 0.1)
+    gateway = make_gateway(otlp_endpoint="http://127.0.0.1:1")
+    for _ in range(5):
+        response = await gateway.http.post("/v1/translate", json={"texts": [SECRET]})
+        assert response.status_code == 200
+
+
+def test_the_standard_variable_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIPTYCH_OTLP_ENDPOINT", raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    assert str(GatewaySettings().otlp_endpoint) == "http://collector:4318/"
+    assert str(GatewaySettings(otlp_endpoint="http://b:1").otlp_endpoint) == "http://b:1/"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    assert GatewaySettings().otlp_endpoint is None
+    with pytest.raises(ValidationError):
+        GatewaySettings(otlp_endpoint="collector:4318")
