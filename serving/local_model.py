@@ -1,4 +1,4 @@
-"""A bundle that answers tasks' calls in this process, without Triton and gateway.
+"""A bundle that answers tasks' calls in this process, without Triton and gateway (D107).
 
 Tasks, tokenizers, engine and graphs are those of serving, opened as its backends open them, so
 results equal the served ones.
@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeAlias
 
-from inference.bundle.manifest import MANIFEST, Bundle
+from inference.bundle.manifest import Bundle
 from inference.engine import codec
 from inference.engine.engine import Engine
 from inference.engine.runner_factory import SPARE_BYTES, check_memory, make_runner
@@ -23,12 +23,10 @@ from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.engine.validation import bundle_validator
-from inference.errors import BundleError, InternalError, Overloaded, ServingError, SetupError
+from inference.errors import InternalError, Overloaded, ServingError, SetupError
 from inference.load_check import LoadCheck
-from inference.processing.text import load_instruction_tokenizer, load_tokenizer
 from inference.sequences import Finished, TokenChunk
 from inference.stateless.sessions import Sessions, graph_file
-from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
     Array,
@@ -38,32 +36,8 @@ from inference.tasks.shared.model_calls import (
     Outcome,
     ended_early,
 )
-from inference.tasks.shared.served_task import sections_of
+from serving.load_model import load_model
 from serving.model_config import as_loaded, read_config
-
-
-def load_model(bundle: Bundle) -> LoadedModel:
-    """A bundle checked for its tasks, with its tokenizer loaded.
-
-    Raises:
-        BundleError: the tokenizer is damaged, or something that a task needs is missing.
-    """
-    try:
-        sections = sections_of(bundle.manifest, TASKS)
-    except BundleError as error:
-        path = bundle.folder / MANIFEST
-        raise BundleError(f"{path}: {error.message}: export it again") from error
-    if not sections:
-        raise BundleError(f"{bundle.folder}: no task is served by its graphs")
-    try:
-        instructions = load_instruction_tokenizer(bundle)
-        return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle), instructions)
-    except BundleError:
-        raise
-    except Exception as error:  # libraries of tokenizers raise what they like
-        cause = f"{type(error).__name__}: {error}"
-        raise BundleError(f"{bundle.folder}: cannot be loaded: {cause}") from error
-
 
 Infer: TypeAlias = Callable[[Collection[str], Mapping[str, Array]], Mapping[str, Array]]
 """Names of outputs, inputs of a graph by name → at least these outputs, by name."""

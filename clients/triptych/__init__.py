@@ -64,7 +64,7 @@ _MODULES = {
     "Client": "client.http_client",
     "GrpcClient": "client.grpc_client",
     "Image": "images",
-    "Retries": "client.retries",
+    "Retries": "client.base_client",
 }
 
 

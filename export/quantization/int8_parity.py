@@ -1,4 +1,4 @@
-"""Int8 graphs against float32 ones, and their products against exact integers.
+"""Int8 graphs against float32 ones, and their products against exact integers (D123).
 
 The float32 graphs have passed `verify`, so they are the reference. Logits may differ within
 `LEAST_COSINE`.

@@ -6,7 +6,7 @@ OpenVINO computes int64 in 32 bits on the CPU, which is enough for token ids and
 
 OpenVINO multiplies weights by activations and, in attention, activations by activations in int8.
 Weights of 7 bits (NNCF's `overflow_fix`) would leave the second kind wrong. So where products
-saturate, a graph keeps all its roundings, and float32 multiplies what they leave.
+saturate, a graph keeps all its roundings, and float32 multiplies what they leave (D123).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from serving.batch.worker import WorkerSettings, template
 from serving.batch.worker_pool import plan_pool, this_machine, worker_bytes
 from serving.commands.flags import with_flags
 from serving.gateway.requests.catalog import load_catalog
-from serving.local_model import load_model
+from serving.load_model import load_model
 from serving.model_config import as_loaded, read_config
 from serving.settings.triton_settings import CapacitySettings
 from triptych.commands.lazy_commands import single

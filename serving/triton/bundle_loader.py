@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError, SetupError
-from serving.local_model import load_model
+from serving.load_model import load_model
 from serving.settings.triton_settings import TritonSettings
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config

@@ -44,7 +44,7 @@ BODIES = {
     "libretranslate/detect": "DetectBody",
 }
 """Route → its message."""
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

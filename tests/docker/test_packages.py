@@ -20,13 +20,13 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 HALVES = {
     "triton-cpu": (
-        "serving.triton.supervisor", "serving.triton.bundle_loader", "serving.local_model",
+        "serving.triton.supervisor", "serving.triton.bundle_loader", "serving.load_model",
         "serving.probe", "serving.backends.autoregressive.pending_queue",
         "inference.engine.runner_factory", "inference.stateless.graph_sessions",
         "triptych.cli",
     ),
     "gateway": (
-        "serving.gateway.server.run_server", "serving.gateway.server.app", "serving.local_model",
+        "serving.gateway.server.run_server", "serving.gateway.server.app", "serving.load_model",
         "triptych.cli",
     ),
     "gateway,otlp": ("serving.gateway.observability.otlp",),

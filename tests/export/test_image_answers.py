@@ -14,7 +14,7 @@ import pytest
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, ask, wanted, write
 from tests.pictures import blocks
 

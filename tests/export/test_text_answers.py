@@ -18,7 +18,7 @@ from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.export.checkpoint.text_folders import SENTENCES, write
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from inference.bundle.reader import newest_bundle
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.export.twins import randomise
 from tests.inference.processing.tokenizer_files import CORPUS, NASTY, trained
 from triptych.messages import Response

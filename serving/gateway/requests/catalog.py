@@ -12,7 +12,7 @@ from inference.errors import BundleError, InvalidRequest, UnknownModel
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.served_task import AnyTask
-from serving.local_model import load_model
+from serving.load_model import load_model
 from serving.triton.served import Record
 from triptych.messages import Model, ModelLimits, ModelList, RefusedModel, Request, TaskInputs
 

@@ -16,7 +16,7 @@ from inference.bundle.repository import Repository
 from inference.errors import BundleError
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.requests.catalog import Catalog
-from serving.local_model import load_model
+from serving.load_model import load_model
 from serving.triton.served import FILE, read_record
 
 log = logging.getLogger(__name__)

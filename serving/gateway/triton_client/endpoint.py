@@ -1,4 +1,4 @@
-"""Where Tritons are, whether calls may go there, and the one that a call goes to."""
+"""Where Tritons are, whether calls may go there, and the one that a call goes to (D105)."""
 
 from __future__ import annotations
 

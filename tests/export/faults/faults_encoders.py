@@ -17,10 +17,12 @@ from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last
 from tests.export.faults.faults import Fault, change, replaced, swap_modules
 
+_within = attention.within  # the fault replaces the module's
+
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
     """A mask that hides no padding."""
-    return attention.within(torch.full_like(lengths, size), size)
+    return _within(torch.full_like(lengths, size), size)
 
 
 def _sees_padding(module: Any) -> Fault:

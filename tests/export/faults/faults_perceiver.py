@@ -14,10 +14,12 @@ from export.layers.latents import LatentArray, LatentLayer
 from export.models.encoders.perceiver import TextReader
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
+_within = attention.within  # the fault replaces the module's
+
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
     """A mask that hides no padding."""
-    return attention.within(torch.full_like(lengths, size), size)
+    return _within(torch.full_like(lengths, size), size)
 
 
 def _with_residual(

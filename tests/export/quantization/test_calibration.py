@@ -38,7 +38,8 @@ from inference.bundle.reader import newest_bundle
 from inference.errors import SetupError
 from inference.processing.image import decode_image, prepare_image
 from inference.tasks.shared.model_calls import Array
-from serving.local_model import Infer, load_model
+from serving.load_model import load_model
+from serving.local_model import Infer
 from tests.export.example_bundles import example_bundle
 
 COUNT = 400

@@ -15,7 +15,7 @@ from inference.bundle.repository import Repository
 from inference.engine.scheduler import Capacity
 from serving.batch.job import Job
 from serving.batch.worker import WorkerSettings
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.inference.tiny_models import graph, publish
 
 NAME = "colours"

@@ -243,9 +243,9 @@ def test_an_input_is_read_through_fsspec() -> None:
         file.write(b"one\ntwo\n")
     found = rows_of(Input.at("memory://folder"), 1, is_image=False)
     assert [(row.file, row.value) for row in found] == [("in.txt", "one"), ("in.txt", "two")]
-    with (Place.of("memory://out") / "deep").replacing("part") as part:
+    with (Place.of("memory://placed") / "deep").replacing("part") as part:
         part.write(b"whole")
-    assert Place.of("memory://out/deep/part").read() == b"whole"
+    assert Place.of("memory://placed/deep/part").read() == b"whole"
 
 
 @pytest.mark.parametrize(

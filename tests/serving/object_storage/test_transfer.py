@@ -10,7 +10,7 @@ import pytest
 from inference.bundle.repository import Repository
 from inference.errors import SetupError
 from serving.commands.object_storage import pull as pull_command
-from serving.local_model import load_model
+from serving.load_model import load_model
 from serving.object_storage.transfer import SUMS, open_store, parse, pull, push
 from tests.serving.object_storage.fake_s3 import FakeS3, fake_s3
 from tests.serving.versioned_bundles import publish_towers, publish_version

@@ -19,7 +19,7 @@ from inference.sequences import Hypothesis
 from inference.tasks.detection.regions import written_boxes
 from inference.tasks.detection.written import phrases_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.export.florence2_folder import (
     BANNED,
     BYTES,

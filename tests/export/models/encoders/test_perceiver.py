@@ -22,7 +22,7 @@ from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.local_model import load_model
+from serving.load_model import load_model
 from tests.export.conftest import Twins
 from tests.export.oracle import difference
 from tests.export.twins import randomise, twin_of
