@@ -1,33 +1,27 @@
-"""The course's recurrent systems, served in one stack."""
+"""The course's recurrent systems in one stack: what is served is what `torch.nn` computes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.panel import served_responses
 from examples import HISTORY_CHECKPOINTS
 from examples.bundles import publish_example
-from examples.en_fr.card import CHECKPOINT
-from examples.en_fr.gazette import FAMOUS, sentences
 from examples.history.recurrent.everyday_sentences import LANGUAGES
 from examples.history.recurrent.functions import scorer, text_classifier, word_tagger
-from examples.history.recurrent.parts_of_speech import FAMOUS as RECURRENT_EXAMPLES_FAMOUS
-from examples.history.recurrent.parts_of_speech import FAMOUS_TAGS
+from examples.history.recurrent.parts_of_speech import FAMOUS, FAMOUS_TAGS
 from examples.history.recurrent.review_templates import FAMOUS as FAMOUS_REVIEWS
 from examples.history.recurrent.scores import language_sentences
 from examples.history.recurrent.train import EXAMPLES
 from examples.history.system import Ask
 from examples.history.systems.language_models import log_probabilities
 from examples.history.systems.word_tags import tagged
-from examples.texts.grammar import sentences as sentences_recurrent_examples
-from export.training.bahdanau import reader
+from examples.texts.grammar import sentences
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client
@@ -35,58 +29,13 @@ from triptych.client.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 
-
-def test_request_without_languages_uses_the_default(client: Client) -> None:
-    answer = client.translate("El mundo no es suficiente.")
-    assert (answer.model, answer.data[0].text) == ("example-es-en", "The world is not enough.")
-    for asked in ({"source": "en"}, {"target": "fr"}, {"source": "en", "target": "fr"}):
-        answer = client.translate(FAMOUS[0], **asked)
-        assert (answer.model, answer.data[0].text) == ("example-en-fr", FAMOUS[1])
-
-
-@pytest.mark.parametrize("num_beams", [1, 4])
-def test_served_translations_and_alignments_are_pytorchs(client: Client, num_beams: int) -> None:
-    texts = [pair.source for pair in sentences("compositional", 16, seed=5)]
-    answers = client.translate(texts, target="fr", num_beams=num_beams, return_alignment=True).data
-    for given, wanted in zip(answers, reader(CHECKPOINT, num_beams)(texts), strict=True):
-        assert given.text == wanted.text
-        weights = np.array(given.alignment.weights)
-        assert weights.shape == wanted.attention.shape
-        assert np.abs(weights - wanted.attention).max() < 1e-4
-        assert len(given.alignment.source_tokens) == weights.shape[1]
-        assert len(given.alignment.target_tokens) == weights.shape[0]
-
-
-def test_attention_runs_backwards_over_both_protocols(
-    client: Client, grpc_client: GrpcClient
-) -> None:
-    for asked in (client, grpc_client):
-        answer = asked.translate(FAMOUS[0], target="fr", return_alignment=True)
-        found = answer.data[0].alignment
-        looked_at = {
-            target.strip(): found.source_tokens[int(np.argmax(row))].strip()
-            for target, row in zip(found.target_tokens, found.weights, strict=True)
-        }
-        assert looked_at["zone"] == "Area"
-        assert looked_at["économique"] == "Economic"
-        assert looked_at["européenne"] == "European"
-
-
-def test_a_translation_does_not_depend_on_its_batch(client: Client) -> None:
-    texts = [pair.source for pair in sentences("compositional", 24, seed=6)]
-    together = [item.text for item in client.translate(texts, target="fr").data]
-    with ThreadPoolExecutor(8) as pool:
-        alone = list(pool.map(lambda text: client.translate(text, target="fr").data[0].text, texts))
-    assert alone == together
-
-
 CHARS, WORDS = "history-rnn-lm-chars", "history-rnn-lm-words"
 TAGGER, SENTIMENT = "history-rnn-tagger", "history-rnn-sentiment"
 LANGUAGE = "history-rnn-languages"
 QUICK = (WORDS, TAGGER)
 """What `make test` exports; the others are for `make test-all`."""
 TEXTS = [
-    RECURRENT_EXAMPLES_FAMOUS,
+    FAMOUS,
     "Ana said that her new cook can cook.",
     "The light was light.",
     "Did you watch my watch?",
@@ -125,7 +74,7 @@ def client(full: Stack) -> Iterator[Client]:
 
 def test_words_are_tagged_and_generated_as_pytorch_does(quick: Stack) -> None:
     with Client(quick.url, timeout=60) as client:
-        answer = client.tag(RECURRENT_EXAMPLES_FAMOUS)
+        answer = client.tag(FAMOUS)
         assert [token.label for token in answer.data[0].tokens] == list(FAMOUS_TAGS)
         assert tagged(asking(client, TAGGER), TEXTS) == word_tagger(HISTORY_CHECKPOINTS / TAGGER)(
             TEXTS
@@ -150,7 +99,7 @@ def test_one_stack_lists_all_of_them(client: Client) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("model", [CHARS, WORDS])
 def test_perplexity_is_pytorchs(client: Client, model: str) -> None:
-    texts = [pair.english for pair in sentences_recurrent_examples("compositional", 24, seed=5)]
+    texts = [pair.english for pair in sentences("compositional", 24, seed=5)]
     served = log_probabilities(asking(client, model), texts)
     wanted = scorer(HISTORY_CHECKPOINTS / model)(texts)
     assert max(abs(a - b) for a, b in zip(served, wanted, strict=True)) < TOLERANCE
@@ -182,7 +131,7 @@ def test_generated_text_does_not_depend_on_its_batch(client: Client, model: str)
 def test_both_protocols_tag_alike(full: Stack, client: Client) -> None:
     with GrpcClient(full.grpc_address, timeout=60) as grpc_client:
         for one in (client, grpc_client):
-            answer = one.tag(RECURRENT_EXAMPLES_FAMOUS, model=TAGGER)
+            answer = one.tag(FAMOUS, model=TAGGER)
             assert [token.label for token in answer.data[0].tokens] == list(FAMOUS_TAGS)
             said = one.classify(list(FAMOUS_REVIEWS), model=SENTIMENT, top_k=1)
             found = [item.labels[0].label for item in said.data]
