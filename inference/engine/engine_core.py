@@ -19,7 +19,6 @@ from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBud
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
-from inference.errors import InvalidRequest
 from inference.model_errors import hide_cause
 from inference.sequences import Finished, TokenChunk
 
@@ -36,10 +35,11 @@ class EngineCore:
         self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
         self._runner = runner
         self._capacity = capacity
-        takes_chunks = runner.takes_chunks and not runner.reads_whole_prompts
+        can = runner.capabilities
+        takes_chunks = can.takes_chunks and not can.reads_whole_prompts
         self._scheduler = Scheduler(capacity, takes_chunks=takes_chunks)
         self._prefixes: PrefixCache[Block] | None = None
-        if runner.shares_prefixes and capacity.prefix_bytes:
+        if can.shares_prefixes and capacity.prefix_bytes:
             block = capacity.prefix_block_tokens
             if runner.blocks is not None:
                 block = runner.blocks.block_tokens
@@ -73,21 +73,10 @@ class EngineCore:
         self._running.check_fits(request)
 
     def add(self, sequence: SequenceState) -> None:
-        """Queues a sequence; one that could never run fails at once."""
-        try:
-            self._running.check_fits(sequence.request)
-        except InvalidRequest as error:
-            sequence.emit(Failed(error))
-            return
-        if sequence.finish_if_complete():
-            return
-        sequence.reads_given = self._runner.scores_prompts and bool(
-            sequence.request.rules.given_ids
-        )
-        sequence.is_read_whole = self._runner.reads_whole_prompts
-        if self._runner.whole_image_token is not None:
-            sequence.read_images_whole(self._runner.whole_image_token)
-        self._scheduler.add(sequence, self._clock())
+        """Queues a sequence whose request `check_fits` accepts."""
+        if not sequence.finish_if_complete():
+            sequence.adapt_to(self._runner.capabilities)
+            self._scheduler.add(sequence, self._clock())
 
     def step(self) -> None:
         """One turn: ends expired sequences, takes one decode step, prefills prompts."""
@@ -97,7 +86,7 @@ class EngineCore:
             running.abort_expired(started_s)
         is_decoding, prefilled = self._decode_step()
         self._prefill_prompts(is_decoding, prefilled)
-        if self._runner.keeps_buffers:
+        if self._runner.capabilities.keeps_buffers:
             self._running.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
@@ -147,7 +136,7 @@ class EngineCore:
                 prefilled += done.prefilled
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(running.sequences, error)
-                self._running.reset(running)
+                running.restart()
         return is_decoding, prefilled
 
     def _prefill_prompts(self, is_decoding: bool, prefilled: int = 0) -> None:
@@ -239,7 +228,7 @@ class EngineCore:
             for prefilling in [e for e in running.prefilling if e.sequence in sequences]:
                 running.drop_prefill(prefilling)
             if has_slot:
-                self._running.reset(running)
+                running.restart()
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
         self.metrics.failures += 1
@@ -274,11 +263,12 @@ def decode(
     """Results of all requests, in order, decoded together as far as capacity allows.
 
     Raises:
-        Exception: the error of the first request that failed.
+        Exception: the error of the first request that could never run, or failed.
     """
     decoder = EngineCore(runner, capacity or Capacity())
     outcomes: list[list[Event]] = []
     for request in requests:
+        decoder.check_fits(request)
         outcomes.append([])
         decoder.add(SequenceState(request, outcomes[-1].append))
     while not decoder.is_idle:

@@ -44,7 +44,7 @@ def _needed(runner: Runner, manifest: Manifest, capacity: Capacity, rows: int) -
     """Bytes of the states of so many rows at their longest, of the prefix cache, of scores."""
     limits = manifest.limits
     scores = 2 * 4 * rows * runner.vocabulary_size
-    prefixes = capacity.prefix_bytes if runner.shares_prefixes else 0
+    prefixes = capacity.prefix_bytes if runner.capabilities.shares_prefixes else 0
     states = capacity.state_bytes
     if limits.max_total_tokens is not None:
         source = limits.max_input_tokens or 0

@@ -9,121 +9,23 @@ from numpy.typing import NDArray
 
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
-from inference.engine.runners.protocol import Group, RaggedGroup
+from inference.engine.runners.protocol import RaggedGroup, Runner
 from inference.engine.search.protocol import SearchInput, StepResult, search_inputs
 from inference.engine.search.request import Failed
-from inference.engine.sequence import Align, PrefillingSequence, SequenceState, longest
+from inference.engine.sequence import PrefillingSequence, SequenceState, longest
 from inference.engine.speculation import Drafts, Speculation, speculation_of
 from inference.engine.state.group_state import BufferShape
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.model_errors import hide_cause
 
 
-class Slots:
-    """Slot i of the group holds `sequences[i]`; every change is made to both.
+class RunningBatch:
+    """Admission, prefill and steps of the sequences of one width.
+
+    Slot i of the group holds `sequences[i]`; every change is made to both.
 
     Args:
         prefixes: Where prefixes of prompts are stored, if at all.
-    """
-
-    def __init__(self, group: Group, align: Align, prefixes: PrefixCache[Block] | None) -> None:
-        self.group = group
-        self.sequences: list[SequenceState] = []
-        self._align = align
-        self._prefixes = prefixes
-
-    def _begin(self, batch: list[SequenceState], candidates: Candidates, row: int = 0) -> None:
-        """Adds sequences that were just prefilled as the last slots.
-
-        Args:
-            row: The first one's in the candidates.
-        """
-        first = len(self.sequences)
-        self.sequences += batch
-        if self._prefixes is not None:
-            for slot, sequence in enumerate(batch, start=first):
-                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
-        self._advance(candidates, first, rows_each=1, row=row)
-
-    def _store_prefix(
-        self,
-        prefixes: PrefixCache[Block],
-        ids: Sequence[int],
-        slot: int,
-        *,
-        has_rest: bool = False,
-    ) -> None:
-        prefixes.put(
-            ids,
-            lambda start, stop: self.group.copy_block(slot, start, stop),
-            has_rest=has_rest,
-        )
-
-    def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
-        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
-        sources: list[int] = []
-        targets: list[int] = []
-        ended: list[int] = []
-        stepped = self.sequences[first:]
-        beams = [sequence.beams for sequence in stepped]
-        inputs = search_inputs(candidates, beams, rows_each, row)
-        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
-            result = self._search(sequence, each)
-            if result is None:
-                ended.append(slot)
-                continue
-            for source, target in result.copies:
-                sources.append(slot * self.group.width + source)
-                targets.append(slot * self.group.width + target)
-        if sources:
-            self.group.copy(sources, targets)
-        for slot in reversed(ended):
-            self._retire(slot)
-
-    def _search(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
-        """The next step of a sequence; None at its end. An exception ends only this sequence."""
-        try:
-            return sequence.advance(search_input, self._align)
-        except Exception as error:
-            sequence.emit(Failed(hide_cause(error, "a search failed")))
-            return None
-
-    def _retire(self, slot: int, *, unread: int = 0) -> None:
-        """Drops a sequence; the last one takes its slot, as in the group.
-
-        Its tokens are kept for the next turn of a conversation, the last block in part: none but
-        this sequence wrote to that, so nothing is copied for it while it runs (D119).
-
-        Args:
-            unread: Of its last tokens, those that were no inputs yet.
-        """
-        sequence = self.sequences[slot]
-        if self._prefixes is not None and sequence.generated:
-            ids = sequence.prefix_ids
-            ids = ids[: len(ids) - unread]
-            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
-        self.group.retire(slot)
-        self.sequences[slot] = self.sequences[-1]
-        self.sequences.pop()
-
-    def _take(
-        self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
-    ) -> bool:
-        """Whether a sequence runs on with these tokens. An exception ends only this sequence."""
-        try:
-            return sequence.take(token_ids, log_probs, self._align)
-        except Exception as error:
-            sequence.emit(Failed(hide_cause(error, "a search failed")))
-            return False
-
-
-class RunningBatch(Slots):
-    """Admission, prefill and steps of the sequences.
-
-    Args:
-        prefixes: Where prefixes of prompts are stored, if at all.
-        defers_prefill: Whether the runner supports deferred admission.
-        greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
         draft_tokens: The longest draft of a sequence; 0 where none is looked for.
 
     Attributes:
@@ -133,21 +35,20 @@ class RunningBatch(Slots):
 
     def __init__(
         self,
-        group: Group,
-        align: Align,
+        runner: Runner,
+        width: int,
         prefixes: PrefixCache[Block] | None = None,
-        *,
-        defers_prefill: bool = False,
-        greedy_steps: int = 0,
         draft_tokens: int = 0,
     ) -> None:
-        super().__init__(group, align, prefixes)
+        self.group = runner.group(width)
+        self.sequences: list[SequenceState] = []
         self.prefilling: list[PrefillingSequence] = []
         self.reservation = BufferShape()
-        self._defers_prefill = defers_prefill and group.width == 1
-        self._greedy_steps = greedy_steps if group.width == 1 else 0
+        self._runner, self._prefixes = runner, prefixes
+        self._defers_prefill = runner.capabilities.defers_admission and width == 1
+        self._greedy_steps = runner.capabilities.greedy_steps if width == 1 else 0
         self._draft_tokens = draft_tokens
-        self._speculation = speculation_of(group, draft_tokens)
+        self._speculation = speculation_of(self.group, draft_tokens)
 
     @property
     def members(self) -> list[SequenceState]:
@@ -321,8 +222,9 @@ class RunningBatch(Slots):
                 return remaining, each
         return 0, None
 
-    def restart(self, group: Group) -> None:
-        """Replaces the group by an empty one, and drops the sequences of the old one."""
+    def restart(self) -> None:
+        """Replaces a group whose state is suspect by an empty one, and drops its sequences."""
+        group = self._runner.group(self.group.width)
         self.sequences = []
         self.group.release()
         self.group, self.reservation = group, self.needs()
@@ -384,3 +286,87 @@ class RunningBatch(Slots):
             if result.token_ids[0] != drafted or sequence.row_requests[0] is not request:
                 break
         return place + 1, True
+
+    def _begin(self, batch: list[SequenceState], candidates: Candidates, row: int = 0) -> None:
+        """Adds sequences that were just prefilled as the last slots.
+
+        Args:
+            row: The first one's in the candidates.
+        """
+        first = len(self.sequences)
+        self.sequences += batch
+        if self._prefixes is not None:
+            for slot, sequence in enumerate(batch, start=first):
+                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
+        self._advance(candidates, first, rows_each=1, row=row)
+
+    def _store_prefix(
+        self,
+        prefixes: PrefixCache[Block],
+        ids: Sequence[int],
+        slot: int,
+        *,
+        has_rest: bool = False,
+    ) -> None:
+        prefixes.put(
+            ids,
+            lambda start, stop: self.group.copy_block(slot, start, stop),
+            has_rest=has_rest,
+        )
+
+    def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
+        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
+        sources: list[int] = []
+        targets: list[int] = []
+        ended: list[int] = []
+        stepped = self.sequences[first:]
+        beams = [sequence.beams for sequence in stepped]
+        inputs = search_inputs(candidates, beams, rows_each, row)
+        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
+            result = self._search(sequence, each)
+            if result is None:
+                ended.append(slot)
+                continue
+            for source, target in result.copies:
+                sources.append(slot * self.group.width + source)
+                targets.append(slot * self.group.width + target)
+        if sources:
+            self.group.copy(sources, targets)
+        for slot in reversed(ended):
+            self._retire(slot)
+
+    def _search(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
+        """The next step of a sequence; None at its end. An exception ends only this sequence."""
+        try:
+            return sequence.advance(search_input, self._runner.align)
+        except Exception as error:
+            sequence.emit(Failed(hide_cause(error, "a search failed")))
+            return None
+
+    def _retire(self, slot: int, *, unread: int = 0) -> None:
+        """Drops a sequence; the last one takes its slot, as in the group.
+
+        Its tokens are kept for the next turn of a conversation, the last block in part: none but
+        this sequence wrote to that, so nothing is copied for it while it runs (D119).
+
+        Args:
+            unread: Of its last tokens, those that were no inputs yet.
+        """
+        sequence = self.sequences[slot]
+        if self._prefixes is not None and sequence.generated:
+            ids = sequence.prefix_ids
+            ids = ids[: len(ids) - unread]
+            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
+        self.group.retire(slot)
+        self.sequences[slot] = self.sequences[-1]
+        self.sequences.pop()
+
+    def _take(
+        self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
+    ) -> bool:
+        """Whether a sequence runs on with these tokens. An exception ends only this sequence."""
+        try:
+            return sequence.take(token_ids, log_probs, self._runner.align)
+        except Exception as error:
+            sequence.emit(Failed(hide_cause(error, "a search failed")))
+            return False

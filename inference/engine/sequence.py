@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.protocol import Capabilities, Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import ForcedDecoding, GreedySearch
@@ -77,11 +77,13 @@ class SequenceState:
         behind = self.decoder_ids[len(request.decoder_ids) :]
         return (*request.prefix_ids, *behind) if request.prefix_ids else ()
 
-    def read_images_whole(self, token_id: int) -> None:
-        """Has its first call read the prompt up to the last image, whose tokens are these."""
-        ids = self.request.decoder_ids
-        if self.request.pixels is not None and token_id in ids:
-            self.whole_tokens = len(ids) - ids[::-1].index(token_id)
+    def adapt_to(self, runner: Capabilities) -> None:
+        """Decides how its prompt is read. Called before its prefill."""
+        self.reads_given = runner.scores_prompts and bool(self.request.rules.given_ids)
+        self.is_read_whole = runner.reads_whole_prompts
+        ids, image = self.request.decoder_ids, runner.whole_image_token
+        if self.request.pixels is not None and image in ids:
+            self.whole_tokens = len(ids) - ids[::-1].index(image)
 
     @property
     def is_resumed(self) -> bool:

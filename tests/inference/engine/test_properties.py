@@ -132,7 +132,7 @@ def arrival_lists(*, has_source: bool = True) -> st.SearchStrategy[list[Arrival]
 
 def alone(request: EngineRequest) -> Finished:
     """The result without other requests, deadline, chunks or cached prefixes."""
-    runner = FakeRunner(LOGITS, VOCABULARY, supports_deferred_admission=False, takes_chunks=False)
+    runner = FakeRunner(LOGITS, VOCABULARY, defers_admission=False, takes_chunks=False)
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 

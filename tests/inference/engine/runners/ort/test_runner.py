@@ -210,8 +210,8 @@ def test_turns_of_conversations_follow_the_equations(language: OrtRunner, talk: 
 
 
 def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: OrtRunner) -> None:
-    assert not attention.shares_prefixes
-    assert not recurrent.shares_prefixes
+    assert not attention.capabilities.shares_prefixes
+    assert not recurrent.capabilities.shares_prefixes
 
 
 def test_arenas_allocate_their_footprint(attention: OrtRunner) -> None:
