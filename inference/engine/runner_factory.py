@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.runners.cuda.device import CudaDevice
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
+from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, SetupError
 
@@ -90,7 +91,7 @@ def _paged_runner(bundle: Bundle, device: str, threads: int, spare_bytes: int) -
     return PagedRunner(bundle, threads, spare_bytes)
 
 
-def _device(bundle: Bundle, device: str) -> OrtDevice:
+def _device(bundle: Bundle, device: str) -> Device:
     if device == "cpu":
         return CpuDevice()
     kind, _, number = device.partition(":")
