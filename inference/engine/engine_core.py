@@ -184,28 +184,19 @@ class EngineCore:
     def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
-        # what is scored must be computed
-        ids = request.prefix_ids if sequence.reads_given else sequence.prefix_ids
         cached: CachedPrefix[Block] = CachedPrefix()
         if self._prefixes is not None and self._cached_tokens(sequence):
-            cached = self._prefixes.find(ids)
-        started: list[PrefillingSequence] = []
-
-        def begin() -> None:
-            prefill = self._runner.begin_prefill(sequence.prompt, cached)
-            started.append(PrefillingSequence(sequence, prefill))
-
-        self._attempt(running, [sequence], begin)
-        if not started:
+            cached = self._prefixes.find(sequence.cacheable_ids)
+        if not self._attempt(running, [sequence], lambda: running.begin_prefill(sequence, cached)):
             return request.encoder_tokens
-        running.prefilling += started
+        started = running.prefilling[-1]
         self.metrics.prefix_hits += bool(cached.tokens)
         self.metrics.prefix_tokens += cached.tokens
         self.metrics.prefill_tokens += request.encoder_tokens
-        is_long = started[0].prefill.remaining_tokens > self._capacity.chunk_tokens
-        if is_long and running.takes_along(started[0]):
+        is_long = started.prefill.remaining_tokens > self._capacity.chunk_tokens
+        if is_long and running.takes_along(started):
             return request.encoder_tokens  # streams would wait for two chunks between two tokens
-        return request.encoder_tokens + self._prefill_chunk(running, started[0])
+        return request.encoder_tokens + self._prefill_chunk(running, started)
 
     def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:
         """Prefills the next chunk of one prompt; returns tokens."""
@@ -215,20 +206,25 @@ class EngineCore:
         return size
 
     def _attempt(
-        self, running: RunningBatch, sequences: list[SequenceState], action: Callable[[], object]
-    ) -> None:
-        """Runs an action for newcomers; an exception before they have slots ends only them."""
+        self, running: RunningBatch, sequences: list[SequenceState], action: Callable[[], None]
+    ) -> bool:
+        """Runs an action for newcomers; an exception before they have slots ends only them.
+
+        Returns:
+            Whether there was none.
+        """
         try:
             action()
+            return True
         except Exception as error:
             has_slot = any(sequence in running.sequences for sequence in sequences)
-            self._fail(
-                running.sequences if has_slot else sequences, error
-            )  # freeing may raise, too
+            ended = running.sequences if has_slot else sequences
+            self._fail(ended, error)  # before what is freed, which may raise, too
             for prefilling in [e for e in running.prefilling if e.sequence in sequences]:
                 running.drop_prefill(prefilling)
             if has_slot:
                 running.restart()
+            return False
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
         self.metrics.failures += 1
@@ -239,8 +235,7 @@ class EngineCore:
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:
             return 0
-        ids = sequence.request.prefix_ids if sequence.reads_given else sequence.prefix_ids
-        tokens = self._prefixes.cached_tokens(ids)
+        tokens = self._prefixes.cached_tokens(sequence.cacheable_ids)
         return tokens if tokens >= sequence.whole_tokens else 0
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:

@@ -206,7 +206,7 @@ class RunningBatches:
         """Blocks that sequences which were put back have yet to take."""
         assert self._blocks is not None
         promised = 0
-        for sequence in (each for running in self for each in running.members):
+        for sequence in self.members:
             if sequence.was_put_back:
                 # rows that share blocks hold fewer than that: all are counted as yet to take
                 is_single = sequence.width == 1

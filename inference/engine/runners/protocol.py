@@ -213,12 +213,7 @@ class RaggedGroup(Group):
     """A group whose calls take rows of any number of tokens, as if each token had its own call.
 
     Drafts (D100) require `width` 1.
-
-    Attributes:
-        vocabulary_size: Of the tokens that it takes.
     """
-
-    vocabulary_size: int
 
     @property
     @abstractmethod
