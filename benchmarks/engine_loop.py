@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from inference.engine.engine_core import EngineCore
 from inference.engine.runners.candidates import CandidateRequest, Candidates
-from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.runners.protocol import Capabilities, Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
@@ -77,7 +77,7 @@ class NullRunner(Runner):
 
     vocabulary_size = VOCABULARY
     footprint = MemoryModel(position=1)
-    supports_deferred_admission = True
+    capabilities = Capabilities(defers_admission=True)
 
     def group(self, width: int) -> NullGroup:
         """A group without state."""

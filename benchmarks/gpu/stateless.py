@@ -13,8 +13,9 @@ from benchmarks.gpu.card import Arrays, Card, differences, milliseconds
 from benchmarks.gpu.outcome import Outcome, missing_transformers, not_measured
 from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Role, Tensor
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
+from inference.engine.state.device import Device
 
 LENGTH, SPEED_LENGTH = 16, 128
 """Tokens of a text, at most: to compare, and to measure."""
@@ -108,7 +109,7 @@ def _speed(engine: str, key: str, name: str, precision: str, batch: int, taken: 
     return Outcome(f"speed of {key}, {engine}", name, precision, None, found)
 
 
-def outputs(device: OrtDevice, bundle: Bundle, key: str, feeds: Arrays) -> Arrays:
+def outputs(device: Device, bundle: Bundle, key: str, feeds: Arrays) -> Arrays:
     """What a graph computes on a device."""
     session = device.open(bundle_path(bundle, key), session_options(0))
     names = [tensor.name for tensor in bundle.manifest.graphs[key].outputs]

@@ -316,7 +316,8 @@ def random_request(
             return EngineRequest(rules, pixels=pixels)
     ids: NDArray[np.int64] = random.integers(0, drawn, length)
     if admit is None:
-        return _prompt_request(manifest, rules, ids)
+        ids = ids[: manifest.limits.max_input_tokens]
+        return EngineRequest(_within(manifest, rules, len(ids)), prompt_ids=tuple(ids.tolist()))
     if manifest.source_image is not None:
         ids = _with_image(ids, manifest.source_image, random)
     if manifest.instruction_start is not None:
@@ -331,12 +332,6 @@ def _with_image(
     ids = ids[ids != image.token_id]
     place = np.repeat(random.integers(len(ids) + 1), image.tokens)
     return np.insert(ids, place, image.token_id)
-
-
-def _prompt_request(manifest: Manifest, rules: Generation, ids: NDArray[np.int64]) -> EngineRequest:
-    """A prompt that, like every request of the gateway, ends within the model's positions."""
-    ids = ids[: manifest.limits.max_input_tokens]
-    return EngineRequest(_within(manifest, rules, len(ids)), prompt_ids=tuple(ids.tolist()))
 
 
 def _within(manifest: Manifest, rules: Generation, prompt_tokens: int) -> Generation:

@@ -26,7 +26,7 @@ from inference.engine.runners.candidates import (
     HostLogits,
     select_candidates,
 )
-from inference.engine.runners.protocol import Group, Prompt, Runner
+from inference.engine.runners.protocol import Capabilities, Group, Prompt, Runner
 from inference.engine.state.group_state import MemoryModel
 from inference.errors import InvalidRequest
 
@@ -364,8 +364,10 @@ class TorchRunner(Runner):
         self._images = manifest.images
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = MemoryModel()
-        self.reads_whole_prompts = graphs.lowerings["step"].graph.whole_prompts
-        self.whole_image_token = manifest.whole_image_token
+        self.capabilities = Capabilities(
+            reads_whole_prompts=graphs.lowerings["step"].graph.whole_prompts,
+            whole_image_token=manifest.whole_image_token,
+        )
 
     def group(self, width: int) -> Group:
         """A new, empty group."""

@@ -19,7 +19,6 @@ from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBud
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
-from inference.errors import InvalidRequest
 from inference.model_errors import hide_cause
 from inference.sequences import Finished, TokenChunk
 
@@ -36,10 +35,11 @@ class EngineCore:
         self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
         self._runner = runner
         self._capacity = capacity
-        takes_chunks = runner.takes_chunks and not runner.reads_whole_prompts
+        can = runner.capabilities
+        takes_chunks = can.takes_chunks and not can.reads_whole_prompts
         self._scheduler = Scheduler(capacity, takes_chunks=takes_chunks)
         self._prefixes: PrefixCache[Block] | None = None
-        if runner.shares_prefixes and capacity.prefix_bytes:
+        if can.shares_prefixes and capacity.prefix_bytes:
             block = capacity.prefix_block_tokens
             if runner.blocks is not None:
                 block = runner.blocks.block_tokens
@@ -73,21 +73,10 @@ class EngineCore:
         self._running.check_fits(request)
 
     def add(self, sequence: SequenceState) -> None:
-        """Queues a sequence; one that could never run fails at once."""
-        try:
-            self._running.check_fits(sequence.request)
-        except InvalidRequest as error:
-            sequence.emit(Failed(error))
-            return
-        if sequence.finish_if_complete():
-            return
-        sequence.reads_given = self._runner.scores_prompts and bool(
-            sequence.request.rules.given_ids
-        )
-        sequence.is_read_whole = self._runner.reads_whole_prompts
-        if self._runner.whole_image_token is not None:
-            sequence.read_images_whole(self._runner.whole_image_token)
-        self._scheduler.add(sequence, self._clock())
+        """Queues a sequence whose request `check_fits` accepts."""
+        if not sequence.finish_if_complete():
+            sequence.adapt_to(self._runner.capabilities)
+            self._scheduler.add(sequence, self._clock())
 
     def step(self) -> None:
         """One turn: ends expired sequences, takes one decode step, prefills prompts."""
@@ -97,7 +86,7 @@ class EngineCore:
             running.abort_expired(started_s)
         is_decoding, prefilled = self._decode_step()
         self._prefill_prompts(is_decoding, prefilled)
-        if self._runner.keeps_buffers:
+        if self._runner.capabilities.keeps_buffers:
             self._running.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
@@ -147,7 +136,7 @@ class EngineCore:
                 prefilled += done.prefilled
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(running.sequences, error)
-                self._running.reset(running)
+                running.restart()
         return is_decoding, prefilled
 
     def _prefill_prompts(self, is_decoding: bool, prefilled: int = 0) -> None:
@@ -195,28 +184,19 @@ class EngineCore:
     def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
-        # what is scored must be computed
-        ids = request.prefix_ids if sequence.reads_given else sequence.prefix_ids
         cached: CachedPrefix[Block] = CachedPrefix()
         if self._prefixes is not None and self._cached_tokens(sequence):
-            cached = self._prefixes.find(ids)
-        started: list[PrefillingSequence] = []
-
-        def begin() -> None:
-            prefill = self._runner.begin_prefill(sequence.prompt, cached)
-            started.append(PrefillingSequence(sequence, prefill))
-
-        self._attempt(running, [sequence], begin)
-        if not started:
+            cached = self._prefixes.find(sequence.cacheable_ids)
+        if not self._attempt(running, [sequence], lambda: running.begin_prefill(sequence, cached)):
             return request.encoder_tokens
-        running.prefilling += started
+        started = running.prefilling[-1]
         self.metrics.prefix_hits += bool(cached.tokens)
         self.metrics.prefix_tokens += cached.tokens
         self.metrics.prefill_tokens += request.encoder_tokens
-        is_long = started[0].prefill.remaining_tokens > self._capacity.chunk_tokens
-        if is_long and running.takes_along(started[0]):
+        is_long = started.prefill.remaining_tokens > self._capacity.chunk_tokens
+        if is_long and running.takes_along(started):
             return request.encoder_tokens  # streams would wait for two chunks between two tokens
-        return request.encoder_tokens + self._prefill_chunk(running, started[0])
+        return request.encoder_tokens + self._prefill_chunk(running, started)
 
     def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:
         """Prefills the next chunk of one prompt; returns tokens."""
@@ -226,20 +206,25 @@ class EngineCore:
         return size
 
     def _attempt(
-        self, running: RunningBatch, sequences: list[SequenceState], action: Callable[[], object]
-    ) -> None:
-        """Runs an action for newcomers; an exception before they have slots ends only them."""
+        self, running: RunningBatch, sequences: list[SequenceState], action: Callable[[], None]
+    ) -> bool:
+        """Runs an action for newcomers; an exception before they have slots ends only them.
+
+        Returns:
+            Whether there was none.
+        """
         try:
             action()
+            return True
         except Exception as error:
             has_slot = any(sequence in running.sequences for sequence in sequences)
-            self._fail(
-                running.sequences if has_slot else sequences, error
-            )  # freeing may raise, too
+            ended = running.sequences if has_slot else sequences
+            self._fail(ended, error)  # before what is freed, which may raise, too
             for prefilling in [e for e in running.prefilling if e.sequence in sequences]:
                 running.drop_prefill(prefilling)
             if has_slot:
-                self._running.reset(running)
+                running.restart()
+            return False
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
         self.metrics.failures += 1
@@ -250,8 +235,7 @@ class EngineCore:
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:
             return 0
-        ids = sequence.request.prefix_ids if sequence.reads_given else sequence.prefix_ids
-        tokens = self._prefixes.cached_tokens(ids)
+        tokens = self._prefixes.cached_tokens(sequence.cacheable_ids)
         return tokens if tokens >= sequence.whole_tokens else 0
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
@@ -274,11 +258,12 @@ def decode(
     """Results of all requests, in order, decoded together as far as capacity allows.
 
     Raises:
-        Exception: the error of the first request that failed.
+        Exception: the error of the first request that could never run, or failed.
     """
     decoder = EngineCore(runner, capacity or Capacity())
     outcomes: list[list[Event]] = []
     for request in requests:
+        decoder.check_fits(request)
         outcomes.append([])
         decoder.add(SequenceState(request, outcomes[-1].append))
     while not decoder.is_idle:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.runners.cuda.device import CudaDevice
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
+from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, SetupError
 
@@ -44,7 +45,7 @@ def _needed(runner: Runner, manifest: Manifest, capacity: Capacity, rows: int) -
     """Bytes of the states of so many rows at their longest, of the prefix cache, of scores."""
     limits = manifest.limits
     scores = 2 * 4 * rows * runner.vocabulary_size
-    prefixes = capacity.prefix_bytes if runner.shares_prefixes else 0
+    prefixes = capacity.prefix_bytes if runner.capabilities.shares_prefixes else 0
     states = capacity.state_bytes
     if limits.max_total_tokens is not None:
         source = limits.max_input_tokens or 0
@@ -90,7 +91,7 @@ def _paged_runner(bundle: Bundle, device: str, threads: int, spare_bytes: int) -
     return PagedRunner(bundle, threads, spare_bytes)
 
 
-def _device(bundle: Bundle, device: str) -> OrtDevice:
+def _device(bundle: Bundle, device: str) -> Device:
     if device == "cpu":
         return CpuDevice()
     kind, _, number = device.partition(":")

@@ -3,127 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from inference.engine.drafts import MOST_ROWS, paying
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
-from inference.engine.runners.protocol import Group, RaggedGroup
-from inference.engine.search.protocol import SearchInput, StepResult, search_inputs
-from inference.engine.search.request import Failed
-from inference.engine.sequence import Align, PrefillingSequence, SequenceState, longest
-from inference.engine.speculation import Drafts, Speculation, speculation_of
+from inference.engine.runners.protocol import RaggedGroup, Runner
+from inference.engine.search.protocol import SearchInput, search_inputs
+from inference.engine.sequence import PrefillingSequence, SequenceState, longest
 from inference.engine.state.group_state import BufferShape
-from inference.engine.state.prefix_cache import Block, PrefixCache
-from inference.model_errors import hide_cause
+from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
 
 
-class Slots:
-    """Slot i of the group holds `sequences[i]`; every change is made to both.
+class RunningBatch:
+    """Admission, prefill and steps of the sequences of one width.
 
-    Args:
-        prefixes: Where prefixes of prompts are stored, if at all.
-    """
-
-    def __init__(self, group: Group, align: Align, prefixes: PrefixCache[Block] | None) -> None:
-        self.group = group
-        self.sequences: list[SequenceState] = []
-        self._align = align
-        self._prefixes = prefixes
-
-    def _begin(self, batch: list[SequenceState], candidates: Candidates, row: int = 0) -> None:
-        """Adds sequences that were just prefilled as the last slots.
-
-        Args:
-            row: The first one's in the candidates.
-        """
-        first = len(self.sequences)
-        self.sequences += batch
-        if self._prefixes is not None:
-            for slot, sequence in enumerate(batch, start=first):
-                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
-        self._advance(candidates, first, rows_each=1, row=row)
-
-    def _store_prefix(
-        self,
-        prefixes: PrefixCache[Block],
-        ids: Sequence[int],
-        slot: int,
-        *,
-        has_rest: bool = False,
-    ) -> None:
-        prefixes.put(
-            ids,
-            lambda start, stop: self.group.copy_block(slot, start, stop),
-            has_rest=has_rest,
-        )
-
-    def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
-        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
-        sources: list[int] = []
-        targets: list[int] = []
-        ended: list[int] = []
-        stepped = self.sequences[first:]
-        beams = [sequence.beams for sequence in stepped]
-        inputs = search_inputs(candidates, beams, rows_each, row)
-        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
-            result = self._search(sequence, each)
-            if result is None:
-                ended.append(slot)
-                continue
-            for source, target in result.copies:
-                sources.append(slot * self.group.width + source)
-                targets.append(slot * self.group.width + target)
-        if sources:
-            self.group.copy(sources, targets)
-        for slot in reversed(ended):
-            self._retire(slot)
-
-    def _search(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
-        """The next step of a sequence; None at its end. An exception ends only this sequence."""
-        try:
-            return sequence.advance(search_input, self._align)
-        except Exception as error:
-            sequence.emit(Failed(hide_cause(error, "a search failed")))
-            return None
-
-    def _retire(self, slot: int, *, unread: int = 0) -> None:
-        """Drops a sequence; the last one takes its slot, as in the group.
-
-        Its tokens are kept for the next turn of a conversation, the last block in part: none but
-        this sequence wrote to that, so nothing is copied for it while it runs (D119).
-
-        Args:
-            unread: Of its last tokens, those that were no inputs yet.
-        """
-        sequence = self.sequences[slot]
-        if self._prefixes is not None and sequence.generated:
-            ids = sequence.prefix_ids
-            ids = ids[: len(ids) - unread]
-            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
-        self.group.retire(slot)
-        self.sequences[slot] = self.sequences[-1]
-        self.sequences.pop()
-
-    def _take(
-        self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
-    ) -> bool:
-        """Whether a sequence runs on with these tokens. An exception ends only this sequence."""
-        try:
-            return sequence.take(token_ids, log_probs, self._align)
-        except Exception as error:
-            sequence.emit(Failed(hide_cause(error, "a search failed")))
-            return False
-
-
-class RunningBatch(Slots):
-    """Admission, prefill and steps of the sequences.
+    Slot i of the group holds `sequences[i]`; every change is made to both.
 
     Args:
         prefixes: Where prefixes of prompts are stored, if at all.
-        defers_prefill: Whether the runner supports deferred admission.
-        greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
         draft_tokens: The longest draft of a sequence; 0 where none is looked for.
 
     Attributes:
@@ -133,21 +33,20 @@ class RunningBatch(Slots):
 
     def __init__(
         self,
-        group: Group,
-        align: Align,
+        runner: Runner,
+        width: int,
         prefixes: PrefixCache[Block] | None = None,
-        *,
-        defers_prefill: bool = False,
-        greedy_steps: int = 0,
         draft_tokens: int = 0,
     ) -> None:
-        super().__init__(group, align, prefixes)
+        self.group = runner.group(width)
+        self.sequences: list[SequenceState] = []
         self.prefilling: list[PrefillingSequence] = []
         self.reservation = BufferShape()
-        self._defers_prefill = defers_prefill and group.width == 1
-        self._greedy_steps = greedy_steps if group.width == 1 else 0
-        self._draft_tokens = draft_tokens
-        self._speculation = speculation_of(group, draft_tokens)
+        self._runner, self._align, self._prefixes = runner, runner.align, prefixes
+        self._defers_prefill = runner.capabilities.defers_admission and width == 1
+        self._greedy_steps = runner.capabilities.greedy_steps if width == 1 else 0
+        has_drafts = width == 1 and isinstance(self.group, RaggedGroup)
+        self._draft_tokens = draft_tokens if has_drafts else 0
 
     @property
     def members(self) -> list[SequenceState]:
@@ -227,25 +126,24 @@ class RunningBatch(Slots):
         candidates = self.group.admit(prompts, [each.row_requests[0] for each in batch])
         self._begin(batch, candidates)
 
-    def prefill(self, prefilling: PrefillingSequence, tokens: int) -> int:
-        """Prefills at most `tokens` of a prompt; after its end the sequence takes a first step.
+    def begin_prefill(self, sequence: SequenceState, cached: CachedPrefix[Block]) -> None:
+        """Starts the prefill of one prompt behind its cached prefix."""
+        prefill = self._runner.begin_prefill(sequence.prompt, cached)
+        self.prefilling.append(PrefillingSequence(sequence, prefill))
 
-        Returns:
-            Tokens prefilled.
-        """
-        if prefilling.sequence.reads_given:
-            return self._read_given(prefilling, tokens)
-        remaining = prefilling.prefill.remaining_tokens
-        if remaining > tokens:
-            prefilling.prefill.read(tokens)
-            return tokens
-        sequence = prefilling.sequence
-        candidates = self.group.admit_prefilled(prefilling.prefill, sequence.row_requests[0])
-        self.prefilling.remove(prefilling)
-        self._begin([sequence], candidates)
-        return remaining
+    def prefill(self, prefilling: PrefillingSequence, tokens: int) -> None:
+        """Prefills at most `tokens` of a prompt; after its end the sequence takes a first step."""
+        sequence, prefill = prefilling.sequence, prefilling.prefill
+        if sequence.reads_given:
+            self._read_given(prefilling, tokens)
+        elif prefill.remaining_tokens > tokens:
+            prefill.read(tokens)
+        else:
+            candidates = self.group.admit_prefilled(prefill, sequence.row_requests[0])
+            self.prefilling.remove(prefilling)
+            self._begin([sequence], candidates)
 
-    def _read_given(self, prefilling: PrefillingSequence, tokens: int) -> int:
+    def _read_given(self, prefilling: PrefillingSequence, tokens: int) -> None:
         """Prefills a chunk of a sequence whose tokens are given, and takes those that it scores.
 
         It ends with its prompt, and never joins the group.
@@ -256,14 +154,13 @@ class RunningBatch(Slots):
         scored = min(size, stop - len(sequence.request.decoder_ids) + 1)
         if scored <= 0:
             prefill.read(size)
-            return size
+            return
         requests = sequence.given_requests(scored)
         candidates = prefill.score(size, requests)
         for row in range(len(requests)):
-            if self._search(sequence, SearchInput(candidates, row)) is None:
+            if sequence.advance(SearchInput(candidates, row), self._align) is None:
                 self.drop_prefill(prefilling)
                 break
-        return size
 
     def step(self, *, is_alone: bool = False, chunk_tokens: int = 0) -> StepCounts:
         """Takes every sequence one token further, or several where these can be known.
@@ -289,10 +186,9 @@ class RunningBatch(Slots):
         if rule is not None:
             self._step_greedily(rule)
             return StepCounts(rows * self._greedy_steps), None
-        if self._speculation is not None:
-            drafts = self._speculation.find(self.sequences)
-            if any(drafts):
-                return self._step_with_drafts(self._speculation, drafts)
+        drafts = self._find_drafts() if self._draft_tokens else []
+        if any(drafts):
+            return self._step_with_drafts(drafts)
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
         candidates = self.group.step(token_ids, requests)
@@ -321,12 +217,12 @@ class RunningBatch(Slots):
                 return remaining, each
         return 0, None
 
-    def restart(self, group: Group) -> None:
-        """Replaces the group by an empty one, and drops the sequences of the old one."""
+    def restart(self) -> None:
+        """Replaces a group whose state is suspect by an empty one, and drops its sequences."""
+        group = self._runner.group(self.group.width)
         self.sequences = []
         self.group.release()
         self.group, self.reservation = group, self.needs()
-        self._speculation = speculation_of(group, self._draft_tokens)
 
     def _rule_of_steps(self) -> GreedyRule | None:
         """What every sequence follows at each of several steps in one call, if that is possible."""
@@ -343,24 +239,45 @@ class RunningBatch(Slots):
         ended = [
             slot
             for slot, (sequence, taken, log_probs) in enumerate(rows)
-            if not self._take(sequence, taken, log_probs)
+            if not sequence.take(taken, log_probs, self._align)
         ]
         for slot in reversed(ended):
             self._retire(slot)
 
-    def _step_with_drafts(
-        self, speculation: Speculation, drafts: Drafts
-    ) -> tuple[StepCounts, Candidates]:
+    def _find_drafts(self) -> Sequence[Sequence[int]]:
+        """What may follow the next input of each sequence, where that pays and has room (D100)."""
+        group = self.group
+        assert isinstance(group, RaggedGroup)
+        if len(self.sequences) >= MOST_ROWS:
+            return []
+        most, vocabulary_size = self._draft_tokens, self._runner.vocabulary_size
+        found = [sequence.draft(most, vocabulary_size) for sequence in self.sequences]
+        if not any(draft.token_ids for draft in found):
+            return []
+        drafts = paying(found, is_padded=group.pads_rows)
+        return drafts if group.has_room(drafts) else []
+
+    def _step_with_drafts(self, drafts: Sequence[Sequence[int]]) -> tuple[StepCounts, Candidates]:
         """Takes every sequence as many tokens further as its draft is right, and one more."""
-        candidates, firsts = speculation.step(self.sequences, drafts)
+        group = self.group
+        assert isinstance(group, RaggedGroup)
+        sizes = [1 + len(draft) for draft in drafts]
+        if group.pads_rows:
+            sizes = [max(sizes)] * len(sizes)
+        token_ids = np.array([s.next_ids[0] for s in self.sequences], np.int64)
+        sized = zip(self.sequences, sizes, strict=True)
+        requests = [sequence.row_requests[0] for sequence, size in sized for _ in range(size)]
+        candidates = group.step_with_drafts(token_ids, drafts, requests)
+        firsts = accumulate(sizes[:-1], initial=0)
         counts: list[int] = []
         ended: list[int] = []
-        for slot, (sequence, draft) in enumerate(zip(self.sequences, drafts, strict=True)):
-            count, runs_on = self._accept(sequence, draft, candidates, firsts[slot])
+        rows = list(zip(self.sequences, drafts, firsts, strict=True))
+        for slot, (sequence, draft, first) in enumerate(rows):
+            count, runs_on = self._accept(sequence, draft, candidates, first)
             counts.append(count)
             if not runs_on:
                 ended.append(slot)
-        speculation.group.keep(counts)
+        group.keep(counts)
         for slot in reversed(ended):
             self._retire(slot)
         tokens = sum(counts)
@@ -378,9 +295,75 @@ class RunningBatch(Slots):
         """
         request = sequence.row_requests[0]
         for place, drafted in enumerate((*draft, None)):
-            result = self._search(sequence, SearchInput(candidates, first + place))
+            result = sequence.advance(SearchInput(candidates, first + place), self._align)
             if result is None:
                 return place + 1, False
             if result.token_ids[0] != drafted or sequence.row_requests[0] is not request:
                 break
         return place + 1, True
+
+    def _begin(self, batch: list[SequenceState], candidates: Candidates, row: int = 0) -> None:
+        """Adds sequences that were just prefilled as the last slots.
+
+        Args:
+            row: The first one's in the candidates.
+        """
+        first = len(self.sequences)
+        self.sequences += batch
+        if self._prefixes is not None:
+            for slot, sequence in enumerate(batch, start=first):
+                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
+        self._advance(candidates, first, rows_each=1, row=row)
+
+    def _store_prefix(
+        self,
+        prefixes: PrefixCache[Block],
+        ids: Sequence[int],
+        slot: int,
+        *,
+        has_rest: bool = False,
+    ) -> None:
+        prefixes.put(
+            ids,
+            lambda start, stop: self.group.copy_block(slot, start, stop),
+            has_rest=has_rest,
+        )
+
+    def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
+        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
+        sources: list[int] = []
+        targets: list[int] = []
+        ended: list[int] = []
+        stepped = self.sequences[first:]
+        beams = [sequence.beams for sequence in stepped]
+        inputs = search_inputs(candidates, beams, rows_each, row)
+        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
+            result = sequence.advance(each, self._align)
+            if result is None:
+                ended.append(slot)
+                continue
+            for source, target in result.copies:
+                sources.append(slot * self.group.width + source)
+                targets.append(slot * self.group.width + target)
+        if sources:
+            self.group.copy(sources, targets)
+        for slot in reversed(ended):
+            self._retire(slot)
+
+    def _retire(self, slot: int, *, unread: int = 0) -> None:
+        """Drops a sequence; the last one takes its slot, as in the group.
+
+        Its tokens are kept for the next turn of a conversation, the last block in part: none but
+        this sequence wrote to that, so nothing is copied for it while it runs (D119).
+
+        Args:
+            unread: Of its last tokens, those that were no inputs yet.
+        """
+        sequence = self.sequences[slot]
+        if self._prefixes is not None and sequence.generated:
+            ids = sequence.prefix_ids
+            ids = ids[: len(ids) - unread]
+            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
+        self.group.retire(slot)
+        self.sequences[slot] = self.sequences[-1]
+        self.sequences.pop()

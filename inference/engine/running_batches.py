@@ -125,12 +125,7 @@ class RunningBatches:
         if width not in self._by_width:
             self.drop_empty()
             self._by_width[width] = RunningBatch(
-                self._runner.group(width),
-                self._runner.align,
-                self._prefixes,
-                defers_prefill=self._runner.supports_deferred_admission,
-                greedy_steps=self._runner.greedy_steps,
-                draft_tokens=self._capacity.draft_tokens,
+                self._runner, width, self._prefixes, self._capacity.draft_tokens
             )
         if self._blocks is not None:
             self.fits(joining)  # sets their limit: the last question may have been about more
@@ -139,10 +134,6 @@ class RunningBatches:
         running = self._by_width[width]
         running.reserve(joining, self._expected_sequences(running, joining, waiting))
         return running
-
-    def reset(self, running: RunningBatch) -> None:
-        """Replaces the group of a batch whose state is suspect, and drops its sequences."""
-        running.restart(self._runner.group(running.group.width))
 
     def drop_empty(self) -> None:
         """Frees the arenas of batches without sequences.
@@ -215,7 +206,7 @@ class RunningBatches:
         """Blocks that sequences which were put back have yet to take."""
         assert self._blocks is not None
         promised = 0
-        for sequence in (each for running in self for each in running.members):
+        for sequence in self.members:
             if sequence.was_put_back:
                 # rows that share blocks hold fewer than that: all are counted as yet to take
                 is_single = sequence.width == 1
@@ -273,7 +264,7 @@ class RunningBatches:
 
     def _prefill_bytes(self, request: EngineRequest) -> int:
         """Bytes of a chunked prefill's own arenas, beside its slot."""
-        if not self._runner.takes_chunks:
+        if not self._runner.capabilities.takes_chunks:
             return 0
         extent = BufferShape.holding(1, len(request.decoder_ids), request.source_length)
         return self._footprint.bytes(1, extent)

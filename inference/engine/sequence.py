@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
-from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.runners.protocol import Capabilities, Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import ForcedDecoding, GreedySearch
@@ -20,6 +20,7 @@ from inference.engine.search.request import Cancelled, EngineRequest, Event, Fai
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InvalidRequest
+from inference.model_errors import hide_cause
 from inference.sequences import Finished, Hypothesis, TokenChunk
 
 log = logging.getLogger(__name__)
@@ -77,11 +78,18 @@ class SequenceState:
         behind = self.decoder_ids[len(request.decoder_ids) :]
         return (*request.prefix_ids, *behind) if request.prefix_ids else ()
 
-    def read_images_whole(self, token_id: int) -> None:
-        """Has its first call read the prompt up to the last image, whose tokens are these."""
-        ids = self.request.decoder_ids
-        if self.request.pixels is not None and token_id in ids:
-            self.whole_tokens = len(ids) - ids[::-1].index(token_id)
+    @property
+    def cacheable_ids(self) -> tuple[int, ...]:
+        """`prefix_ids` whose state may come from the prefix cache: what is scored is computed."""
+        return self.request.prefix_ids if self.reads_given else self.prefix_ids
+
+    def adapt_to(self, runner: Capabilities) -> None:
+        """Decides how its prompt is read. Called before its prefill."""
+        self.reads_given = runner.scores_prompts and bool(self.request.rules.given_ids)
+        self.is_read_whole = runner.reads_whole_prompts
+        ids, image = self.request.decoder_ids, runner.whole_image_token
+        if self.request.pixels is not None and image in ids:
+            self.whole_tokens = len(ids) - ids[::-1].index(image)
 
     @property
     def is_resumed(self) -> bool:
@@ -154,17 +162,22 @@ class SequenceState:
     def advance(self, search_input: SearchInput, align: Align) -> StepResult | None:
         """Chooses next tokens and emits events; None when the sequence has ended.
 
+        An exception ends it, and no other.
+
         Args:
             align: Called once per returned hypothesis, if alignments are requested.
         """
         try:
-            advance = self._search.advance(search_input)
-            self.generated += 1
-            if advance is None:
-                self._finish(align)
-                return None
-        except InvalidRequest as error:
-            self.emit(Failed(error))
+            return self._advance(search_input, align)
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _advance(self, search_input: SearchInput, align: Align) -> StepResult | None:
+        advance = self._search.advance(search_input)
+        self.generated += 1
+        if advance is None:
+            self._finish(align)
             return None
         self.next_ids = advance.token_ids
         if self.width == 1:
@@ -185,14 +198,18 @@ class SequenceState:
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
         """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
 
-        Requires `multi_step_rule`. Tokens behind one that ends the sequence are dropped.
+        Requires `multi_step_rule`. Tokens behind one that ends the sequence are dropped. An
+        exception ends it, and no other.
         """
-        assert isinstance(self._search, GreedySearch)
         try:
-            taken = self._search.take(token_ids, log_probs)
-        except InvalidRequest as error:
-            self.emit(Failed(error))
+            return self._take(token_ids, log_probs, align)
+        except Exception as error:
+            self._fail(error)
             return False
+
+    def _take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
+        assert isinstance(self._search, GreedySearch)
+        taken = self._search.take(token_ids, log_probs)
         self.generated += len(token_ids) if taken is None else taken
         if taken is not None:
             self._finish(align, unsent=taken)
@@ -233,6 +250,10 @@ class SequenceState:
         except Exception:  # a failing listener must not end other sequences
             log.exception("a listener failed")
             self.cancel()
+
+    def _fail(self, error: Exception) -> None:
+        is_users = isinstance(error, InvalidRequest)
+        self.emit(Failed(error if is_users else hide_cause(error, "a search failed")))
 
     def _finish(self, align: Align, unsent: int = 1) -> None:
         """Emits the final events; of a stream, `unsent` tokens have not been emitted."""

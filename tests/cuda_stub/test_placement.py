@@ -17,7 +17,8 @@ from export.parity.graph_runs import bundle_path
 from export.precision import Precision
 from export.targets.cuda.assignment import SHAPE_ARITHMETIC, assign
 from inference.engine.runners.cuda.device import CudaDevice
-from inference.engine.state.device import EntryCopies, HostMemory
+from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.state.device import EntryCopies
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Stub
 
@@ -118,7 +119,7 @@ def test_step_may_be_captured(
 
 @pytest.mark.parametrize("has_batches", [True, False])
 def test_rows_of_several_states_are_copied(stub: Stub, has_batches: bool) -> None:
-    device, host = CudaDevice(), HostMemory()
+    device, host = CudaDevice(), CpuDevice()
     assert device.runtime._has_batches, "the stub is CUDA 13's"
     device.runtime._has_batches = has_batches
     values = [np.random.rand(6, 3, 8, 4).astype(np.float16), np.random.rand(6, 5).astype("f4")]

@@ -85,7 +85,7 @@ class Prefill(ABC):
     def score(self, count: int, row_requests: Sequence[CandidateRequest]) -> Candidates:
         """Prefills the next `count` tokens, and returns candidates after the last of them.
 
-        Requires `Runner.scores_prompts`.
+        Requires `Capabilities.scores_prompts`.
 
         Args:
             row_requests: One for each of the last of these tokens; there may be fewer than tokens.
@@ -172,7 +172,7 @@ class Group(ABC):
         """
 
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """Takes `Runner.greedy_steps` steps, each on the tokens chosen by the one before.
+        """Takes `Capabilities.greedy_steps` steps, each on the tokens chosen by the one before.
 
         Appends as many tokens to every row: the given one, then all chosen ones but the last. The
         same tokens as by `step`. Requires `width` 1.
@@ -213,12 +213,7 @@ class RaggedGroup(Group):
     """A group whose calls take rows of any number of tokens, as if each token had its own call.
 
     Drafts (D100) require `width` 1.
-
-    Attributes:
-        vocabulary_size: Of the tokens that it takes.
     """
-
-    vocabulary_size: int
 
     @property
     @abstractmethod
@@ -270,29 +265,40 @@ class RaggedGroup(Group):
         """Drops the tokens of the last step behind the first `counts[i]` of row i."""
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a runner can do that is optional, and how its prompts must be read.
+
+    Attributes:
+        defers_admission: Groups of one row per sequence have `admit_deferred`.
+        takes_chunks: Prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`.
+        greedy_steps: Steps of a call of `Group.step_greedily`; 0 where groups do not have it.
+        shares_prefixes: A position's state depends on nothing but the tokens up to it.
+        reads_whole_prompts: The first call of a row must hold exactly its request's prompt.
+        whole_image_token: Stands for parts of images that a row's first call must hold, all of
+            them; None: no tokens must be read together (D104).
+        scores_prompts: Prefills have `score`, so that given tokens need no step each.
+        keeps_buffers: A new group gets the buffers of a released one, so that none is kept without
+            rows.
+    """
+
+    defers_admission: bool = False
+    takes_chunks: bool = False
+    greedy_steps: int = 0
+    shares_prefixes: bool = False
+    reads_whole_prompts: bool = False
+    whole_image_token: int | None = None
+    scores_prompts: bool = False
+    keeps_buffers: bool = False
+
+
 class Runner(ABC):
     """One model, ready to decode."""
 
     vocabulary_size: int
     footprint: MemoryModel
     """Memory that groups take, that of `blocks` left out."""
-    supports_deferred_admission: bool = False
-    """Whether groups of one row per sequence have `admit_deferred`."""
-    takes_chunks: bool = False
-    """Whether prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`."""
-    greedy_steps: int = 0
-    """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
-    shares_prefixes: bool = False
-    """Whether a position's state depends on nothing but the tokens up to it."""
-    reads_whole_prompts: bool = False
-    """Whether the first call of a row must hold exactly its request's prompt."""
-    whole_image_token: int | None = None
-    """Stands for parts of images that a row's first call must hold, all of them; None: no tokens
-    must be read together (D104)."""
-    scores_prompts: bool = False
-    """Whether prefills have `score`, so that given tokens need no step each."""
-    keeps_buffers: bool = False
-    """Whether a new group gets the buffers of a released one, so that none is kept without rows."""
+    capabilities: Capabilities = Capabilities()
     blocks: BlockPool | None = None
     """What all groups keep positions in; None where each group has buffers of its own."""
 

@@ -53,7 +53,7 @@ def staggered(
     """Results when a request arrives every second turn."""
     decoder = EngineCore(runner, capacity)
     outcomes = run_staggered(decoder, requests, range(0, 2 * len(requests), 2))
-    shares_prefixes &= runner.shares_prefixes and capacity is PIECES
+    shares_prefixes &= runner.capabilities.shares_prefixes and capacity is PIECES
     assert bool(decoder.metrics.prefix_hits) == shares_prefixes
     return list(map(final_result, outcomes))
 

@@ -7,8 +7,9 @@ another row's history and returns other tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from inference.engine.runners.candidates import (
     HostLogits,
     select_candidates,
 )
-from inference.engine.runners.protocol import Group, Prefill, Prompt, Runner
+from inference.engine.runners.protocol import Capabilities, Group, Prefill, Prompt, Runner
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.search.token_history import TokenHistory
 from inference.engine.sequence import SequenceState
@@ -243,20 +244,17 @@ def rank(
     return Candidates(ids, best, masses)
 
 
-@dataclass
 class FakeRunner(Runner):
-    logits: Logits
-    vocabulary_size: int
-    groups: list[FakeGroup] = field(default_factory=list)
-    is_closed: bool = False
-    footprint: MemoryModel = field(default_factory=lambda: MemoryModel(position=1))
-    supports_deferred_admission: bool = True
-    takes_chunks: bool = True
-    whole_image_token: int | None = None
-    greedy_steps: int = 0
-    shares_prefixes: bool = False
-    spare_bytes: int = 0
+    spare_bytes = 0
     free_bytes: int | None = None
+
+    def __init__(self, logits: Logits, vocabulary_size: int, **capabilities: Any) -> None:
+        self.logits, self.vocabulary_size = logits, vocabulary_size
+        self.groups: list[FakeGroup] = []
+        self.is_closed = False
+        self.footprint = MemoryModel(position=1)
+        wanted = {"defers_admission": True, "takes_chunks": True, **capabilities}
+        self.capabilities = Capabilities(**wanted)
 
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))

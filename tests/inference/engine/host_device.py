@@ -16,9 +16,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from inference.engine.runners.cuda.device import AddressDevice
-from inference.engine.runners.cuda.row_copies import BlockCopies
-from inference.engine.runners.cuda.runtime import DeviceOutOfMemory, Direction
-from inference.engine.runners.cuda.tensors import GRAPH_LIMIT, UNCAPTURED, AddressedTensor
+from inference.engine.runners.cuda.runtime import BlockCopies, DeviceOutOfMemory, Direction
+from inference.engine.runners.cuda.tensors import GRAPH_LIMIT, AddressedTensor
+from inference.engine.state.device import UNCAPTURED
 
 _POISON = 0xAB
 

@@ -15,10 +15,10 @@ from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from inference.bundle.manifest import Bundle, Limits
 from inference.engine.engine_core import EngineCore, decode, final_result
-from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
+from inference.engine.state.device import Device
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.twins import make_twin, randomise
@@ -64,7 +64,7 @@ def checkpoint(
 
 
 @pytest.fixture
-def twin(checkpoint: tuple[MarianMTModel, Bundle], device: OrtDevice) -> Iterator[Twin]:
+def twin(checkpoint: tuple[MarianMTModel, Bundle], device: Device) -> Iterator[Twin]:
     theirs, bundle = checkpoint
     runner = OrtRunner(bundle, threads=1, device=device)
     start = theirs.config.decoder_start_token_id

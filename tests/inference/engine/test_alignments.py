@@ -9,10 +9,10 @@ import pytest
 
 from inference.bundle.inputs import AlignmentSpec
 from inference.engine.engine_core import decode
-from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
+from inference.engine.state.device import Device
 from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest
 from inference.generation import Generation
@@ -45,14 +45,14 @@ def request(number: int, **overrides: object) -> EngineRequest:
 
 
 @pytest.fixture(scope="module")
-def emitting(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def emitting(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     return OrtRunner(
         attention_bundle(tmp_path_factory.mktemp("emits"), emits=True), threads=1, device=device
     )
 
 
 @pytest.fixture(scope="module")
-def aligning(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def aligning(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     return OrtRunner(
         attention_bundle(tmp_path_factory.mktemp("aligns"), aligns=True), threads=1, device=device
     )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from inference.engine.engine_core import EngineCore
-from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InternalError
 from inference.generation import Generation
@@ -28,7 +28,7 @@ FORBIDDEN = 13
 
 
 @pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def language(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1, device=device)
 
 
@@ -254,7 +254,7 @@ def test_failing_search_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
     bad, good = Caller(decoder), Caller(decoder)
     decoder.step()
-    monkeypatch.setattr(bad.sequence, "advance", _raise)
+    monkeypatch.setattr(bad.sequence._search, "advance", _raise)
     finish(decoder)
     assert isinstance(bad.end, Failed)
     assert isinstance(good.end, Finished)

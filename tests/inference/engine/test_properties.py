@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode
-from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.engine.state.device import Device
 from inference.engine.validation import RequestValidator
 from inference.errors import DeadlineExceeded, InvalidRequest
 from inference.generation import Generation, Overrides
@@ -132,7 +132,7 @@ def arrival_lists(*, has_source: bool = True) -> st.SearchStrategy[list[Arrival]
 
 def alone(request: EngineRequest) -> Finished:
     """The result without other requests, deadline, chunks or cached prefixes."""
-    runner = FakeRunner(LOGITS, VOCABULARY, supports_deferred_admission=False, takes_chunks=False)
+    runner = FakeRunner(LOGITS, VOCABULARY, defers_admission=False, takes_chunks=False)
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
@@ -266,7 +266,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def runner(bundle: Bundle, device: OrtDevice) -> OrtRunner:
+def runner(bundle: Bundle, device: Device) -> OrtRunner:
     return OrtRunner(bundle, threads=1, device=device)
 
 

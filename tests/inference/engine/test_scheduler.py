@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Bundle, Limits
-from inference.engine.engine_core import EngineCore
+from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runner_factory import check_memory
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity, Scheduler, StepBudget
-from inference.engine.search.request import EngineRequest, Event, Failed
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import BundleError, InvalidRequest, TooLong
 from inference.generation import Generation
@@ -185,16 +185,10 @@ def test_rows_bound_the_batch_and_wider_requests_are_refused() -> None:
     assert highest == 4
     assert [type(event) for event in events] == [Finished] * 9
     for overrides in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
-        decoder.add(
-            SequenceState(
-                EngineRequest(RULES.model_copy(update=overrides), np.array([4])), events.append
-            )
-        )
-        end = events.pop()
-        assert isinstance(end, Failed)
-        assert isinstance(end.error, InvalidRequest)
-        assert end.error.field in overrides
-    assert decoder.is_idle
+        wider = EngineRequest(RULES.model_copy(update=overrides), np.array([4]))
+        with pytest.raises(InvalidRequest) as refusal:
+            decoder.check_fits(wider)
+        assert refusal.value.field in overrides
 
 
 def test_memory_bounds_the_batch() -> None:
@@ -237,13 +231,10 @@ def test_call_prefills_at_most_its_token_limit() -> None:
 
 
 def test_request_that_could_never_fit_fails_at_once() -> None:
-    decoder = EngineCore(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
-    events: list[Event] = []
-    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 90), events.append))
-    (end,) = events
-    assert isinstance(end, Failed)
-    assert isinstance(end.error, TooLong)
-    assert decoder.is_idle
+    runner, request = FakeRunner(LOGITS, 20), EngineRequest(RULES, prompt_ids=(2,) * 90)
+    with pytest.raises(TooLong):
+        decode(runner, [request], Capacity(state_bytes=100))
+    assert not runner.groups
 
 
 def test_memory_counts_prompts_in_prefill() -> None:

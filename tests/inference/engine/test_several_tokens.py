@@ -193,7 +193,7 @@ def test_results_equal_those_of_single_steps(
 ) -> None:
     """Rows end within calls and near their caps; with few rows, waiting ones take their places."""
     runner, single = (OrtRunner(bundle, threads=1, device=CpuDevice()) for _ in range(2))
-    single.greedy_steps = 0
+    single.capabilities = replace(single.capabilities, greedy_steps=0)
     asked = requests(bundle, RULES.model_copy(update=changes))
     expected = results(single, asked)
     assert not calls
@@ -232,7 +232,7 @@ def test_constraint_behind_the_steps_applies_to_the_next_token(
 ) -> None:
     """An end that is forced, or first allowed, at every distance from the end of a call."""
     runner, single = (OrtRunner(bundle, threads=1) for _ in range(2))
-    single.greedy_steps = 0
+    single.capabilities = replace(single.capabilities, greedy_steps=0)
     for count in range(2 * STEPS, 3 * STEPS):
         # Without other end tokens the forced one is seen; with all, the first allowed is the last.
         ends: dict[str, object] = (
@@ -267,7 +267,7 @@ def test_faults_of_the_graph_are_seen(
     )
     asked = requests(bundle, rules)
     sound = OrtRunner(bundle, threads=1)
-    sound.greedy_steps = 0
+    sound.capabilities = replace(sound.capabilities, greedy_steps=0)
     expected = results(sound, asked)
     monkeypatch.setattr(greedy_graph, *fault)
     faulty = OrtRunner(bundle, threads=1)
@@ -372,11 +372,11 @@ def test_only_small_plain_graphs_take_several_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = language_bundle(tmp_path)
-    assert OrtRunner(bundle, threads=1, device=CpuDevice()).greedy_steps == STEPS
+    assert OrtRunner(bundle, threads=1, device=CpuDevice()).capabilities.greedy_steps == STEPS
     for path in unsuitable(bundle):
         assert greedy_graph.small_step(bundle.manifest, path) is None
     monkeypatch.setattr(greedy_graph, "_MAX_BYTES", 100)
-    assert OrtRunner(bundle, threads=1, device=CpuDevice()).greedy_steps == 0
+    assert OrtRunner(bundle, threads=1, device=CpuDevice()).capabilities.greedy_steps == 0
 
 
 def test_small_graphs_take_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

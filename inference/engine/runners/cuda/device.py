@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,14 +25,21 @@ from inference.engine.runners.cuda.installation import (
     require_loaded,
     require_provider,
 )
-from inference.engine.runners.cuda.runtime import CudaRuntime
+from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
 from inference.engine.runners.cuda.tensors import (
     GRAPH_LIMIT,
-    UNCAPTURED,
     AddressedTensor,
-    AddressMemory,
+    Memory,
+    addressed,
+    batches,
 )
-from inference.engine.state.device import DeviceTensor
+from inference.engine.state.device import (
+    UNCAPTURED,
+    Device,
+    DeviceTensor,
+    EntryCopies,
+    item_bytes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +48,7 @@ _ERRORS = 3  # ONNX Runtime's severity
 _CAPTURE_REFUSED = "cannot use the graph capture feature"
 
 
-class AddressDevice(AddressMemory):
+class AddressDevice(Device):
     """What `inference.engine.runners.ort.device.CpuDevice` is to the CPU.
 
     Args:
@@ -50,7 +59,7 @@ class AddressDevice(AddressMemory):
         graph_limit: Captured graphs of a session.
     """
 
-    unsupported_dtypes: frozenset[str] = frozenset()
+    keeps_addresses = True
 
     def __init__(
         self,
@@ -60,11 +69,113 @@ class AddressDevice(AddressMemory):
         number: int = 0,
         graph_limit: int = GRAPH_LIMIT,
     ) -> None:
-        super().__init__(runtime)
+        self._runtime, self._memory = runtime, Memory(runtime)
         self.provider, self.graph_limit = provider, graph_limit
         self._memory_name, self._number = memory_name, number
         self._read_on_host: WeakKeyDictionary[onnxruntime.InferenceSession, frozenset[str]]
         self._read_on_host = WeakKeyDictionary()
+
+    @property
+    def free_bytes(self) -> int:
+        """See `Device.free_bytes`."""
+        return self._runtime.memory()[0]
+
+    def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
+        """See `Device.allocate`.
+
+        Raises:
+            DeviceOutOfMemory: there is too little.
+        """
+        nbytes = size * item_bytes(dtype)
+        if not nbytes:  # an empty arena must not fail where memory is short
+            return AddressedTensor(None, 0, (size,), dtype)
+        block = self._memory.block(nbytes)
+        self._runtime.clear(block.address, nbytes, nbytes, 1)
+        return AddressedTensor(block, block.address, (size,), dtype)
+
+    def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> AddressedTensor:
+        """See `Device.view`."""
+        assert len(buffer.shape) == 1
+        assert prod(shape) <= buffer.shape[0]
+        return replace(addressed(buffer), shape=shape)
+
+    def entries(self, tensor: DeviceTensor, start: int, stop: int) -> AddressedTensor:
+        """See `Device.entries`."""
+        assert 0 <= start <= stop <= tensor.shape[0]
+        whole = addressed(tensor)
+        address = whole.address + start * whole.stride(0)
+        return replace(whole, address=address, shape=(stop - start, *whole.shape[1:]))
+
+    def copy(
+        self,
+        source: DeviceTensor,
+        target: DeviceTensor,
+        *,
+        axis: int | None = None,
+        length: int = 0,
+        source_start: int = 0,
+        target_start: int = 0,
+    ) -> None:
+        """One call: a line is the positions of one head of one entry."""
+        source, target = addressed(source), addressed(target)
+        assert source.dtype == target.dtype
+        if axis is None:
+            assert source.shape == target.shape
+            self._move(target.address, source.address, target.nbytes, Direction.ON_DEVICE)
+            return
+        assert source.shape[:axis] == target.shape[:axis]
+        assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
+        assert source_start + length <= source.shape[axis]
+        assert target_start + length <= target.shape[axis]
+        step, lines = target.stride(axis), prod(target.shape[:axis])
+        if length and lines:
+            self._runtime.copy(
+                target.address + target_start * step,
+                target.shape[axis] * step,
+                source.address + source_start * step,
+                source.shape[axis] * step,
+                length * step,
+                lines,
+                Direction.ON_DEVICE,
+            )
+
+    def copy_entries(self, *jobs: EntryCopies) -> None:
+        """One call for all jobs, unless pairs depend on each other."""
+        for batch in batches(jobs):
+            self._runtime.copy_batch(batch)
+
+    def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
+        """See `Device.zero`."""
+        if axis is None:
+            axis, start = 0, 0
+        cleared = addressed(tensor)
+        step, lines = cleared.stride(axis), prod(cleared.shape[:axis])
+        pitch, width = cleared.shape[axis] * step, (cleared.shape[axis] - start) * step
+        if width and lines:
+            self._runtime.clear(cleared.address + start * step, pitch, width, lines)
+
+    def upload(self, values: NDArray[Any], target: DeviceTensor) -> None:
+        """See `Device.upload`."""
+        assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
+        held = np.ascontiguousarray(values)
+        staged = self._runtime.stage(held.nbytes)
+        if staged is not None:
+            staged[:] = held.reshape(-1).view(np.uint8)
+            held = staged
+        self._move(self.address(target), held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
+
+    def fetch_all(self, tensors: Sequence[DeviceTensor]) -> list[NDArray[Any]]:
+        """New arrays, bfloat16 as float32. Waits for the device once."""
+        copied: list[NDArray[np.uint8]] = []
+        for tensor in tensors:
+            staged = self._runtime.stage(tensor.nbytes)
+            copied.append(np.empty(tensor.nbytes, np.uint8) if staged is None else staged)
+            address = self.address(tensor)
+            self._move(copied[-1].ctypes.data, address, tensor.nbytes, Direction.TO_HOST)
+        self._runtime.synchronize()
+        return [
+            _as_array(part, addressed(each)) for part, each in zip(copied, tensors, strict=True)
+        ]
 
     def open(
         self,
@@ -73,7 +184,7 @@ class AddressDevice(AddressMemory):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `CpuDevice.open`."""
+        """See `Device.open`."""
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
             providers.append("CPUExecutionProvider")  # arithmetic with shapes
@@ -85,48 +196,30 @@ class AddressDevice(AddressMemory):
         log.warning("a step is not captured as a CUDA graph: ONNX Runtime refuses it")
         return self.open(model, options)
 
-    def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
-        """See `CpuDevice.bind_input`."""
+    def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
+        """See `Device.bind_input`."""
         binding.bind_input(name, *self._place(tensor))
 
-    def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
-        """See `CpuDevice.bind_output`."""
+    def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
+        """See `Device.bind_output`."""
         binding.bind_output(name, *self._place(tensor))
 
-    def bind_in_place(
-        self,
-        binding: onnxruntime.IOBinding,
-        name: str,
-        outputs: Sequence[str],
-        tensor: Any,
-    ) -> None:
-        """See `CpuDevice.bind_in_place`."""
-        self.bind_input(binding, name, tensor)
-        for output in outputs:
-            self.bind_output(binding, output, tensor)
-
-    def bind_host_value(
-        self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]
-    ) -> None:
-        """See `CpuDevice.bind_host_value`."""
-        binding.bind_cpu_input(name, value)
-
-    def address(self, tensor: Any) -> int:
-        """See `CpuDevice.address`."""
-        return int(tensor.address)
+    def address(self, tensor: DeviceTensor) -> int:
+        """See `Device.address`."""
+        return addressed(tensor).address
 
     def bind_arrays(
         self,
         session: onnxruntime.InferenceSession,
         binding: onnxruntime.IOBinding,
         arrays: Mapping[str, NDArray[Any]],
-    ) -> list[Any]:
-        """See `CpuDevice.bind_arrays`.
+    ) -> list[DeviceTensor]:
+        """See `Device.bind_arrays`.
 
         What kernels read on the device is uploaded on our stream: ONNX Runtime's own copy would be
         on another one, into memory that ours may still use.
         """
-        held: list[Any] = []
+        held: list[DeviceTensor] = []
         for name, array in arrays.items():
             if name in self._host_inputs(session):
                 held.append(np.ascontiguousarray(array))
@@ -145,7 +238,7 @@ class AddressDevice(AddressMemory):
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `CpuDevice.run_bound`. A captured run does not wait for the device.
+        """See `Device.run_bound`. A captured run does not wait for the device.
 
         Raises:
             DeviceError: a kernel needs cuDNN, which is missing.
@@ -161,9 +254,9 @@ class AddressDevice(AddressMemory):
         session: onnxruntime.InferenceSession,
         outputs: Sequence[str],
         arrays: Mapping[str, NDArray[Any]],
-        tensors: Mapping[str, Any] | None = None,
-    ) -> list[DeviceTensor]:
-        """See `CpuDevice.run`."""
+        tensors: Mapping[str, DeviceTensor] | None = None,
+    ) -> Sequence[DeviceTensor]:
+        """See `Device.run`."""
         binding = session.io_binding()
         held = self.bind_arrays(session, binding, arrays)
         for name, tensor in (tensors or {}).items():
@@ -177,15 +270,18 @@ class AddressDevice(AddressMemory):
             for value in binding.get_outputs()
         ]
 
-    @property
-    def free_bytes(self) -> int:
-        """See `CpuDevice.free_bytes`."""
-        return self._runtime.memory()[0]
+    def trim(self) -> None:
+        """See `Device.trim`."""
+        self._memory.trim()
 
     def close(self) -> None:
-        """See `CpuDevice.close`."""
+        """See `Device.close`."""
         self.trim()
         self._runtime.close()
+
+    def _move(self, target: int, source: int, nbytes: int, direction: Direction) -> None:
+        if nbytes:
+            self._runtime.copy(target, nbytes, source, nbytes, nbytes, 1, direction)
 
     def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
         return {}
@@ -198,10 +294,11 @@ class AddressDevice(AddressMemory):
             self._read_on_host[session] = names
         return self._read_on_host[session]
 
-    def _place(self, tensor: Any) -> tuple[str, int, Any, tuple[int, ...], int]:
+    def _place(self, tensor: DeviceTensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Memory, element type, shape and address, as bindings take them."""
-        kind = _BFLOAT16 if tensor.dtype == "bfloat16" else np.dtype(tensor.dtype)
-        return self._memory_name, self._number, kind, tensor.shape, tensor.address
+        placed = addressed(tensor)
+        kind = _BFLOAT16 if placed.dtype == "bfloat16" else np.dtype(placed.dtype)
+        return self._memory_name, self._number, kind, placed.shape, placed.address
 
 
 class CudaDevice(AddressDevice):
@@ -228,7 +325,7 @@ class CudaDevice(AddressDevice):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `CpuDevice.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
+        """See `Device.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
         options.log_severity_level = _ERRORS
         session = super().open(model, options, is_captured=is_captured)
         require_loaded(session)
@@ -263,3 +360,12 @@ def _run_options(graph_id: int) -> onnxruntime.RunOptions:
 def _dtype(value: onnxruntime.OrtValue) -> Dtype:
     name = value.data_type().removeprefix("tensor(").removesuffix(")")
     return "float32" if name == "float" else name
+
+
+def _as_array(fetched: NDArray[np.uint8], tensor: AddressedTensor) -> NDArray[Any]:
+    """The bytes of a tensor as an array of its own."""
+    if tensor.dtype != "bfloat16":
+        array: NDArray[Any] = fetched.view(tensor.dtype).reshape(tensor.shape)
+        return array.copy()
+    bits = fetched.view(np.uint16).reshape(tensor.shape).astype(np.uint32)
+    return (bits << 16).view(np.float32)

@@ -6,13 +6,13 @@ import ctypes
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.engine.runners.cuda.row_copies import BlockCopies
 from inference.errors import DeviceError
 
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12")
@@ -47,6 +47,23 @@ class Direction(IntEnum):
 
 class DeviceOutOfMemory(MemoryError):
     """The device has no room for an allocation."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCopies:
+    """Copies of equal shape: `height` lines of `width` bytes each, which begin a pitch apart.
+
+    Attributes:
+        targets: (copies,) addresses of the first lines.
+        sources: (copies,) the same.
+    """
+
+    targets: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    target_pitch: int
+    source_pitch: int
+    width: int
+    height: int
 
 
 class CudaRuntime:

@@ -1,4 +1,4 @@
-"""Device memory as addresses, and which captured graph belongs to which.
+"""Device memory as addresses, copies of entries in it, and which captured graph belongs to which.
 
 ONNX Runtime replays the graph that it captured under an id, on the addresses and host values of
 that moment, whatever is bound now. So an id stands for one set of them.
@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype
-from inference.engine.runners.cuda.row_copies import batches
-from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
-from inference.engine.state.device import EntryCopies, item_bytes
+from inference.engine.runners.cuda.runtime import BlockCopies, CudaRuntime
+from inference.engine.state.device import UNCAPTURED, DeviceTensor, EntryCopies, item_bytes
 
 _SMALLEST_BLOCK = 512
 _LARGEST_KEPT_BLOCK = 1 << 20
@@ -52,6 +51,63 @@ class AddressedTensor:
     def stride(self, axis: int) -> int:
         """Bytes from one index to the next along an axis."""
         return prod(self.shape[axis + 1 :]) * item_bytes(self.dtype)
+
+
+def addressed(tensor: DeviceTensor) -> AddressedTensor:
+    """A tensor of a device of addresses."""
+    assert isinstance(tensor, AddressedTensor)
+    return tensor
+
+
+def batches(jobs: Sequence[EntryCopies]) -> list[list[BlockCopies]]:
+    """The jobs in batches: no copy touches what another one of its batch writes."""
+    found: list[list[BlockCopies]] = []
+    for job in jobs:
+        source, target, axis = addressed(job.source), addressed(job.target), job.axis
+        assert source.dtype == target.dtype
+        if axis is None:  # an entry is one line
+            assert source.shape[1:] == target.shape[1:]
+            height, width = 1, target.stride(0)
+            pitches = width, width
+        else:
+            assert source.shape[1:axis] == target.shape[1:axis]
+            assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
+            assert job.length <= min(source.shape[axis], target.shape[axis])
+            height, step = prod(target.shape[1:axis]), target.stride(axis)
+            width, pitches = (
+                job.length * step,
+                (target.shape[axis] * step, source.shape[axis] * step),
+            )
+        if not width * height:
+            continue
+        for index, pairs in enumerate(_independent(job.pairs)):
+            if index == len(found):
+                found.append([])
+            read, written = pairs[:, 0], pairs[:, 1]
+            assert read.max() < source.shape[0]
+            assert written.max() < target.shape[0]
+            targets = target.address + written * target.stride(0)
+            sources = source.address + read * source.stride(0)
+            found[index].append(BlockCopies(targets, sources, *pitches, width, height))
+    return found
+
+
+def _independent(pairs: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
+    """The pairs in parts, (pairs, 2), each as early as those that it depends on allow.
+
+    In a part no entry is written that another pair reads or writes.
+    """
+    after_reading, after_writing = dict[int, int](), dict[int, int]()  # entry → the first part
+    parts: list[list[tuple[int, int]]] = []
+    for source, target in pairs:
+        written = max(after_writing.get(source, 0), after_writing.get(target, 0))
+        index = max(written, after_reading.get(target, 0))
+        if index == len(parts):
+            parts.append([])
+        parts[index].append((source, target))
+        after_writing[target] = index + 1
+        after_reading[source] = max(after_reading.get(source, 0), index + 1)
+    return [np.array(part, np.int64) for part in parts]
 
 
 class Memory:
@@ -107,138 +163,6 @@ class Block:
     def __del__(self) -> None:
         self._memory.release(self.address, self._size)
 
-
-class AddressMemory:
-    """Device memory behind the `Device` interface: what `HostMemory` is to numpy arrays.
-
-    Args:
-        runtime: Allocates and copies.
-    """
-
-    is_host = False
-    keeps_addresses = True
-
-    def __init__(self, runtime: CudaRuntime) -> None:
-        self._runtime, self._memory = runtime, Memory(runtime)
-
-    def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
-        """See `Device.allocate`.
-
-        Raises:
-            DeviceOutOfMemory: there is too little.
-        """
-        nbytes = size * item_bytes(dtype)
-        if not nbytes:  # an empty arena must not fail where memory is short
-            return AddressedTensor(None, 0, (size,), dtype)
-        block = self._memory.block(nbytes)
-        self._runtime.clear(block.address, nbytes, nbytes, 1)
-        return AddressedTensor(block, block.address, (size,), dtype)
-
-    def view(self, buffer: Any, shape: tuple[int, ...]) -> AddressedTensor:
-        """See `Device.view`."""
-        assert len(buffer.shape) == 1
-        assert prod(shape) <= buffer.shape[0]
-        return AddressedTensor(buffer.owner, buffer.address, shape, buffer.dtype)
-
-    def entries(self, tensor: Any, start: int, stop: int) -> AddressedTensor:
-        """See `Device.entries`."""
-        assert 0 <= start <= stop <= tensor.shape[0]
-        address, shape = (
-            tensor.address + start * tensor.stride(0),
-            (stop - start, *tensor.shape[1:]),
-        )
-        return AddressedTensor(tensor.owner, address, shape, tensor.dtype)
-
-    def copy(
-        self,
-        source: Any,
-        target: Any,
-        *,
-        axis: int | None = None,
-        length: int = 0,
-        source_start: int = 0,
-        target_start: int = 0,
-    ) -> None:
-        """See `Device.copy`. One call: a line is the positions of one head of one entry."""
-        assert source.dtype == target.dtype
-        if axis is None:
-            assert source.shape == target.shape
-            self._move(target.address, source.address, target.nbytes, Direction.ON_DEVICE)
-            return
-        assert source.shape[:axis] == target.shape[:axis]
-        assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
-        assert source_start + length <= source.shape[axis]
-        assert target_start + length <= target.shape[axis]
-        step, lines = target.stride(axis), prod(target.shape[:axis])
-        if length and lines:
-            self._runtime.copy(
-                target.address + target_start * step,
-                target.shape[axis] * step,
-                source.address + source_start * step,
-                source.shape[axis] * step,
-                length * step,
-                lines,
-                Direction.ON_DEVICE,
-            )
-
-    def copy_entries(self, *jobs: EntryCopies) -> None:
-        """See `Device.copy_entries`. One call for all jobs, unless pairs depend on each other."""
-        for batch in batches(jobs):
-            self._runtime.copy_batch(batch)
-
-    def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
-        """See `Device.zero`."""
-        if axis is None:
-            axis, start = 0, 0
-        step, lines = tensor.stride(axis), prod(tensor.shape[:axis])
-        pitch, width = tensor.shape[axis] * step, (tensor.shape[axis] - start) * step
-        if width and lines:
-            self._runtime.clear(tensor.address + start * step, pitch, width, lines)
-
-    def upload(self, values: NDArray[Any], target: Any) -> None:
-        """See `Device.upload`."""
-        assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
-        held = np.ascontiguousarray(values)
-        staged = self._runtime.stage(held.nbytes)
-        if staged is not None:
-            staged[:] = held.reshape(-1).view(np.uint8)
-            held = staged
-        self._move(target.address, held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
-
-    def fetch(self, tensor: Any) -> NDArray[Any]:
-        """See `Device.fetch`; bfloat16 as float32. Waits for the device."""
-        return self.fetch_all([tensor])[0]
-
-    def fetch_all(self, tensors: Sequence[Any]) -> list[NDArray[Any]]:
-        """See `CpuDevice.fetch_all`. Waits for the device once."""
-        copied: list[NDArray[np.uint8]] = []
-        for tensor in tensors:
-            staged = self._runtime.stage(tensor.nbytes)
-            copied.append(np.empty(tensor.nbytes, np.uint8) if staged is None else staged)
-            self._move(copied[-1].ctypes.data, tensor.address, tensor.nbytes, Direction.TO_HOST)
-        self._runtime.synchronize()
-        return [_as_array(part, each) for part, each in zip(copied, tensors, strict=True)]
-
-    def trim(self) -> None:
-        """Frees memory kept for speed alone."""
-        self._memory.trim()
-
-    def _move(self, target: int, source: int, nbytes: int, direction: Direction) -> None:
-        if nbytes:
-            self._runtime.copy(target, nbytes, source, nbytes, nbytes, 1, direction)
-
-
-def _as_array(fetched: NDArray[np.uint8], tensor: Any) -> NDArray[Any]:
-    """The bytes of a tensor as an array of its own."""
-    if tensor.dtype != "bfloat16":
-        array: NDArray[Any] = fetched.view(tensor.dtype).reshape(tensor.shape)
-        return array.copy()
-    bits = fetched.view(np.uint16).reshape(tensor.shape).astype(np.uint32)
-    return (bits << 16).view(np.float32)
-
-
-UNCAPTURED = -1
-"""The id with which ONNX Runtime runs node by node."""
 
 GRAPH_LIMIT = 192
 """Captured graphs of a session: layouts of rows and positions that recur are fewer."""

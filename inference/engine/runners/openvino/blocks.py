@@ -36,7 +36,9 @@ class BlockMemory:
             for name, port in ports.items()
         }
         sizes = (prod(shape) * self._types[name].size for name, shape in self._shapes.items())
-        self.pool = BlockPool(_block_tokens(self._shapes), sum(sizes))
+        # positions of a block: values of 8 bits have their scales behind each of them
+        tokens = next(shape[1] for name, shape in self._shapes.items() if name.startswith("value"))
+        self.pool = BlockPool(tokens, sum(sizes))
         self.version = 0
         self._blocks = 0
         self._tensors: dict[str, NDArray[Any]] = {}
@@ -81,11 +83,6 @@ class BlockMemory:
                 grown[: self._blocks] = self._tensors[name]
             self._tensors[name] = grown
         self._blocks = blocks
-
-
-def _block_tokens(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Positions of a block. Values of 8 bits have their scales behind each position."""
-    return next(shape[1] for name, shape in shapes.items() if name.startswith("value"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,7 +156,8 @@ class DecoderCall:
             for name, rows in self._images.of(token_ids, counts, images).items():
                 self._write(name, rows)
             if self._images.has_axes:
-                positions = lengths + _of_tokens(shifts, counts)
+                each = map(np.broadcast_to, shifts, counts)
+                positions = lengths + np.concatenate(list(each)).astype(np.int32)
         if self._lengths is not None:
             self._write(self._lengths, positions)
         empty = [0] * (self._threads - len(spans))
@@ -196,13 +197,6 @@ class DecoderCall:
         """Binds an array as an input; shares its memory."""
         self._arrays[name] = array
         self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-
-
-def _of_tokens(shifts: Sequence[Any], counts: Sequence[int]) -> NDArray[np.int32]:
-    """The shifts of each token of a call, (N,) int32."""
-    each = [np.broadcast_to(shift, count) for shift, count in zip(shifts, counts, strict=True)]
-    found: NDArray[np.int32] = np.concatenate(each).astype(np.int32)
-    return found
 
 
 def _begins(counts: Any) -> NDArray[np.int32]:

@@ -129,7 +129,7 @@ def _halves(node: Any) -> tuple[Any, Any, Any, Any, Any] | None:
     """x, x1, x2, cosine and sine (…, w / 2) of a concatenation that rotates x (…, w)."""
     if node.get_type_name() != "Concat" or node.get_input_size() != 2:
         return None
-    one, other = (_inputs_of(each, kind) for each, kind in _kinds(node, "Subtract", "Add"))
+    one, other = map(_inputs_of, node.input_values(), ("Subtract", "Add"))
     if one is None or other is None:
         return None
     products = [_inputs_of(each, "Multiply") for each in (*one, *other)]
@@ -151,11 +151,6 @@ def _halves(node: Any) -> tuple[Any, Any, Any, Any, Any] | None:
         return None
     width, *halves = (shape[_RANK - 1].get_length() for shape in shapes)
     return (whole, first, second, cosine, sine) if halves == [width // 2] * 3 else None
-
-
-def _kinds(node: Any, *kinds: str) -> list[tuple[Any, str]]:
-    """A node's inputs, and the type of node that each is expected to be of."""
-    return list(zip(node.input_values(), kinds, strict=True))
 
 
 def _inputs_of(value: Any, kind: str) -> tuple[Any, Any] | None:
@@ -211,9 +206,12 @@ def paged_graph(model: openvino.Model, manifest: Manifest) -> openvino.Model:
     controls = {name: _parameter(name, [-1] * rank, np.int32) for name, rank in _CONTROLS.items()}
     scored = _parameter(SCORED, [-1], np.int64)
     kept = [parameters[name] for name in _kept_inputs(graph, manifest)]
-    _set_one_token_a_row(model, graph, parameters)
+    # T = 1, with which transpositions of heads and positions move nothing
+    parameters[_name(graph, Role.TOKENS)].set_partial_shape(openvino.PartialShape([-1, 1]))
+    model.validate_nodes_and_infer_types()
     caches = []
-    layers = _attention_nodes(model)
+    operators = model.get_ordered_ops()
+    layers = [each for each in operators if each.get_type_name() == "GroupQueryAttention"]
     _select_scored(parameters[_name(graph, Role.LAST)], scored, layers[-1], manifest.name)
     for index, node in enumerate(layers):
         pair = [_parameter(f"{kind}_cache.{index}", [-1] * 4, None) for kind in ("key", "value")]
@@ -245,20 +243,6 @@ def _kept_inputs(graph: Graph, manifest: Manifest) -> Iterator[str]:
     for state in manifest.states:
         if state.growth is Growth.HOLD or state.counted_token is not None:
             yield state.step_input
-
-
-def _set_one_token_a_row(
-    model: openvino.Model, graph: Graph, parameters: Mapping[str, Any]
-) -> None:
-    """Fixes T = 1, with which transpositions of heads and positions move nothing."""
-    tokens = parameters[_name(graph, Role.TOKENS)]
-    tokens.set_partial_shape(openvino.PartialShape([-1, 1]))
-    model.validate_nodes_and_infer_types()
-
-
-def _attention_nodes(model: openvino.Model) -> list[Any]:
-    """The self-attention of each layer, first to last."""
-    return [op for op in model.get_ordered_ops() if op.get_type_name() == "GroupQueryAttention"]
 
 
 def _replace_attention(

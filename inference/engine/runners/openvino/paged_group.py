@@ -124,7 +124,6 @@ class PagedGroup(RaggedGroup):
 
     def __init__(self, decoder: CompiledDecoder, width: int) -> None:
         self.width = width
-        self.vocabulary_size = decoder.vocabulary_size
         self._decoder = decoder
         self._sources = decoder.held_state(width)
         self._tables: list[BlockTable] = []

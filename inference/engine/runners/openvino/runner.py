@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup, PagedPrefill
-from inference.engine.runners.protocol import Prompt, Runner
+from inference.engine.runners.protocol import Capabilities, Prompt, Runner
 from inference.engine.state.group_state import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
@@ -32,17 +32,17 @@ class PagedRunner(Runner):
         BundleError: a graph does not load, or needs what this runner does not support.
     """
 
-    takes_chunks = True
-    scores_prompts = True
-
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
         self.vocabulary_size = self._decoder.vocabulary_size
         self.blocks = self._decoder.memory.pool
         self.footprint = MemoryModel.of(self._decoder.held)
-        self.shares_prefixes = not self._decoder.held
-        # a step takes no vectors of images
-        self.supports_deferred_admission = self._decoder.images is None
+        self.capabilities = Capabilities(
+            defers_admission=self._decoder.images is None,  # a step takes no vectors of images
+            takes_chunks=True,
+            shares_prefixes=not self._decoder.held,
+            scores_prompts=True,
+        )
 
     @property
     def spare_bytes(self) -> int:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype, Graph, Growth, Role, Tensor
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
-from inference.engine.runners.cuda.tensors import UNCAPTURED
-from inference.engine.runners.ort.device import fetch_floats
 from inference.engine.runners.ort.greedy_graph import (
     BANS,
     BIAS,
@@ -23,7 +21,7 @@ from inference.engine.runners.ort.greedy_graph import (
     state_output,
 )
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.state.device import DeviceTensor
+from inference.engine.state.device import UNCAPTURED, DeviceTensor
 from inference.engine.state.group_state import GroupState, bucket
 
 
@@ -251,7 +249,7 @@ class BoundStep(BoundGraph):
         emitted = self._allocate(tensor.name, (self._count, width), tensor.dtype)
         self._bind_output(tensor.name, emitted)
         device = self._device
-        return lambda row: fetch_floats(device, device.entries(emitted, row, row + 1))[0]
+        return lambda row: device.fetch_floats(device.entries(emitted, row, row + 1))[0]
 
 
 class RuleInputs:

@@ -19,8 +19,7 @@ from onnx import numpy_helper
 
 from inference.bundle.manifest import Dtype
 from inference.engine.runners.candidates import Candidates, CellEdits
-from inference.engine.runners.ort.device import OrtDevice, fetch_floats
-from inference.engine.state.device import DeviceTensor
+from inference.engine.state.device import Device, DeviceTensor
 
 
 class OrtLogits:
@@ -31,7 +30,7 @@ class OrtLogits:
     """
 
     def __init__(
-        self, values: DeviceTensor, device: OrtDevice, topk: TopK, editor: CellEditor
+        self, values: DeviceTensor, device: Device, topk: TopK, editor: CellEditor
     ) -> None:
         self.vocabulary_size = values.shape[1]
         self._values, self._device, self._topk, self._editor = values, device, topk, editor
@@ -59,7 +58,7 @@ class OrtLogits:
 class CellEditor:
     """Applies `CellEdits` in place, by a graph whose output is bound to its input."""
 
-    def __init__(self, options: onnxruntime.SessionOptions, device: OrtDevice) -> None:
+    def __init__(self, options: onnxruntime.SessionOptions, device: Device) -> None:
         self._device = device
         self._session = open_model(edit_graph(), options, device)
 
@@ -79,15 +78,13 @@ class CellEditor:
         device.bind_output(binding, "raw", raw)
         device.run_bound(self._session, binding)
         del held
-        return fetch_floats(device, raw)
+        return device.fetch_floats(raw)
 
 
 class Float32Cast:
     """Converts logits of a lower precision to float32 on their device."""
 
-    def __init__(
-        self, options: onnxruntime.SessionOptions, device: OrtDevice, dtype: Dtype
-    ) -> None:
+    def __init__(self, options: onnxruntime.SessionOptions, device: Device, dtype: Dtype) -> None:
         self._device = device
         self._session = (
             None if dtype == "float32" else open_model(cast_graph(dtype), options, device)
@@ -133,7 +130,7 @@ def cast_graph(dtype: Dtype) -> onnx.ModelProto:
 
 
 def open_model(
-    model: onnx.ModelProto, options: onnxruntime.SessionOptions, device: OrtDevice
+    model: onnx.ModelProto, options: onnxruntime.SessionOptions, device: Device
 ) -> onnxruntime.InferenceSession:
     """A session of a graph of our own."""
     return device.open(model.SerializeToString(), options)
@@ -240,7 +237,7 @@ class TopK:
     """Sessions of the top-k graphs for one vocabulary."""
 
     def __init__(
-        self, options: onnxruntime.SessionOptions, vocabulary_size: int, device: OrtDevice
+        self, options: onnxruntime.SessionOptions, vocabulary_size: int, device: Device
     ) -> None:
         block = block_size(vocabulary_size) if device.is_host else None
         self._device = device

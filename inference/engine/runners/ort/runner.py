@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Growth, Manifest, Role, State
 from inference.engine.runners.ort.admission import source_input
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice, fetch_floats
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.greedy_graph import STEPS
 from inference.engine.runners.ort.group import OrtGroup, OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Prompt, Runner
+from inference.engine.runners.protocol import Capabilities, Prompt, Runner
+from inference.engine.state.device import Device
 from inference.engine.state.group_state import MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
@@ -36,25 +37,27 @@ class OrtRunner(Runner):
         BundleError: a graph does not load, or needs what this runner does not support.
     """
 
-    supports_deferred_admission = True
-    takes_chunks = True
-
     def __init__(
         self,
         bundle: Bundle,
         threads: int,
         spare_bytes: int = 512 << 20,
-        device: OrtDevice | None = None,
+        device: Device | None = None,
     ) -> None:
         manifest = bundle.manifest
         self._sessions = OrtSessions(bundle, device or CpuDevice(), threads, spare_bytes)
         self.vocabulary_size = self._sessions.vocabulary_size
         self.footprint = MemoryModel.of(manifest.states)
-        self.reads_whole_prompts = manifest.graphs["step"].whole_prompts
-        self.whole_image_token = manifest.whole_image_token
-        self.greedy_steps = STEPS if self._sessions.has_greedy else 0
-        self.keeps_buffers = self._sessions.device.keeps_addresses
-        self.shares_prefixes = not self.reads_whole_prompts and _shares_prefixes(manifest)
+        reads_whole_prompts = manifest.graphs["step"].whole_prompts
+        self.capabilities = Capabilities(
+            defers_admission=True,
+            takes_chunks=True,
+            greedy_steps=STEPS if self._sessions.has_greedy else 0,
+            shares_prefixes=not reads_whole_prompts and _shares_prefixes(manifest),
+            reads_whole_prompts=reads_whole_prompts,
+            whole_image_token=manifest.whole_image_token,
+            keeps_buffers=self._sessions.device.keeps_addresses,
+        )
 
     @property
     def spare_bytes(self) -> int:
@@ -87,7 +90,7 @@ class OrtRunner(Runner):
         output, device = graph.output(Role.EMIT), self._sessions.device
         assert output is not None
         (weights,) = device.run(self._sessions.align, [output.name], arrays)
-        return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
+        return device.fetch_floats(weights)[0, len(prompt.token_ids) - 1 :]
 
     def trim(self) -> None:
         """Frees spare buffers; arenas that keep their addresses stay, and states of images, because

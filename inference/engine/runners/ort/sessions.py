@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from inference.bundle.manifest import Bundle, Dtype, Growth, Manifest, Role, Tensor
 from inference.engine.runners.candidates import HostLogits, Logits
 from inference.engine.runners.cuda.tensors import GraphIds
-from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.greedy_graph import greedy_graph, small_step
 from inference.engine.runners.ort.image_states import ImageStates
 from inference.engine.runners.ort.logits_graphs import (
@@ -25,7 +24,7 @@ from inference.engine.runners.ort.logits_graphs import (
     open_model,
 )
 from inference.engine.runners.protocol import Prompt
-from inference.engine.state.device import DeviceTensor
+from inference.engine.state.device import Device, DeviceTensor
 from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
@@ -49,7 +48,7 @@ class OrtSessions:
         BundleError: a graph does not load, or needs what this runner does not support.
     """
 
-    def __init__(self, bundle: Bundle, device: OrtDevice, threads: int, spare_bytes: int) -> None:
+    def __init__(self, bundle: Bundle, device: Device, threads: int, spare_bytes: int) -> None:
         self.manifest, self.device = bundle.manifest, device
         self.vocabulary_size, logits = _checked(bundle.manifest, device)
         kept = spare_bytes // 2 if bundle.manifest.images else 0
@@ -167,7 +166,7 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 def open_session(
     path: Path,
     options: onnxruntime.SessionOptions,
-    device: OrtDevice,
+    device: Device,
     *,
     is_captured: bool = False,
 ) -> onnxruntime.InferenceSession:
@@ -198,7 +197,7 @@ def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return padded
 
 
-def _checked(manifest: Manifest, device: OrtDevice) -> tuple[int, Tensor]:
+def _checked(manifest: Manifest, device: Device) -> tuple[int, Tensor]:
     """The vocabulary's size and the LOGITS output of a manifest that this runner supports.
 
     Raises:

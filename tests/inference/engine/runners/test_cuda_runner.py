@@ -19,14 +19,15 @@ from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda import installation, runtime
 from inference.engine.runners.cuda.device import _run_options
 from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
-from inference.engine.runners.cuda.tensors import UNCAPTURED, AddressedTensor, GraphIds
+from inference.engine.runners.cuda.tensors import AddressedTensor, GraphIds
 from inference.engine.runners.ort.bound_graph import BoundGraph
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.engine.state.device import EntryCopies, HostMemory
+from inference.engine.state.device import UNCAPTURED, EntryCopies
 from inference.errors import DeviceError, InternalError, Overloaded
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
@@ -40,7 +41,7 @@ from tests.inference.engine.toy_bundles import (
     recurrent_bundle,
 )
 
-HOST = HostMemory()
+HOST = CpuDevice()
 
 
 def on(device: HostDevice, values: np.ndarray) -> AddressedTensor:

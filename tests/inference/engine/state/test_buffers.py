@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.device import HostMemory
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.state.group_state import BufferShape, GroupState, MemoryModel, bucket
 from inference.engine.state.state_buffer import BufferPool
 
@@ -31,7 +31,7 @@ class Dirty(BufferPool):
 
 @pytest.fixture
 def state() -> GroupState:
-    return GroupState((HELD,), 1, Dirty(HostMemory(), limit_bytes=0))
+    return GroupState((HELD,), 1, Dirty(CpuDevice(), limit_bytes=0))
 
 
 def enter(state: GroupState, source: int) -> None:
@@ -80,7 +80,7 @@ def test_moved_rows_are_zero_behind_sources(state: GroupState) -> None:
 
 
 def test_adopted_rows_are_zero_behind_sources(state: GroupState) -> None:
-    alone = GroupState((HELD,), 1, Dirty(HostMemory(), limit_bytes=0))
+    alone = GroupState((HELD,), 1, Dirty(CpuDevice(), limit_bytes=0))
     enter(alone, 5)
     enter(state, 40)
     state.ensure_capacity(2, 1, 5)
@@ -134,7 +134,7 @@ def test_arenas_never_exceed_their_footprint(
     width: int, moves: list[tuple[int, int, bool]], expected_sequences: int
 ) -> None:
     state, footprint = (
-        GroupState(STATES, width, BufferPool(HostMemory(), 1 << 20)),
+        GroupState(STATES, width, BufferPool(CpuDevice(), 1 << 20)),
         MemoryModel.of(STATES),
     )
     reservation = BufferShape()
@@ -159,7 +159,7 @@ def test_arenas_never_exceed_their_footprint(
 
 
 def test_released_buffer_is_reused() -> None:
-    pool = BufferPool(HostMemory(), limit_bytes=1000)
+    pool = BufferPool(CpuDevice(), limit_bytes=1000)
     buffer = pool.acquire(100, "float32")
     pool.release(buffer)
     assert pool.spare_bytes == 400
@@ -170,7 +170,7 @@ def test_released_buffer_is_reused() -> None:
 @pytest.mark.parametrize(("needed", "dtype"), [(101, "float32"), (60, "float32"), (100, "int8")])
 def test_buffer_that_does_not_fit_is_not_reused(needed: int, dtype: str) -> None:
     """Too small, far too large, or of other numbers: stale int8 could be NaN as float32."""
-    pool = BufferPool(HostMemory(), limit_bytes=1000)
+    pool = BufferPool(CpuDevice(), limit_bytes=1000)
     buffer = pool.acquire(100, "float32")
     pool.release(buffer)
     taken = pool.acquire(needed, dtype)
@@ -181,14 +181,14 @@ def test_buffer_that_does_not_fit_is_not_reused(needed: int, dtype: str) -> None
 
 
 def test_smallest_fitting_buffer_is_reused() -> None:
-    pool = BufferPool(HostMemory(), limit_bytes=10_000)
+    pool = BufferPool(CpuDevice(), limit_bytes=10_000)
     for size in (140, 110, 130):
         pool.release(np.zeros(size, np.float32))
     assert [pool.acquire(100, "float32").size for _ in range(4)] == [110, 130, 140, 100]
 
 
 def test_clear_frees_all_buffers() -> None:
-    pool = BufferPool(HostMemory(), limit_bytes=1000)
+    pool = BufferPool(CpuDevice(), limit_bytes=1000)
     pool.release(np.zeros(100, np.float32))
     pool.clear()
     assert pool.spare_bytes == 0
@@ -197,7 +197,7 @@ def test_clear_frees_all_buffers() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 80)), max_size=40))
 def test_keeps_within_its_limit(moves: list[tuple[bool, int]]) -> None:
-    pool, out = BufferPool(HostMemory(), limit_bytes=400), []
+    pool, out = BufferPool(CpuDevice(), limit_bytes=400), []
     for is_release, size in moves:
         if is_release and out:
             pool.release(out.pop(size % len(out)))

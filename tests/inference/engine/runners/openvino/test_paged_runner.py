@@ -269,10 +269,8 @@ def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
 
 def test_what_could_never_run_is_refused(language: PagedRunner) -> None:
     core = core_of(language, blocks=3)
-    events: list[Event] = []
-    core.add(SequenceState(endless(prompt_request(1, 3, 90)), events.append))
     with pytest.raises(TooLong, match="positions in 3 rows need"):
-        final_result(events)
+        core.check_fits(endless(prompt_request(1, 3, 90)))
 
 
 def test_beams_share_the_blocks_of_their_prompt(language: PagedRunner) -> None:

@@ -15,12 +15,13 @@ from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CellEdits, HostLogits
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import CellEditor
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
+from inference.engine.state.device import Device
 from inference.errors import BundleError, SetupError
 from inference.generation import Generation
 from inference.sequences import Finished
@@ -119,7 +120,7 @@ def test_devices_agree(build: Callable[[Path], Bundle], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("build", BUILDERS)
 def test_float16_bundle_answers_as_in_float32(
-    build: Callable[[Path], Bundle], tmp_path: Path, device: OrtDevice
+    build: Callable[[Path], Bundle], tmp_path: Path, device: Device
 ) -> None:
     full = build(tmp_path / "full")
     half = halved(build(tmp_path / "half"))

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import HostLogits, plain_request, select_candidates
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
@@ -22,6 +22,7 @@ from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
+from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
 from inference.engine.state.prefix_cache import CachedPrefix
 from inference.errors import BundleError
@@ -58,21 +59,21 @@ CAPACITY = Capacity(
 
 
 @pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def attention(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     return OrtRunner(
         attention_bundle(tmp_path_factory.mktemp("attention")), threads=1, device=device
     )
 
 
 @pytest.fixture(scope="module")
-def recurrent(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def recurrent(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     return OrtRunner(
         recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1, device=device
     )
 
 
 @pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+def language(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRunner:
     bundle = language_bundle(tmp_path_factory.mktemp("language"))
     return OrtRunner(bundle, threads=1, device=device)
 
@@ -210,8 +211,8 @@ def test_turns_of_conversations_follow_the_equations(language: OrtRunner, talk: 
 
 
 def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: OrtRunner) -> None:
-    assert not attention.shares_prefixes
-    assert not recurrent.shares_prefixes
+    assert not attention.capabilities.shares_prefixes
+    assert not recurrent.capabilities.shares_prefixes
 
 
 def test_arenas_allocate_their_footprint(attention: OrtRunner) -> None:

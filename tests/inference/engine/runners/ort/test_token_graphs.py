@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import Candidates
-from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK, block_size, topk_graph
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
 from inference.engine.search.request import EngineRequest, Event
+from inference.engine.state.device import Device
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, run_staggered
@@ -178,7 +179,7 @@ def request(number: int, *, has_pixels: bool = False) -> EngineRequest:
 
 @pytest.fixture(params=["attention", "recurrent"])
 def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: OrtDevice
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: Device
 ) -> tuple[OrtRunner, bool]:
     """A runner, and whether it takes pixels."""
     build = attention_bundle if request.param == "attention" else recurrent_bundle
@@ -225,7 +226,7 @@ def test_streamed_samples_are_the_collected_ones(served: tuple[OrtRunner, bool])
     assert streamed == wanted
 
 
-def test_samples_are_those_of_the_equations(tmp_path: Path, device: OrtDevice) -> None:
+def test_samples_are_those_of_the_equations(tmp_path: Path, device: Device) -> None:
     runner = OrtRunner(attention_bundle(tmp_path), threads=1, device=device)
     requests = [request(number) for number in range(40)]
     reference = FakeRunner(attention_logits, VOCABULARY)
