@@ -27,7 +27,7 @@ from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.requests.attempt import Attempt, StreamAttempt
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.triton_client.inference import Inference
+from serving.gateway.triton_client.pool import TritonPool
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
@@ -68,7 +68,7 @@ class Execution:
     """Runs plans. Lives on one event loop; plans are made and finished in its thread pool.
 
     Args:
-        inference: Runs the models; closed by `close`.
+        pool: The servers; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
         counts: What is admitted now, if other processes admit requests too.
@@ -81,7 +81,7 @@ class Execution:
 
     def __init__(
         self,
-        inference: Inference,
+        pool: TritonPool,
         settings: GatewaySettings,
         metrics: Metrics,
         counts: Counts | None = None,
@@ -102,7 +102,7 @@ class Execution:
             max_sequences=settings.max_concurrent_sequences,
             counts=counts,
         )
-        self.calls = CallRunner(inference, settings, metrics, counts)
+        self.calls = CallRunner(pool, settings, metrics, counts)
         metrics.read_load = lambda: counts.load(self.waiting)
 
     @property

@@ -26,7 +26,7 @@ from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.execution import Execution, Preparation, ReservePixels
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
-from serving.gateway.triton_client.inference import Inference
+from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from triptych.messages import Model, ModelList, Request, Response
 
@@ -66,7 +66,7 @@ class Service:
     """The tasks of a gateway's models. Lives on one event loop.
 
     Args:
-        inference: Runs them; closed by `close`.
+        pool: The servers; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
         counts: What is admitted now, if other processes admit requests too.
@@ -79,7 +79,7 @@ class Service:
     def __init__(
         self,
         catalog: Catalog,
-        inference: Inference,
+        pool: TritonPool,
         settings: GatewaySettings,
         metrics: Metrics,
         counts: Counts | None = None,
@@ -89,7 +89,7 @@ class Service:
         self.metrics = metrics
         self.keys = Keys(settings.api_key, settings.api_keys)
         self.tracer = _tracer(settings)
-        self.execution = Execution(inference, settings, metrics, counts)
+        self.execution = Execution(pool, settings, metrics, counts)
         self.glossaries = Glossaries(settings.glossaries)
         self.fetcher = ImageFetcher(settings)
 
@@ -218,12 +218,12 @@ class Service:
         Returns:
             None if no version of the called model is loaded: it is being restarted.
         """
-        inference = self.execution.calls.inference
+        pool = self.execution.calls.pool
         until_s = time.monotonic() + _SWITCH_S
-        while time.monotonic() < until_s and await inference.served_version(call.model):
+        while time.monotonic() < until_s and await pool.served_version(call.model):
             if self.catalog.version(before.name) != before.manifest.version:
                 return await plan(True)
-            if await inference.is_ready(call.model, call.version):
+            if await pool.is_ready(call.model, call.version):
                 return await plan(False)
             await asyncio.sleep(_SWITCH_POLL_S)
         return None

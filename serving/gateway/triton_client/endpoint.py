@@ -195,14 +195,17 @@ class Share:
 
     Attributes:
         tokens: Those left, an estimate.
+        has_begun: Whether any have been generated.
     """
 
     endpoint: Endpoint
     model: str
     tokens: int
+    has_begun: bool = False
 
     def take(self, tokens: int) -> None:
         """Note tokens that have been generated."""
+        self.has_begun = True
         self.endpoint.last_result_s[self.model] = time.monotonic()
         self._drop(min(tokens, self.tokens))
 

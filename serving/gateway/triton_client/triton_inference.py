@@ -181,10 +181,6 @@ class TritonInference:
             return Liveness.STOPPING if is_shutting_down(error) else Liveness.UNREACHABLE
         return Liveness.LIVE if is_live else Liveness.STOPPING
 
-    def replicas(self, model: str, version: int) -> int:
-        """One."""
-        return 1
-
     def end_calls(self) -> None:
         """End all calls as lost."""
         self._restarts.end_all()

@@ -140,9 +140,6 @@ class FakeInference:
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
 
-    def replicas(self, model: str, version: int) -> int:
-        return 1
-
     async def liveness(self) -> Liveness:
         return Liveness.LIVE
 

@@ -124,8 +124,7 @@ class OpenInferenceDialect:
 
     async def _ready(self, request: Request, service: Service) -> Response:
         part = graph_of(service.catalog.models, request.path_params["model"]).part
-        inference = service.execution.calls.inference
-        if not await inference.is_ready(part.model, part.version):
+        if not await service.execution.calls.pool.is_ready(part.model, part.version):
             raise Unavailable(f"{part.model} is not ready", retry_after_s=1)
         return _json(ModelReady(name=part.model, ready=True))
 

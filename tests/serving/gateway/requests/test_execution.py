@@ -31,6 +31,8 @@ from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.chunk_stream import merged
 from serving.gateway.requests.execution import Execution, Preparation
 from serving.gateway.requests.service import TaskRequest
+from serving.gateway.triton_client.endpoint import AddressSource
+from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
 from tests.serving.gateway.conftest import GREEDY, FakeInference, Gateway, MakeGateway, loaded
@@ -87,13 +89,17 @@ class Prepared:
         return self.second
 
 
+def pool_of(inference: FakeInference) -> TritonPool:
+    return TritonPool([AddressSource("127.0.0.1:1")], Metrics(), connect=lambda address: inference)
+
+
 class Running:
     """An execution over the fake, and what it has admitted."""
 
     def __init__(self, **settings: object) -> None:
         self.inference, self.counts = FakeInference(), LocalCounts()
         made = GatewaySettings(**{"recovery_timeout": 0, **settings})
-        self.execution = Execution(self.inference, made, Metrics(), self.counts)
+        self.execution = Execution(pool_of(self.inference), made, Metrics(), self.counts)
 
     @property
     def held(self) -> tuple[int, int]:
@@ -274,7 +280,7 @@ class Elsewhere(LocalCounts):
 async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used: Usage) -> None:
     """Each limit is 10; the request is one, with three tokens and five pixels."""
     counts = Elsewhere(used)
-    execution = Execution(FakeInference(), GatewaySettings(), Metrics(), counts)
+    execution = Execution(pool_of(FakeInference()), GatewaySettings(), Metrics(), counts)
     limits: dict[str, Any] = {f"max_concurrent_{resource}": 10}
 
     class WithPixels(Prepared):
