@@ -37,8 +37,8 @@ from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
 from serving.gateway.triton_client.endpoint import paired
-from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.pool import TritonPool
+from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 from serving.logs import configure_logs
 from serving.ports import listening

@@ -1,4 +1,4 @@
-"""Where Tritons are, whether calls may go there, and the one that a call goes to."""
+"""Where Tritons are, whether calls may go there, and the one that a call goes to (D105)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import httpx
 
 from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
-from serving.gateway.triton_client.inference import Liveness, Server
-from serving.gateway.triton_client.restart_watcher import GONE
+from serving.gateway.triton_client.server import GONE, Liveness, Server
 from serving.liveness.stall_detector import EngineStats, read_engine_stats
 from serving.ports import host_port
 

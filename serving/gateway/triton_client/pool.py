@@ -30,8 +30,8 @@ from serving.gateway.triton_client.endpoint import (
     follow,
     look_up,
 )
-from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.retry_policy import RetryPolicy
+from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 
 T = TypeVar("T")

@@ -31,11 +31,16 @@ from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import merged
 from serving.gateway.requests.service import Service, TaskRequest
-from serving.gateway.triton_client.endpoint import AddressSource
-from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
-from tests.serving.gateway.conftest import GREEDY, FakeInference, Gateway, MakeGateway, loaded
+from tests.serving.gateway.conftest import (
+    GREEDY,
+    FakeInference,
+    Gateway,
+    MakeGateway,
+    loaded,
+    pool_of,
+)
 from tests.serving.waiting import until
 from triptych.messages import Chunk, Generation, ItemError, Response, TokenLogprob
 from triptych.messages import Usage as MessagesUsage
@@ -90,9 +95,8 @@ class FakePlanner:
 
 
 def service_over(inference: FakeInference, counts: LocalCounts, **settings: object) -> Service:
-    metrics, sources = Metrics(), [AddressSource("127.0.0.1:1")]
-    pool = TritonPool(sources, metrics, connect=lambda address: inference)
-    return Service(Catalog(), pool, GatewaySettings(**settings), metrics, counts)
+    metrics, made = Metrics(), GatewaySettings(**settings)
+    return Service(Catalog(), pool_of(inference, metrics), made, metrics, counts)
 
 
 class Running:

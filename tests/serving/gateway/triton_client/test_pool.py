@@ -27,9 +27,9 @@ from serving.gateway.triton_client.endpoint import (
     Share,
     choose,
 )
-from serving.gateway.triton_client.inference import Liveness
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.retry_policy import Act, RetryPolicy
+from serving.gateway.triton_client.server import Liveness
 from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference, FakeStats
 from tests.serving.waiting import Clock, until

@@ -20,14 +20,14 @@ from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool, retry_policy
-from serving.gateway.triton_client.endpoint import AddressSource, Share
-from serving.gateway.triton_client.pool import TritonPool, Work
-from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
+from serving.gateway.triton_client.endpoint import Share
+from serving.gateway.triton_client.pool import Work
 from serving.gateway.triton_client.retry_policy import KEEP_S, MAX_CALLS, Quarantine
-from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.gateway.triton_client.server import GONE
+from serving.gateway.triton_client.triton_inference import RestartWatcher, TritonInference
 from serving.ports import free_ports
 from serving.settings.gateway_settings import GatewaySettings
-from tests.serving.gateway.conftest import FakeInference
+from tests.serving.gateway.conftest import FakeInference, pool_of
 
 MODEL = "tiny"
 
@@ -59,10 +59,8 @@ class Others(LocalCounts):
 
 def runner(inference: FakeInference, timeout_s: float, counts: Counts | None = None) -> CallRunner:
     """Runs calls on one server, which they wait for so long."""
-    metrics, sources = Metrics(), [AddressSource("127.0.0.1:1")]
-    servers = TritonPool(sources, metrics, connect=lambda address: inference)
-    settings = GatewaySettings(recovery_timeout=timeout_s)
-    return CallRunner(servers, settings, metrics, counts or LocalCounts())
+    metrics, settings = Metrics(), GatewaySettings(recovery_timeout=timeout_s)
+    return CallRunner(pool_of(inference, metrics), settings, metrics, counts or LocalCounts())
 
 
 class Process:

@@ -1,4 +1,4 @@
-"""What the rest of the gateway depends on to run models; tests have one in memory."""
+"""One of the servers of a gateway, as its pool uses it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Protocol
 
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
+
+GONE = "gone"
+"""The incarnation of a model that a server does not have."""
 
 
 class Liveness(Enum):
