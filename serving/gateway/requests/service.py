@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inference.errors import (
     DeadlineExceeded,
@@ -74,6 +74,9 @@ PROCESSOR_S = 15
 """Processor time of one image or document; usual ones take less than one second."""
 ReservePixels: TypeAlias = Callable[[int], Awaitable[None]]
 """Reserves that many pixels in all for a request; raises as `Admission.pixels` and `agree` say."""
+MakePlan: TypeAlias = Callable[[ReservePixels, Call | None], Awaitable[Plan | None]]
+"""Plans a request for the version that is served now, and reserves its pixels. Given a call of the
+plan before, whose version Triton does not have any more: None, if none of its model is loaded."""
 
 
 @dataclass(frozen=True)
@@ -91,92 +94,6 @@ class TaskRequest:
     def streams(self) -> bool:
         """Whether the message requests a stream."""
         return bool(getattr(self.message, "stream", None))
-
-
-class Planner(Protocol):
-    """Plans one request."""
-
-    @property
-    def route(self) -> str:
-        """Label of the metrics."""
-        ...
-
-    async def plan(self, reserve: ReservePixels, refused: Call | None = None) -> Plan | None:
-        """The plan for the version that is served now; its pixels are reserved first.
-
-        Args:
-            refused: A call of the plan before, whose version Triton does not have any more.
-
-        Returns:
-            None if no version of the model of the refused call is loaded: it is being restarted.
-        """
-        ...
-
-
-@dataclass
-class TaskPlanner:
-    """Plans a task's request for the model that was found for it."""
-
-    service: Service
-    request: TaskRequest
-    model: LoadedModel
-
-    @property
-    def route(self) -> str:
-        """That of the request."""
-        return self.request.route
-
-    async def plan(self, reserve: ReservePixels, refused: Call | None = None) -> Plan | None:
-        """See `Planner`; made off the event loop where that is much work."""
-        service, request, model = self.service, self.request, self.model
-        if refused is not None:
-            if not await service.is_served_again(model, refused):
-                return None
-            model = service.catalog.resolve(request.task, request.message)
-        images, size = request.images, request.task.size(request.message)
-        if images:
-            if service.fetcher.fetches(images):
-                images = await service.fetcher.fetched(images)
-            work = sum(len(image) for image in images if isinstance(image, str | bytes))
-            images, pixels = await service.in_pool(work, measured, images, model.task_limits)
-            await reserve(sum(pixels))
-            header = request.task.header(request.message, model)
-            images = await self._decoded(images, pixels, model, header)
-        prepare = request.task.prepare
-        return await service.in_pool(size, prepare, request.message, images, model)
-
-    async def _decoded(
-        self,
-        images: Sequence[ImageInput],
-        pixels: Sequence[int],
-        model: LoadedModel,
-        header: str | None,
-    ) -> Sequence[ImageInput]:
-        """Images at the model's size, or why there are none.
-
-        Args:
-            images: As bytes; others are left as they are.
-            pixels: Of each.
-            model: The model that takes them.
-            header: Drawn above each of them.
-        """
-        spec = model.manifest.image
-
-        async def decoded(image: ImageInput, size: int) -> ImageInput:
-            if not isinstance(image, bytes) or spec is None:
-                return image
-            expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
-            arguments = (image, model.task_limits.image, spec, header)
-            try:
-                return await self.service.in_process(expected_s, read_image, *arguments)
-            except ServingError as error:
-                return error
-
-        if len(images) == 1:
-            return [await decoded(images[0], pixels[0])]
-        async with asyncio.TaskGroup() as group:
-            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
-        return [task.result() for task in work]
 
 
 class Service:
@@ -287,7 +204,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_planned(self._planner(request))
+        return await self.answer_planned(request.route, self._make_plan(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -295,21 +212,24 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        return self.stream_planned(self._planner(request))
+        return self.stream_planned(request.route, self._make_plan(request))
 
-    async def answer_planned(self, planner: Planner) -> tuple[TaskResponse, Timings]:
+    async def answer_planned(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
         """The response of one request, and where its time went.
+
+        Args:
+            route: Label of the metrics.
 
         Raises:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
         async with self._admitted() as reserve:
-            response, timings = await self._run(planner, reserve)
+            response, timings = await self._run(route, make_plan, reserve)
         assert response is not None
         return response, timings
 
-    def stream_planned(self, planner: Planner) -> ChunkStream:
+    def stream_planned(self, route: str, make_plan: MakePlan) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
 
         Raises:
@@ -319,7 +239,7 @@ class Service:
 
         async def produce(stream: ChunkStream) -> None:
             async with self._admitted() as reserve:
-                await stream.finish(self._run(planner, reserve, stream))
+                await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
 
@@ -366,11 +286,64 @@ class Service:
         await self.fetcher.close()
         await asyncio.to_thread(self.tracer.close, EXPORT_S)
 
-    def _planner(self, request: TaskRequest) -> TaskPlanner:
+    def _make_plan(self, request: TaskRequest) -> MakePlan:
         model = self.catalog.resolve(request.task, request.message)
         if (trace := TRACE.get()) is not None:
             trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
-        return TaskPlanner(self, request, model)
+        return partial(self._plan, request, model)
+
+    async def _plan(
+        self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels, refused: Call | None
+    ) -> Plan | None:
+        """See `MakePlan`; made off the event loop where that is much work."""
+        if refused is not None:
+            if not await self.is_served_again(model, refused):
+                return None
+            model = self.catalog.resolve(request.task, request.message)
+        images, size = request.images, request.task.size(request.message)
+        if images:
+            if self.fetcher.fetches(images):
+                images = await self.fetcher.fetched(images)
+            work = sum(len(image) for image in images if isinstance(image, str | bytes))
+            images, pixels = await self.in_pool(work, measured, images, model.task_limits)
+            await reserve(sum(pixels))
+            header = request.task.header(request.message, model)
+            images = await self._decoded(images, pixels, model, header)
+        prepare = request.task.prepare
+        return await self.in_pool(size, prepare, request.message, images, model)
+
+    async def _decoded(
+        self,
+        images: Sequence[ImageInput],
+        pixels: Sequence[int],
+        model: LoadedModel,
+        header: str | None,
+    ) -> Sequence[ImageInput]:
+        """Images at the model's size, or why there are none.
+
+        Args:
+            images: As bytes; others are left as they are.
+            pixels: Of each.
+            model: The model that takes them.
+            header: Drawn above each of them.
+        """
+        spec = model.manifest.image
+
+        async def decoded(image: ImageInput, size: int) -> ImageInput:
+            if not isinstance(image, bytes) or spec is None:
+                return image
+            expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
+            arguments = (image, model.task_limits.image, spec, header)
+            try:
+                return await self.in_process(expected_s, read_image, *arguments)
+            except ServingError as error:
+                return error
+
+        if len(images) == 1:
+            return [await decoded(images[0], pixels[0])]
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+        return [task.result() for task in work]
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[ReservePixels]:
@@ -385,7 +358,11 @@ class Service:
             yield reserve_pixels
 
     async def _run(
-        self, planner: Planner, reserve: ReservePixels, stream: ChunkStream | None = None
+        self,
+        route: str,
+        make_plan: MakePlan,
+        reserve: ReservePixels,
+        stream: ChunkStream | None = None,
     ) -> tuple[TaskResponse | None, Timings]:
         """Plan a request and run its calls, again if Triton does not have their version any more.
 
@@ -396,9 +373,9 @@ class Service:
             ServingError: out of time, refused, or no item succeeded.
         """
         limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
-        times = RequestTimes(self.metrics, planner.route, limit_s)
+        times = RequestTimes(self.metrics, route, limit_s)
 
-        plan_again = partial(planner.plan, reserve)
+        plan_again = partial(make_plan, reserve)
 
         async def attempted(plan: Plan) -> Attempt:
             made = Attempt(plan, self.calls, self.admission, times)
@@ -410,7 +387,7 @@ class Service:
 
         try:
             async with asyncio.timeout(limit_s):
-                plan = await planner.plan(reserve)
+                plan = await make_plan(reserve, None)
                 assert plan is not None, "nothing of it was refused yet"
                 times.planned()
                 attempt = await attempted(plan)
@@ -423,7 +400,7 @@ class Service:
             raise DeadlineExceeded(
                 f"no response within {limit_s:g} s: send a smaller request"
             ) from None
-        self.metrics.observe_timings(planner.route, timings)
+        self.metrics.observe_timings(route, timings)
         return response, timings
 
     def _refuse_if_draining(self) -> None:

@@ -138,7 +138,7 @@ class OpenInferenceDialect:
         if body.model_name not in (None, name):
             raise InvalidRequest("model_name is not the model of the path", field="model_name")
         planned = _TensorPlanner(service, body, name)
-        work = service.answer_planned(planned)
+        work = service.answer_planned(PATH, planned.plan)
         answer, _ = await unless_disconnected(request.scope, request.receive, work)
         return _json(
             InferAnswer(
@@ -157,14 +157,12 @@ class _TensorPlanner:
         graph: That of the last plan.
     """
 
-    route = PATH
-
     def __init__(self, service: Service, body: InferBody, name: str) -> None:
         self.graph = graph_of(service.catalog.models, name)
         self._service, self._body = service, body
 
-    async def plan(self, reserve: ReservePixels, refused: Call | None = None) -> TensorPlan | None:
-        """See `Planner`."""
+    async def plan(self, reserve: ReservePixels, refused: Call | None) -> TensorPlan | None:
+        """See `MakePlan`."""
         service = self._service
         if refused and not await service.is_served_again(self.graph.model, refused):
             return None
