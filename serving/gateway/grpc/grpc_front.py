@@ -249,7 +249,7 @@ class GrpcTasks:
 
     async def _list_models(self, data: bytes) -> BaseModel:
         await self._service.in_pool(len(data), decode, data, "ListModels")
-        return self._service.models()
+        return self._service.catalog.listing()
 
     # On the wire a call with one message is a stream of one, which the handler reads itself.
     def _unary(self, method: str, work: Callable[[bytes], Awaitable[BaseModel]]) -> Any:

@@ -48,7 +48,7 @@ from serving.gateway.triton_client.pool import TritonPool
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
-from triptych.messages import Model, ModelList, Request, Response
+from triptych.messages import Model, Request, Response
 
 _NAME = re.compile(r"[\w./:-]{1,200}", re.ASCII)
 """What an error repeats of a model's name: no text of a user is in it."""
@@ -242,10 +242,6 @@ class Service:
                 await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
-
-    def models(self) -> ModelList:
-        """The served models."""
-        return self.catalog.listing()
 
     def model(self, name: str) -> Model:
         """A served model.
