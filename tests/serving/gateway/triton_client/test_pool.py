@@ -423,7 +423,7 @@ def test_what_failures_lead_to(
     assert found is (act if wait_s or act is Act.OTHER_SERVER else Act.RAISE)
 
 
-def test_refusals_are_waited_for_no_longer_than_a_model_may_take() -> None:
+def test_a_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
     clock = Clock()
     policy = RetryPolicy(60.0, 5.0, clock)
     for now_s, failure, act in (

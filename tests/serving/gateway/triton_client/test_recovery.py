@@ -154,21 +154,6 @@ async def test_refused_calls_wait_however_often_and_are_not_blamed() -> None:
     assert await process.runner.run(call(1), 5.0, attempt) == "answer"
 
 
-async def test_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
-    calls = runner(FakeInference(), 0.05)
-    failures = [lost(is_loss=False, is_moved=True), lost(is_loss=False)]
-
-    async def attempt(share: Share, left_s: float) -> str:
-        if not failures:
-            return "answer"
-        failure = failures.pop()
-        if failure.is_moved:
-            await asyncio.sleep(0.06)  # it ran for longer than a call may wait
-        raise failure
-
-    assert await calls.run(call(1), 5.0, attempt) == "answer"
-
-
 async def test_model_that_refuses_for_too_long_is_given_up() -> None:
     calls = runner(FakeInference(), 0.05)
 
