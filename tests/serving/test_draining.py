@@ -83,7 +83,7 @@ def test_reason_of_a_gateway_is_read() -> None:
 
 async def test_gateway_says_that_it_drains() -> None:
     gateway = Gateway([])
-    gateway.service.execution.is_draining = True
+    gateway.service.is_draining = True
     response = await gateway.http.get("/ready")
     assert response.status_code == 503
     assert SHUTTING_DOWN in response.json()["error"]["message"]

@@ -87,7 +87,7 @@ class NativeDialect(KeyedRoutes):
 
         async def models(request: Request) -> Response:
             self.authorise(request.headers)
-            return _json(service.models())
+            return _json(service.catalog.listing())
 
         router.add_api_route(
             "/v1/models",

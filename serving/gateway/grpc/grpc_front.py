@@ -217,11 +217,11 @@ class GrpcTasks:
     def _use_glossaries(
         self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
     ) -> Callable[[bytes], Awaitable[BaseModel]]:
-        execution = self._service.execution
+        service = self._service
 
         async def work(data: bytes) -> BaseModel:
-            execution.check()
-            return await use(await execution.in_pool(len(data), read, data, method, message))
+            service.check()
+            return await use(await service.in_pool(len(data), read, data, method, message))
 
         return work
 
@@ -242,26 +242,26 @@ class GrpcTasks:
             Overloaded: the gateway is full; nothing is decoded.
             InvalidRequest: not such a message, or a field is not valid.
         """
-        execution = self._service.execution
-        execution.check()
-        parsed = await execution.in_pool(len(data), task_request, data, task, method, stream)
-        return await self._service.completed(parsed)
+        service = self._service
+        service.check()
+        parsed = await service.in_pool(len(data), task_request, data, task, method, stream)
+        return await service.completed(parsed)
 
     async def _list_models(self, data: bytes) -> BaseModel:
-        await self._service.execution.in_pool(len(data), decode, data, "ListModels")
-        return self._service.models()
+        await self._service.in_pool(len(data), decode, data, "ListModels")
+        return self._service.catalog.listing()
 
     # On the wire a call with one message is a stream of one, which the handler reads itself.
     def _unary(self, method: str, work: Callable[[bytes], Awaitable[BaseModel]]) -> Any:
         """The handler that sends the work's response, or ends the call with the error's status."""
-        execution = self._service.execution
+        service = self._service
 
         async def answer(_: Any, context: Any) -> Any:
             async with GrpcCall(method, context, self._service) as call:
                 data = await self._received(context)
-                with execution.admission.body() as reserve:
+                with service.admission.body() as reserve:
                     reserve(len(data))
-                    call.response = await execution.in_pool(None, to_proto, await work(data))
+                    call.response = await service.in_pool(None, to_proto, await work(data))
             await call.end()
             return call.response
 
@@ -277,7 +277,7 @@ class GrpcTasks:
         async def send(_: Any, context: Any) -> None:
             async with GrpcCall(method, context, self._service) as call:
                 data = await self._received(context)
-                with self._service.execution.admission.body() as reserve:
+                with self._service.admission.body() as reserve:
                     reserve(len(data))
                     stream = await begin(data)
                     try:

@@ -163,8 +163,8 @@ async def read_json(request: Request, message: type[M], service: Service) -> M:
     """
     check_is_json(request)
     body = await request.body()
-    service.execution.check()
-    return await service.execution.in_pool(len(body), _validated, message, body)
+    service.check()
+    return await service.in_pool(len(body), _validated, message, body)
 
 
 async def read_message(
@@ -183,7 +183,7 @@ async def read_message(
         parsed = await read_json(request, message, service)
         return parsed, getattr(parsed, IMAGES, None) or ()
     await request.body()
-    service.execution.check()
+    service.check()
     batch = service.settings.max_client_batch_size + 1  # one more, to report that it is too many
     fields_limit = sum(_most_values(field, batch) for field in message.model_fields.values())
     async with read_form(request, max_files=batch, max_fields=fields_limit) as form:
@@ -193,7 +193,7 @@ async def read_message(
     size = sum(map(len, _each_text(fields)))
     if images or message.model_fields[IMAGES].is_required():
         fields[IMAGES] = [_PLACEHOLDER] * len(images)
-    return await service.execution.in_pool(size, _from_texts, message, fields), images
+    return await service.in_pool(size, _from_texts, message, fields), images
 
 
 @asynccontextmanager

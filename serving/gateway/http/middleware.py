@@ -36,7 +36,7 @@ from serving.gateway.observability.trace_context import (
     Tracer,
     parse,
 )
-from serving.gateway.requests.execution import TIMEOUT_HEADER, set_timeout, shutting_down
+from serving.gateway.requests.service import TIMEOUT_HEADER, set_timeout, shutting_down
 
 log = logging.getLogger(__name__)
 

@@ -65,7 +65,7 @@ class Readiness:
 
     async def problem(self) -> str | None:
         """Why the gateway is not ready; None when it is."""
-        if self._service.execution.is_draining:
+        if self._service.is_draining:
             return SHUTTING_DOWN
         if not self._service.catalog.models:
             return f"no model is served: {self._explain() or 'run `triptych export`'}"

@@ -1,39 +1,59 @@
-"""Dispatch behind every protocol: task request → model → plan → response or stream."""
+"""A gateway's requests: plan, admission, deadline, at most two attempts, and response or stream.
+
+plan (thread pool) → admitted by tokens → calls, each in its turn → finish (thread pool).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
-from inference.errors import ServingError, SetupError, UnknownModel
+from inference.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ServingError,
+    SetupError,
+    Unavailable,
+    UnknownModel,
+)
 from inference.processing.prepared_image import read_image
 from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
-from serving.gateway.admission.auth import Keys
-from serving.gateway.admission.counts import Counts
+from serving.draining import SHUTTING_DOWN
+from serving.gateway.admission.admission import Admission
+from serving.gateway.admission.auth import Keys, key_name
+from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.task_threads import TaskThreads
 from serving.gateway.observability.metrics import Metrics, Timings
+from serving.gateway.observability.request_record import RequestTimes
 from serving.gateway.observability.trace_context import TRACE, Tracer
+from serving.gateway.requests.attempt import Attempt, StreamAttempt
+from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.execution import Execution, Preparation, ReservePixels
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
-from serving.gateway.triton_client.inference import Inference
+from serving.gateway.triton_client.pool import TritonPool
+from serving.process_pool.pool import ProcessPool
+from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
-from triptych.messages import Model, ModelList, Request, Response
+from triptych.messages import Model, Request, Response
 
 _NAME = re.compile(r"[\w./:-]{1,200}", re.ASCII)
 """What an error repeats of a model's name: no text of a user is in it."""
 
-P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
 TaskResponse: TypeAlias = Response[Any]
 
 _SWITCH_S = 30.0
@@ -43,6 +63,20 @@ _S_PER_PIXEL, _S_PER_BYTE = 30e-9, 20e-9
 """About what decoding and resizing take."""
 EXPORT_S = 2.0
 """For the last spans, when the gateway ends."""
+TIMEOUT_HEADER = "x-request-timeout"
+TIMEOUT_S: ContextVar[float] = ContextVar("timeout_s", default=math.inf)
+"""Seconds that the client of the current request gives it, by that header or the deadline of a gRPC
+call; the gateway's own limit holds too."""
+INLINE_LIMIT = 4096
+"""Characters, bytes or numbers: up to this size work is done on the event loop. Handing it to a
+thread and back takes longer, especially while the engine occupies the cores."""
+PROCESSOR_S = 15
+"""Processor time of one image or document; usual ones take less than one second."""
+ReservePixels: TypeAlias = Callable[[int], Awaitable[None]]
+"""Reserves that many pixels in all for a request; raises as `Admission.pixels` and `agree` say."""
+MakePlan: TypeAlias = Callable[[ReservePixels, Call | None], Awaitable[Plan | None]]
+"""Plans a request for the version that is served now, and reserves its pixels. Given a call of the
+plan before, whose version Triton does not have any more: None, if none of its model is loaded."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +97,19 @@ class TaskRequest:
 
 
 class Service:
-    """The tasks of a gateway's models. Lives on one event loop.
+    """The tasks of a gateway's models. Lives on one event loop; plans are made in its threads.
 
     Args:
-        inference: Runs them; closed by `close`.
+        pool: The servers; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
         counts: What is admitted now, if other processes admit requests too.
+
+    Attributes:
+        is_draining: Whether it refuses new requests.
+        admission: What runs now.
+        calls: Runs single calls.
+        processes: Those of `in_process`.
 
     Raises:
         SetupError: the file of keys cannot be read, glossaries have no folder, or traces cannot
@@ -79,7 +119,7 @@ class Service:
     def __init__(
         self,
         catalog: Catalog,
-        inference: Inference,
+        pool: TritonPool,
         settings: GatewaySettings,
         metrics: Metrics,
         counts: Counts | None = None,
@@ -89,9 +129,62 @@ class Service:
         self.metrics = metrics
         self.keys = Keys(settings.api_key, settings.api_keys)
         self.tracer = _tracer(settings)
-        self.execution = Execution(inference, settings, metrics, counts)
         self.glossaries = Glossaries(settings.glossaries)
         self.fetcher = ImageFetcher(settings)
+        self.is_draining = False
+        self._timeout_s = settings.request_timeout
+        self._threads = TaskThreads()
+        self.processes = ProcessPool(
+            settings.own_processes, WorkLimits(settings.work_memory, PROCESSOR_S)
+        )
+        counts = counts or LocalCounts()
+        self.admission = Admission(
+            max_requests=settings.max_concurrent_requests,
+            max_tokens=settings.max_concurrent_tokens,
+            max_pixels=settings.max_concurrent_pixels,
+            max_bytes=settings.max_concurrent_bytes,
+            max_sequences=settings.max_concurrent_sequences,
+            counts=counts,
+        )
+        self.calls = CallRunner(pool, settings, metrics, counts)
+        metrics.read_load = lambda: counts.load(self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Calls of this process that wait to be sent to Triton."""
+        return self.admission.waiting + self.calls.waiting
+
+    async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
+        """Run work off the event loop, unless it is small.
+
+        Args:
+            size: Size of the work (`INLINE_LIMIT`, `task_threads.LARGE`); None: between both.
+        """
+        if size is not None and size <= INLINE_LIMIT:
+            return work(*arguments)
+        return await self._threads.run(size, work, *arguments)
+
+    async def in_process(self, expected_s: float, work: Callable[..., T], *arguments: object) -> T:
+        """Run work that cannot be cancelled in a process, which is killed at the deadline.
+
+        Args:
+            expected_s: Seconds that it will take, about.
+            work: A function of a module.
+
+        Raises:
+            InvalidRequest: it takes more than it may.
+        """
+        return await self.processes.run(work, *arguments, expected_s=expected_s, key=key_name())
+
+    def check(self) -> None:
+        """Refuse a request before its body is read, if it would be refused anyway.
+
+        Raises:
+            Overloaded: too many requests.
+            Unavailable: the gateway is shutting down.
+        """
+        self._refuse_if_draining()
+        self.admission.check()
 
     async def completed(self, request: TaskRequest) -> TaskRequest:
         """The request with the terms that it refers to by name; others as they are.
@@ -111,7 +204,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.execution.answer(self._preparation(request))
+        return await self.answer_planned(request.route, self._make_plan(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -119,11 +212,36 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        return self.execution.stream(self._preparation(request))
+        return self.stream_planned(request.route, self._make_plan(request))
 
-    def models(self) -> ModelList:
-        """The served models."""
-        return self.catalog.listing()
+    async def answer_planned(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
+        """The response of one request, and where its time went.
+
+        Args:
+            route: Label of the metrics.
+
+        Raises:
+            ServingError: refused, out of time, or no item succeeded.
+        """
+        self._refuse_if_draining()
+        async with self._admitted() as reserve:
+            response, timings = await self._run(route, make_plan, reserve)
+        assert response is not None
+        return response, timings
+
+    def stream_planned(self, route: str, make_plan: MakePlan) -> ChunkStream:
+        """The chunks of one request; it is admitted when the stream is first awaited.
+
+        Raises:
+            Unavailable: the gateway is shutting down.
+        """
+        self._refuse_if_draining()
+
+        async def produce(stream: ChunkStream) -> None:
+            async with self._admitted() as reserve:
+                await stream.finish(self._run(route, make_plan, reserve, stream))
+
+        return ChunkStream(produce)
 
     def model(self, name: str) -> Model:
         """A served model.
@@ -137,36 +255,58 @@ class Service:
             )
         return self.catalog.entry(self.catalog.named(name))
 
+    async def is_served_again(self, before: LoadedModel, refused: Call) -> bool:
+        """Wait for the version that replaced the one which a request was planned for.
+
+        Two versions whose Triton configurations differ cannot overlap: a call that waited in the
+        gateway at the moment of the switch finds its version gone. The catalog follows Triton
+        within a second, and the parts of a bundle are replaced one after the other.
+
+        Returns:
+            False if no version of the called model is loaded: it is being restarted.
+        """
+        pool, until_s = self.calls.pool, time.monotonic() + _SWITCH_S
+        while time.monotonic() < until_s and await pool.served_version(refused.model):
+            if self.catalog.version(before.name) != before.manifest.version:
+                return True
+            if await pool.is_ready(refused.model, refused.version):
+                return True
+            await asyncio.sleep(_SWITCH_POLL_S)
+        return False
+
     async def close(self) -> None:
-        """Release threads and connections."""
-        await self.execution.close()
+        """Release threads, processes and connections."""
+        self.processes.close()
+        self._threads.close()
+        await self.calls.close()
         await self.fetcher.close()
         await asyncio.to_thread(self.tracer.close, EXPORT_S)
 
-    def _preparation(self, request: TaskRequest) -> Preparation:
-        """How a request is planned for the model that serves it."""
+    def _make_plan(self, request: TaskRequest) -> MakePlan:
         model = self.catalog.resolve(request.task, request.message)
         if (trace := TRACE.get()) is not None:
             trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
-        return Preparation(
-            request.route,
-            partial(self._plan, request, model),
-            partial(self._plan_again, request, model),
-        )
+        return partial(self._plan, request, model)
 
-    async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels) -> Plan:
-        """A request's plan, made off the event loop where that is much work."""
+    async def _plan(
+        self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels, refused: Call | None
+    ) -> Plan | None:
+        """See `MakePlan`; made off the event loop where that is much work."""
+        if refused is not None:
+            if not await self.is_served_again(model, refused):
+                return None
+            model = self.catalog.resolve(request.task, request.message)
         images, size = request.images, request.task.size(request.message)
         if images:
             if self.fetcher.fetches(images):
                 images = await self.fetcher.fetched(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
-            images, pixels = await self.execution.in_pool(work, measured, images, model.task_limits)
+            images, pixels = await self.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
             images = await self._decoded(images, pixels, model, header)
         prepare = request.task.prepare
-        return await self.execution.in_pool(size, prepare, request.message, images, model)
+        return await self.in_pool(size, prepare, request.message, images, model)
 
     async def _decoded(
         self,
@@ -191,7 +331,7 @@ class Service:
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
             arguments = (image, model.task_limits.image, spec, header)
             try:
-                return await self.execution.in_process(expected_s, read_image, *arguments)
+                return await self.in_process(expected_s, read_image, *arguments)
             except ServingError as error:
                 return error
 
@@ -201,43 +341,93 @@ class Service:
             work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
-    async def planned_again(
-        self, before: LoadedModel, call: Call, plan: Callable[[bool], Awaitable[P]]
-    ) -> P | None:
-        """A request's plan for the version that replaced the one it was planned for.
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[ReservePixels]:
+        """Admission of a request, and the reservation of its pixels."""
+        with self.admission.request(), self.admission.pixels() as reserve:
+            await self.admission.agree("requests", "bytes")
 
-        Two versions whose Triton configurations differ cannot overlap: a call that waited in the
-        gateway at the moment of the switch finds its version gone. The catalog follows Triton
-        within a second, and the parts of a bundle are replaced one after the other.
+            async def reserve_pixels(pixels: int) -> None:
+                reserve(pixels)
+                await self.admission.agree("pixels")
 
-        Args:
-            before: The version that it was planned for.
-            call: What Triton has refused.
-            plan: Makes the plan, given whether another version is served.
+            yield reserve_pixels
+
+    async def _run(
+        self,
+        route: str,
+        make_plan: MakePlan,
+        reserve: ReservePixels,
+        stream: ChunkStream | None = None,
+    ) -> tuple[TaskResponse | None, Timings]:
+        """Plan a request and run its calls, again if Triton does not have their version any more.
 
         Returns:
-            None if no version of the called model is loaded: it is being restarted.
+            Its response, unless it is a stream, and where its time went.
+
+        Raises:
+            ServingError: out of time, refused, or no item succeeded.
         """
-        inference = self.execution.calls.inference
-        until_s = time.monotonic() + _SWITCH_S
-        while time.monotonic() < until_s and await inference.served_version(call.model):
-            if self.catalog.version(before.name) != before.manifest.version:
-                return await plan(True)
-            if await inference.is_ready(call.model, call.version):
-                return await plan(False)
-            await asyncio.sleep(_SWITCH_POLL_S)
-        return None
+        limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
+        times = RequestTimes(self.metrics, route, limit_s)
 
-    async def _plan_again(
-        self, request: TaskRequest, before: LoadedModel, reserve: ReservePixels, call: Call
-    ) -> Plan | None:
-        """The plan of a task's request for the version that is served by now."""
+        plan_again = partial(make_plan, reserve)
 
-        async def plan(is_changed: bool) -> Plan:
-            found = self.catalog.resolve(request.task, request.message) if is_changed else before
-            return await self._plan(request, found, reserve)
+        async def attempted(plan: Plan) -> Attempt:
+            made = Attempt(plan, self.calls, self.admission, times)
+            if stream is not None:
+                made = StreamAttempt(plan, self.calls, self.admission, times, stream, plan_again)
+            await made.run()
+            following = made.following()
+            return made if following is None else await attempted(following)
 
-        return await self.planned_again(before, call, plan)
+        try:
+            async with asyncio.timeout(limit_s):
+                plan = await make_plan(reserve, None)
+                assert plan is not None, "nothing of it was refused yet"
+                times.planned()
+                attempt = await attempted(plan)
+                if attempt.refused is not None:
+                    replanned = await plan_again(attempt.refused)
+                    attempt = await attempted(replanned) if replanned else attempt
+                timings = times.until_now(attempt.sent_s)
+                response = await attempt.finish(self.in_pool)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"no response within {limit_s:g} s: send a smaller request"
+            ) from None
+        self.metrics.observe_timings(route, timings)
+        return response, timings
+
+    def _refuse_if_draining(self) -> None:
+        if self.is_draining:
+            raise shutting_down()
+
+
+def shutting_down() -> Unavailable:
+    """The error of requests that a gateway which shuts down does not finish."""
+    return Unavailable(f"{SHUTTING_DOWN}: try another", retry_after_s=1)
+
+
+def set_timeout(header: str | None) -> None:
+    """Take the client's limit from `x-request-timeout: SECONDS`; without the header there is none.
+
+    Raises:
+        InvalidRequest: it is not a positive number.
+    """
+    TIMEOUT_S.set(math.inf)
+    if header is None:
+        return
+    try:
+        seconds = float(header)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InvalidRequest(
+            f"the header {TIMEOUT_HEADER} is a positive number of seconds, such as 2.5",
+            field=TIMEOUT_HEADER,
+        )
+    TIMEOUT_S.set(seconds)
 
 
 def _tracer(settings: GatewaySettings) -> Tracer:

@@ -133,7 +133,7 @@ def create_app(
         Middleware,
         metrics=service.metrics,
         payload_limit=settings.payload_limit,
-        body=service.execution.admission.body,
+        body=service.admission.body,
         render_error=render_error,
         tracer=service.tracer,
     )

@@ -37,8 +37,8 @@ from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
 from serving.gateway.triton_client.endpoint import paired
-from serving.gateway.triton_client.inference import Server
 from serving.gateway.triton_client.pool import TritonPool
+from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 from serving.logs import configure_logs
 from serving.ports import listening
@@ -155,11 +155,11 @@ async def _serve(
             http_server = _http_server(service, readiness, downloads, descriptors)
             if on_loaded:
                 on_loaded()
-            service.execution.processes.start()
+            service.processes.start()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             log.info("holds at most", extra=asdict(descriptors))
             if share:
-                tasks.start("heartbeat", lambda: share.beat(lambda: service.execution.waiting))
+                tasks.start("heartbeat", lambda: share.beat(lambda: service.waiting))
             await _until_signal(service, http_server, http_socket, grpc_server, share)
         finally:
             await tasks.close()
@@ -210,15 +210,15 @@ async def _until_signal(
 
     async def stop() -> None:
         await stopping.wait()
-        service.execution.is_draining = True
+        service.is_draining = True
         log.info("draining", extra={"within_s": grace_s})
         loop = asyncio.get_running_loop()
         loop.call_later(grace_s + _OVERDUE_S, _log_overdue)
         async with asyncio.TaskGroup() as waits:
-            drained = waits.create_task(service.execution.admission.drained(grace_s))
+            drained = waits.create_task(service.admission.drained(grace_s))
             drained.add_done_callback(lambda _: hurrying.set())
             await hurrying.wait()
-            if left := service.execution.admission.abort_all():
+            if left := service.admission.abort_all():
                 log.warning("requests were aborted", extra={"requests": left})
         http_server.should_exit = True
         await grpc_server.stop(FLUSH_S)

@@ -17,8 +17,7 @@ import httpx
 
 from inference.errors import Unavailable
 from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall
-from serving.gateway.triton_client.inference import Liveness, Server
-from serving.gateway.triton_client.restart_watcher import GONE
+from serving.gateway.triton_client.server import GONE, Liveness, Server
 from serving.liveness.stall_detector import EngineStats, read_engine_stats
 from serving.ports import host_port
 
@@ -195,14 +194,17 @@ class Share:
 
     Attributes:
         tokens: Those left, an estimate.
+        has_begun: Whether any have been generated.
     """
 
     endpoint: Endpoint
     model: str
     tokens: int
+    has_begun: bool = False
 
     def take(self, tokens: int) -> None:
         """Note tokens that have been generated."""
+        self.has_begun = True
         self.endpoint.last_result_s[self.model] = time.monotonic()
         self._drop(min(tokens, self.tokens))
 

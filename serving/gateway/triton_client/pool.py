@@ -2,7 +2,7 @@
 
 A server is avoided for a version of a model from a failure until that is up again there, and for
 all models while it does not respond or shuts down. A call that was refused goes to another server
-at once; one that was lost is sent again by `recovery`. No state is shared with other gateways.
+at once; one that was lost is sent again (`retry_policy`). No state is shared with other gateways.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack, aclosing, suppress
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from typing import TypeAlias, TypeVar
 
 from inference.errors import Unavailable
-from inference.sequences import Finished, TokenChunk
-from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outputs
+from inference.tasks.shared.model_calls import Call
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.triton_client.endpoint import (
@@ -31,10 +30,15 @@ from serving.gateway.triton_client.endpoint import (
     follow,
     look_up,
 )
-from serving.gateway.triton_client.inference import Server
+from serving.gateway.triton_client.retry_policy import RetryPolicy
+from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[Share, float], Awaitable[T]]
+"""Runs a call on the server of a share, within a number of seconds."""
+POLL_S = 0.1
+"""Of a version that is expected to be up again."""
 _PAUSE_S = 0.05
 """Between two checks of a server that loses many calls at once."""
 
@@ -67,6 +71,8 @@ class TritonPool:
         self._moves = moves
         self._connect = connect
         self._numbers = itertools.count(1)
+        self._polls: dict[tuple[str, int], asyncio.Task[int | None]] = {}
+        """By version; all calls that wait for it share one."""
         self._tasks = BackgroundTasks(metrics.failed_in_background)
         self._sources = sources
         self._lookup = lookup
@@ -87,43 +93,68 @@ class TritonPool:
     def _start_watching(self, endpoint: Endpoint) -> None:
         self._tasks.start("watching of a Triton", lambda: self._watch(endpoint))
 
-    async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
-        """One sequence on one server."""
-        return await self._run(
-            call, timeout_s, lambda server, left_s: server.generate(call, left_s)
-        )
+    async def send(self, call: Call, policy: RetryPolicy, work: Work[T]) -> T:
+        """The result of a call on one server, which is none of those that the policy has tried.
 
-    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
-        """One batch on one server."""
-        return await self._run(call, timeout_s, lambda server, left_s: server.infer(call, left_s))
-
-    async def stream(
-        self, call: GenerateCall, timeout_s: float
-    ) -> AsyncGenerator[TokenChunk | Finished, None]:
-        """One sequence's tokens; `is_moved` is raised where another server is to go on.
-
-        Once a token has been yielded, no server begins the sequence again: the caller has a
-        further call go on behind it (D102).
+        Raises:
+            Unavailable: there is none, or it failed; the version is avoided there from now on.
         """
-        until_s = time.monotonic() + timeout_s
-        tried: list[Endpoint] = []
-        has_begun = False
-        while True:
-            endpoint = self._choose(call, tried)
-            try:
-                with endpoint.serving(call) as share:
-                    left_s = max(0.001, until_s - time.monotonic())
-                    async with aclosing(endpoint.server.stream(call, left_s)) as items:
-                        async for item in items:
-                            _take(share, item)
-                            has_begun = True
-                            yield item
-                            if not isinstance(item, Finished):
-                                self._move(endpoint, call)
-                return
-            except Unavailable as failure:
-                tried.append(endpoint)
-                await self._failed(endpoint, call, failure, tried, has_begun=has_begun)
+        policy.has_begun = False
+        endpoint = self._choose(call, policy.tried)
+        policy.tried.append(endpoint)
+        try:
+            with endpoint.serving(call) as share:
+                result = await work(share, policy.left_s)
+                share.take(share.tokens)
+                return result
+        except Unavailable as failure:
+            policy.has_begun = share.has_begun
+            if not failure.is_moved:
+                await endpoint.note(call, failure)
+            raise
+
+    def has_others(self, call: Call, tried: Sequence[Endpoint]) -> bool:
+        """Whether a server that was not tried takes calls of this version."""
+        key = call.model, call.version
+        return any(one.takes(key) for one in self.endpoints if one not in tried)
+
+    def move(self, endpoint: Endpoint, call: Call) -> None:
+        """End a stream on a server that leaves, if another one can go on.
+
+        Raises:
+            Unavailable: it goes on elsewhere.
+        """
+        if self._moves and endpoint.is_leaving and self.has_others(call, (endpoint,)):
+            moved = Unavailable(f"{endpoint.name} shuts down: try again", retry_after_s=1)
+            moved.is_moved = True
+            raise moved
+
+    def is_awaited(self, call: Call) -> bool:
+        """Whether calls wait for this version, as no server has it."""
+        return (call.model, call.version) in self._polls
+
+    async def awaited(self, call: Call, wait_s: float) -> int | None:
+        """The version of a call once it is up again, or the one in its place.
+
+        Args:
+            wait_s: After which None is returned; that of the first call which waits counts.
+        """
+        key = call.model, call.version
+        if (poll := self._polls.get(key)) is None:
+            poll = self._polls[key] = asyncio.create_task(self._poll(*key, wait_s))
+            poll.add_done_callback(lambda _: self._polls.pop(key, None))
+        return await asyncio.shield(poll)
+
+    async def _poll(self, model: str, version: int, wait_s: float) -> int | None:
+        until_s = time.monotonic() + wait_s
+        while time.monotonic() < until_s:
+            if await self.is_ready(model, version):
+                return version
+            served = await self.served_version(model)
+            if served not in (None, version):
+                return served
+            await asyncio.sleep(POLL_S)
+        return None
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded on any server; the first that has it decides."""
@@ -163,26 +194,11 @@ class TritonPool:
         return max(1, sum(one.takes((model, version)) for one in self.endpoints))
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Stop waiting for models, and close all connections."""
+        for poll in self._polls.values():
+            poll.cancel()
         await self._tasks.close()
         await asyncio.gather(*(one.close() for one in self.endpoints))
-
-    async def _run(
-        self, call: Call, timeout_s: float, work: Callable[[Server, float], Awaitable[T]]
-    ) -> T:
-        until_s = time.monotonic() + timeout_s
-        tried: list[Endpoint] = []
-        while True:
-            endpoint = self._choose(call, tried)
-            try:
-                with endpoint.serving(call) as share:
-                    left_s = max(0.001, until_s - time.monotonic())
-                    result = await work(endpoint.server, left_s)
-                    share.take(share.tokens)
-                    return result
-            except Unavailable as failure:
-                tried.append(endpoint)
-                await self._failed(endpoint, call, failure, tried)
 
     def _choose(self, call: Call, tried: Sequence[Endpoint]) -> Endpoint:
         """A server for a call, none of those tried. Where all are known to be down, any of them.
@@ -204,44 +220,6 @@ class TritonPool:
         chosen = found[0] if len(found) == 1 else choose(found, call)
         chosen.last_choice = next(self._numbers)
         return chosen
-
-    async def _failed(
-        self,
-        endpoint: Endpoint,
-        call: Call,
-        failure: Unavailable,
-        tried: Sequence[Endpoint],
-        *,
-        has_begun: bool = False,
-    ) -> None:
-        """Raise a failure, unless another server may take the call at once.
-
-        Args:
-            has_begun: Whether something of the call's result has been returned.
-
-        Raises:
-            Unavailable: the failure.
-        """
-        if failure.is_moved:
-            raise failure
-        await endpoint.note(call, failure)
-        if has_begun or failure.is_loss or not self._others(call, tried):
-            raise failure
-
-    def _others(self, call: Call, tried: Sequence[Endpoint]) -> bool:
-        key = call.model, call.version
-        return any(one.takes(key) for one in self.endpoints if one not in tried)
-
-    def _move(self, endpoint: Endpoint, call: Call) -> None:
-        """End a stream on a server that leaves, if another one can go on.
-
-        Raises:
-            Unavailable: it goes on elsewhere.
-        """
-        if self._moves and endpoint.is_leaving and self._others(call, (endpoint,)):
-            moved = Unavailable(f"{endpoint.name} shuts down: try again", retry_after_s=1)
-            moved.is_moved = True
-            raise moved
 
     def _asked(self) -> list[Endpoint]:
         """Servers whose state counts: those that are up, or all that have not left."""
@@ -290,7 +268,3 @@ class TritonPool:
                 endpoint.server.end_calls()
             await asyncio.sleep(_PAUSE_S)
         await endpoint.close()
-
-
-def _take(share: Share, item: TokenChunk | Finished) -> None:
-    share.take(share.tokens if isinstance(item, Finished) else len(item.token_ids))

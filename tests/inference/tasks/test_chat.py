@@ -14,7 +14,7 @@ from inference.generation import Generation
 from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from serving.gateway.requests.execution import INLINE_LIMIT
+from serving.gateway.requests.service import INLINE_LIMIT
 from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
 from triptych.tasks.chat import ChatMessage, ChatRequest, ChatResponse
 

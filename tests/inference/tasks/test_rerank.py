@@ -5,7 +5,7 @@ import pytest
 from inference.errors import InvalidRequest, TooLong, Unavailable
 from inference.tasks.rerank import TASK, RerankPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from serving.gateway.requests.execution import INLINE_LIMIT
+from serving.gateway.requests.service import INLINE_LIMIT
 from tests.inference.tiny_models import cross_encoder, run, served
 from triptych.tasks.rerank import Ranking, RerankRequest
 

@@ -30,9 +30,8 @@ from serving.gateway.requests.service import Service
 from serving.gateway.server import app
 from serving.gateway.server.app import create_app
 from serving.gateway.triton_client.endpoint import AddressSource
-from serving.gateway.triton_client.inference import Liveness
 from serving.gateway.triton_client.pool import TritonPool
-from serving.gateway.triton_client.restart_watcher import GONE
+from serving.gateway.triton_client.server import GONE, Liveness
 from serving.liveness.stall_detector import EngineStats
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
@@ -140,9 +139,6 @@ class FakeInference:
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
 
-    def replicas(self, model: str, version: int) -> int:
-        return 1
-
     async def liveness(self) -> Liveness:
         return Liveness.LIVE
 
@@ -235,6 +231,11 @@ class FakeStats:
         pass
 
 
+def pool_of(inference: FakeInference, metrics: Metrics) -> TritonPool:
+    """The fake as the only server of a pool."""
+    return TritonPool([AddressSource("127.0.0.1:1")], metrics, connect=lambda address: inference)
+
+
 class Gateway:
     """A service over the fake, and an HTTP client."""
 
@@ -242,8 +243,7 @@ class Gateway:
         self.inference = FakeInference()
         self.settings = GatewaySettings(**{"recovery_timeout": 0, **settings})
         metrics = Metrics()
-        source = AddressSource("127.0.0.1:1")
-        self.pool = TritonPool([source], metrics, connect=lambda address: self.inference)
+        self.pool = pool_of(self.inference, metrics)
         catalog = Catalog(models, self.settings.task_limits)
         self.service = Service(catalog, self.pool, self.settings, metrics)
         self.readiness = self.checked(keep_s=0)

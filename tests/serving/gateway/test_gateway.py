@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway.requests import health
-from serving.gateway.requests.execution import INLINE_LIMIT
+from serving.gateway.requests.service import INLINE_LIMIT
 from serving.liveness.stall_detector import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.http.test_streams import Reader
@@ -33,7 +33,7 @@ async def test_requests_over_the_limit_get_429_at_once(make_gateway: MakeGateway
 
 async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
     here = threading.get_ident()
-    in_pool = gateway.service.execution.in_pool
+    in_pool = gateway.service.in_pool
     assert await in_pool(INLINE_LIMIT, threading.get_ident) == here
     for size in (INLINE_LIMIT + 1, None):
         assert await in_pool(size, threading.get_ident) != here
@@ -130,7 +130,7 @@ async def test_disconnect_ends_the_work(make_gateway: MakeGateway) -> None:
 
 async def test_draining_refuses_new_work_and_is_not_ready(gateway: Gateway) -> None:
     running = await gateway.held("/v1/translate", json=BODY)
-    gateway.service.execution.is_draining = True
+    gateway.service.is_draining = True
     refused = await gateway.http.post("/v1/translate", json=BODY)
     assert (refused.status_code, error_of(refused)["type"]) == (503, "unavailable")
     assert refused.headers["retry-after"]
@@ -253,7 +253,7 @@ async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
 async def test_head_of_a_probe_has_its_status(gateway: Gateway) -> None:
     for path in ("/health", "/ready"):
         assert (await gateway.http.head(path)).status_code == 200
-    gateway.service.execution.is_draining = True
+    gateway.service.is_draining = True
     assert (await gateway.http.head("/ready")).status_code == 503
 
 
@@ -263,7 +263,7 @@ async def test_probes_are_logged_only_when_they_fail(
     caplog.set_level(logging.INFO)
     for path in ("/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"):
         assert (await gateway.http.get(path)).status_code == 200
-    gateway.service.execution.is_draining = True
+    gateway.service.is_draining = True
     assert (await gateway.http.get("/ready")).status_code == 503
     assert "answered" not in caplog.messages
     assert caplog.messages.count("ready") == 1, "it has changed"

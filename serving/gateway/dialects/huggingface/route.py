@@ -254,7 +254,7 @@ async def read_image(request: Request, message: type[M], service: Service) -> M 
     body = await request.body()
     if body.lstrip()[:1] == b"{":
         check_is_json(request)
-    service.execution.check()
+    service.check()
     return body
 
 

@@ -141,7 +141,7 @@ async def _read_fields(request: Request, service: Service) -> tuple[Fields, Uplo
     most = service.settings.max_client_batch_size + _OTHER_FIELDS
     if kind == MULTIPART:
         await request.body()
-        service.execution.check()
+        service.check()
         async with read_form(request, max_files=1, max_fields=most) as form:
             texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
             files = [
@@ -151,11 +151,11 @@ async def _read_fields(request: Request, service: Service) -> tuple[Fields, Uplo
             ]
         return _gathered(texts), files[0] if files else None
     body = await request.body()
-    service.execution.check()
+    service.check()
     if kind == JSON:
-        return await service.execution.in_pool(len(body), _of_json, body), None
+        return await service.in_pool(len(body), _of_json, body), None
     if kind == FORM:
-        return await service.execution.in_pool(len(body), _of_form, body, most), None
+        return await service.in_pool(len(body), _of_form, body, most), None
     raise MalformedBody(f"send {JSON}, {FORM} or {MULTIPART}")
 
 

@@ -94,7 +94,7 @@ class LibreTranslateDialect:
             texts = [body.q] if isinstance(body.q, str) else body.q
             offered = Translators.among(service.catalog.models)
             find, codes = self._identifier.candidates, offered.spellings(offered.codes)
-            work = service.execution.in_pool(None, find, texts, codes)
+            work = service.in_pool(None, find, texts, codes)
             found = await bounded(request, service, work)
             return answered(list[Detected], found)
 

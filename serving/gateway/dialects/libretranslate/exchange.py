@@ -22,8 +22,7 @@ from serving.gateway.dialects.libretranslate.bodies import read_authorised, vali
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.http_errors import json_error
-from serving.gateway.requests.execution import TIMEOUT_S
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import TIMEOUT_S, Service
 
 TEXTS = "texts"
 """The field of the task's message that has the texts."""

@@ -124,7 +124,7 @@ class FileDialect:
         self, file: Upload, body: FileBody, service: Service
     ) -> tuple[bytes, Translator]:
         """The translated file, and what translated it."""
-        in_process = service.execution.in_process
+        in_process = service.in_process
         if self._waiting >= _MOST_WAITING:
             raise Overloaded("too many files are being translated", retry_after_s=1)
         self._waiting += 1

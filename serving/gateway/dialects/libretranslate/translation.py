@@ -110,7 +110,7 @@ class Translator:
         most = self.service.settings.max_input_tokens
         size = sum(map(len, texts))
         try:
-            return await self.service.execution.in_pool(size, _with_letters, texts, most)
+            return await self.service.in_pool(size, _with_letters, texts, most)
         except TooLong as error:
             raise named(error, self.name, self.places) from None
 
@@ -203,7 +203,7 @@ async def translated(
     pages: list[list[Passage]] = []
     read = texts
     if body.format == "html":
-        pages = await service.execution.in_process(_expected_s(texts), page_passages, texts)
+        pages = await service.in_process(_expected_s(texts), page_passages, texts)
         read = [" ".join(passage.text for passage in page) for page in pages]
     directions = Directions(service, identifier, route, body.target)
     sources, detected = await directions.sources(read, body.source)
@@ -240,7 +240,7 @@ async def _translated_pages(
 ) -> list[list[str]]:
     """The only translation of each page of HTML."""
     done = await translator.passages(passages)
-    in_process = translator.service.execution.in_process
+    in_process = translator.service.in_process
     found = await in_process(2 * _expected_s(texts), translated_pages, texts, done)
     return [[page] for page in found]
 
@@ -300,7 +300,7 @@ class Directions:
             return [self._offered.resolve(source, "source")] * len(texts), None
         codes = self._offered.spellings(self._offered.sources(into))
         find = self.identifier.each
-        detected = await self.service.execution.in_pool(None, find, texts, codes)
+        detected = await self.service.in_pool(None, find, texts, codes)
         return [one.language for one in detected], detected
 
     def translator(self, source: str, name: str, places: Sequence[int]) -> Translator:

@@ -27,8 +27,7 @@ from serving.gateway.http.bodies import JSON, read_json
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.openapi import SECURITY, errors
 from serving.gateway.observability.trace_context import TRACE
-from serving.gateway.requests.execution import Preparation, ReservePixels
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import ReservePixels, Service
 from triptych import __version__
 
 Endpoint = Callable[[Request, Service], Awaitable[Response]]
@@ -124,8 +123,7 @@ class OpenInferenceDialect:
 
     async def _ready(self, request: Request, service: Service) -> Response:
         part = graph_of(service.catalog.models, request.path_params["model"]).part
-        inference = service.execution.calls.inference
-        if not await inference.is_ready(part.model, part.version):
+        if not await service.calls.pool.is_ready(part.model, part.version):
             raise Unavailable(f"{part.model} is not ready", retry_after_s=1)
         return _json(ModelReady(name=part.model, ready=True))
 
@@ -139,9 +137,8 @@ class OpenInferenceDialect:
         body = await read_json(request, InferBody, service)
         if body.model_name not in (None, name):
             raise InvalidRequest("model_name is not the model of the path", field="model_name")
-        planned = _Planned(service, body, name)
-        preparation = Preparation(PATH, planned.plan, planned.plan_again)
-        work = service.execution.answer(preparation)
+        planned = _TensorPlanner(service, body, name)
+        work = service.answer_planned(PATH, planned.plan)
         answer, _ = await unless_disconnected(request.scope, request.receive, work)
         return _json(
             InferAnswer(
@@ -153,8 +150,8 @@ class OpenInferenceDialect:
         )
 
 
-class _Planned:
-    """The plans of one request.
+class _TensorPlanner:
+    """Plans one request.
 
     Attributes:
         graph: That of the last plan.
@@ -164,25 +161,22 @@ class _Planned:
         self.graph = graph_of(service.catalog.models, name)
         self._service, self._body = service, body
 
-    async def plan(self, reserve: ReservePixels) -> TensorPlan:
-        """The plan for the version that is served now."""
-        graph = graph_of(self._service.catalog.models, self.graph.part.model)
+    async def plan(self, reserve: ReservePixels, refused: Call | None) -> TensorPlan | None:
+        """See `MakePlan`."""
+        service = self._service
+        if refused and not await service.is_served_again(self.graph.model, refused):
+            return None
+        graph = graph_of(service.catalog.models, self.graph.part.model)
         if (trace := TRACE.get()) is not None:
             trace.annotate({"triptych.model": graph.model.name})
         self.graph = graph
         size = sum(len(tensor.data) for tensor in self._body.inputs)
-        call = await self._service.execution.in_pool(size, graph.call, self._body)
+        call = await service.in_pool(size, graph.call, self._body)
         for name, role in ((each.name, each.role) for each in graph.part.graph.inputs):
             if role is Role.PIXELS:
                 rows, height, width, _ = call.inputs[name].shape
                 await reserve(rows * height * width)
         return TensorPlan(graph, (call,))
-
-    async def plan_again(self, reserve: ReservePixels, call: Call) -> TensorPlan | None:
-        """The plan for the version that replaced the first one's; None if there is none."""
-        return await self._service.planned_again(
-            self.graph.model, call, lambda is_changed: self.plan(reserve)
-        )
 
 
 def _json(message: BaseModel, status: int = 200) -> Response:

@@ -304,7 +304,7 @@ async def test_metrics_count_by_method_and_error(front: Front) -> None:
 
 @pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
 async def test_refused_request_is_not_decoded(front: Front, method: str) -> None:
-    front.gateway.service.execution.is_draining = True
+    front.gateway.service.is_draining = True
     code, body, _ = await failure(raw_call(front, method, b"\xff"))
     assert (code, body.type) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
 
@@ -333,7 +333,7 @@ async def test_full_queue_is_resource_exhausted(front: Front) -> None:
 
 
 async def test_draining_is_unavailable(front: Front) -> None:
-    front.gateway.service.execution.is_draining = True
+    front.gateway.service.is_draining = True
     code, _, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
@@ -480,7 +480,7 @@ async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.Monkey
         assert answer.status == serving.SERVING
     watch = stub.Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == serving.SERVING
-    front.gateway.service.execution.is_draining = True
+    front.gateway.service.is_draining = True
     assert (await stub.Check(health_pb2.HealthCheckRequest())).status == serving.NOT_SERVING
     assert (await asyncio.wait_for(watch.read(), 10)).status == serving.NOT_SERVING
     watch.cancel()
@@ -524,7 +524,7 @@ async def test_watchers_share_one_check_and_are_bounded(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Watch(health_pb2.HealthCheckRequest()).read()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    front.gateway.service.execution.is_draining = True
+    front.gateway.service.is_draining = True
     for watch in watches:
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()

@@ -291,7 +291,7 @@ class TestBeforeTheHeaders:
         assert gateway.inference.running == 0
 
     async def test_draining_is_503(self, gateway: Gateway) -> None:
-        gateway.service.execution.is_draining = True
+        gateway.service.is_draining = True
         assert (await gateway.http.post("/v1/generate", json=PROMPT)).status_code == 503
 
     async def test_a_missing_key_is_401(self, make_gateway: MakeGateway) -> None:

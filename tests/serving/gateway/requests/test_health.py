@@ -45,7 +45,7 @@ async def test_result_is_kept_for_a_second(gateway: Gateway) -> None:
         clock.now_s = now_s
         assert "tiny-caption" in (await readiness.problem() or "")
         assert stats.readings == readings
-    gateway.service.execution.is_draining = True
+    gateway.service.is_draining = True
     assert "shutting down" in (await readiness.problem() or ""), "known at once"
 
 

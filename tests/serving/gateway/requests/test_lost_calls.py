@@ -13,7 +13,7 @@ import pytest
 from inference.errors import Unavailable
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
-from serving.gateway.triton_client import recovery
+from serving.gateway.triton_client import pool
 from tests.serving.gateway.conftest import FakeInference, Gateway, MakeGateway
 
 PROMPT = {"prompts": "one two three four five six", "stream": True}
@@ -21,7 +21,7 @@ PROMPT = {"prompts": "one two three four five six", "stream": True}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "POLL_S", 0.001)
+    monkeypatch.setattr(pool, "POLL_S", 0.001)
 
 
 def lost() -> Unavailable:

@@ -14,13 +14,23 @@ from inference.errors import Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
+from serving.gateway.admission.counts import LocalCounts
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.triton_client import endpoint, pool, recovery
-from serving.gateway.triton_client.endpoint import PREFIX_TOKENS, AddressSource, Endpoint, choose
-from serving.gateway.triton_client.inference import Liveness
+from serving.gateway.observability.request_record import RequestTimes
+from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.triton_client import endpoint, pool
+from serving.gateway.triton_client.endpoint import (
+    PREFIX_TOKENS,
+    AddressSource,
+    Endpoint,
+    Share,
+    choose,
+)
 from serving.gateway.triton_client.pool import TritonPool
-from serving.gateway.triton_client.recovery import Recovery
+from serving.gateway.triton_client.retry_policy import Act, RetryPolicy
+from serving.gateway.triton_client.server import Liveness
+from serving.settings.gateway_settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference, FakeStats
 from tests.serving.waiting import Clock, until
 
@@ -29,7 +39,7 @@ MODEL = "tiny"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "POLL_S", 0.001)
+    monkeypatch.setattr(pool, "POLL_S", 0.001)
     monkeypatch.setattr(endpoint, "HOLD_S", 0.002)
     monkeypatch.setattr(pool, "CHECK_S", 0.005)
     monkeypatch.setattr(pool, "_PAUSE_S", 0.001)
@@ -109,7 +119,26 @@ class Servers:
         sources = [AddressSource(f"{name}:1") for name in names]
         self.pool = TritonPool(sources, self.metrics, connect=self._connect, lookup=lookup)
         self.pool.start()
-        self.recovery = Recovery(self.pool, 5.0, self.metrics)
+        self.recovering = self._runner(5.0)
+        self.direct = self._runner(0.0)
+        """Raises what does not lead to another server at once."""
+
+    def _runner(self, wait_s: float) -> CallRunner:
+        settings = GatewaySettings(recovery_timeout=wait_s)
+        return CallRunner(self.pool, settings, self.metrics, LocalCounts())
+
+    @property
+    def times(self) -> RequestTimes:
+        return RequestTimes(self.metrics, "/route", 5.0)
+
+    async def infer(self, made: InferCall) -> None:
+        async def infer(share: Share, left_s: float) -> Outputs:
+            return await share.endpoint.server.infer(made, left_s)
+
+        await self.direct.run(made, 5.0, infer)
+
+    async def generate(self, made: GenerateCall) -> Finished:
+        return await self.direct.whole(made, self.times)
 
     def _connect(self, address: str) -> FakeServer:
         return self.by_name.setdefault(address.removesuffix(":1"), FakeServer())
@@ -117,21 +146,19 @@ class Servers:
     def __getitem__(self, number: int) -> FakeServer:
         return list(self.by_name.values())[number]
 
-    async def tokens(self, made: GenerateCall) -> list[int]:
-        """The tokens of a stream that goes on after losses, as `CallRunner.read` has it."""
+    async def tokens(self, made: GenerateCall, runner: CallRunner | None = None) -> list[int]:
+        """The tokens of a stream, which goes on after losses."""
         taken: list[int] = []
+        await self.take(made, taken, runner or self.recovering)
+        return taken
 
-        async def attempt(left_s: float) -> list[int]:
-            options = made.options.model_copy(update={"generated_ids": tuple(taken) or None})
-            going_on = GenerateCall(made.model, made.version, made.inputs, options)
-            async with aclosing(self.pool.stream(going_on, left_s)) as items:
-                async for item in items:
-                    if not isinstance(item, Finished):
-                        taken.extend(item.token_ids)
-            return taken
+    async def take(self, made: GenerateCall, taken: list[int], runner: CallRunner) -> None:
+        async def take(tokens: TokenChunk) -> bool:
+            taken.extend(tokens.token_ids)
+            return True
 
         async with asyncio.timeout(10):
-            return await self.recovery.run(made, 5.0, attempt)
+            await runner.read(made, self.times, take)
 
     def value(self, name: str, host: str) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -149,7 +176,7 @@ async def make() -> AsyncGenerator[Callable[..., Servers], None]:
 
     yield make
     for each in made:
-        await each.pool.close()
+        await each.direct.close()
 
 
 Make = Callable[..., Servers]
@@ -160,11 +187,11 @@ async def test_calls_go_to_the_server_with_the_least_outstanding_tokens(make: Ma
     servers = make(*TWO)
     for one in servers.by_name.values():
         one.hold = asyncio.Event()
-    work = [asyncio.create_task(servers.pool.generate(call(1, max_new_tokens=1000), 5.0))]
+    work = [asyncio.create_task(servers.generate(call(1, max_new_tokens=1000)))]
     await until(lambda: servers[0].running == 1)
     for number in range(1, 4):  # together less than the first
         made = call(*range(3), max_new_tokens=100)
-        work.append(asyncio.create_task(servers.pool.generate(made, 5.0)))
+        work.append(asyncio.create_task(servers.generate(made)))
         await until(lambda number=number: servers[1].running == number)
     assert [one.tokens for one in servers.pool.endpoints] == [1001, 309]
     for one in servers.by_name.values():
@@ -176,7 +203,7 @@ async def test_calls_go_to_the_server_with_the_least_outstanding_tokens(make: Ma
 async def test_servers_without_work_take_turns(make: Make) -> None:
     servers = make(*TWO)
     for _ in range(6):
-        await servers.pool.infer(infer_call(), 5.0)
+        await servers.infer(infer_call())
     assert [len(one.calls) for one in servers.by_name.values()] == [3, 3]
 
 
@@ -186,7 +213,7 @@ async def test_prompts_with_one_beginning_go_to_one_server_until_it_has_too_much
     servers = make(*TWO, "127.0.0.3")
     start = tuple(range(PREFIX_TOKENS))
     for number in range(9):
-        await servers.pool.generate(call(*start, number), 5.0)
+        await servers.generate(call(*start, number))
     counts = [len(one.calls) for one in servers.by_name.values()]
     assert sorted(counts) == [0, 0, 9]
     loaded = servers.pool.endpoints[counts.index(9)]
@@ -224,7 +251,7 @@ async def test_refused_call_goes_to_another_server_at_once(make: Make) -> None:
     servers[0].failures[MODEL] = refused(is_not_loaded=True)
     servers[0].unloaded.add(MODEL)
     for _ in range(4):
-        await servers.pool.infer(infer_call(), 5.0)
+        await servers.infer(infer_call())
     assert [len(one.calls) for one in servers.by_name.values()] == [1, 4], "then it is avoided"
     servers[0].failures.clear()
     servers[0].unloaded.clear()
@@ -236,7 +263,7 @@ async def test_model_that_no_server_has_is_refused_as_by_one(make: Make) -> None
     for one in servers.by_name.values():
         one.failures[MODEL] = refused(is_not_loaded=True)
     with pytest.raises(Unavailable) as caught:
-        await servers.pool.infer(infer_call(), 5.0)
+        await servers.infer(infer_call())
     assert caught.value.is_not_loaded
     assert [len(one.calls) for one in servers.by_name.values()] == [1, 1]
 
@@ -245,10 +272,7 @@ async def test_dead_process_that_is_still_reported_as_ready_is_awaited(make: Mak
     servers = make("127.0.0.1")
     servers[0].failures[MODEL] = refused(is_loss=True, is_unnoticed=True)
 
-    async def attempt(left_s: float) -> Outputs:
-        return await servers.pool.infer(infer_call(), left_s)
-
-    work = asyncio.create_task(servers.recovery.run(infer_call(), 5.0, attempt))
+    work = asyncio.create_task(servers.recovering.joined(infer_call(), 5.0))
     await until(lambda: servers[0].calls)
     servers[0].failures.clear()
     await asyncio.sleep(0.03)
@@ -267,7 +291,7 @@ async def test_server_that_does_not_respond_is_avoided_and_returns_slowly(
     servers[0].state = Liveness.UNREACHABLE
     await until(lambda: not first.is_up)
     for _ in range(4):
-        await servers.pool.infer(infer_call(), 5.0)
+        await servers.infer(infer_call())
     assert [len(one.calls) for one in servers.by_name.values()] == [0, 4]
     await until(lambda: servers.value("up", "127.0.0.1") == 0)
     assert servers.value("ejections_total", "127.0.0.1") == 1
@@ -286,7 +310,7 @@ async def test_only_server_is_used_though_it_does_not_respond(make: Make) -> Non
     (only,) = servers.pool.endpoints
     servers[0].state = Liveness.STOPPING
     await until(lambda: not only.is_up)
-    await servers.pool.infer(infer_call(), 5.0)
+    await servers.infer(infer_call())
     assert await servers.tokens(call(*range(4))) == [0, 1, 2, 3], "it finishes what it takes"
     assert servers[0].streamed == [None]
     assert not servers[0].ended
@@ -334,7 +358,7 @@ ACTS: list[tuple[dict[str, bool], bool, int, str]] = [
 async def test_what_a_failure_leads_to(
     make: Make, kind: str, flags: dict[str, bool], has_begun: bool, others: int, act: str
 ) -> None:
-    """`Recovery` decides about what is raised."""
+    """What is raised at once here leads to a wait where calls are recovered."""
     servers = make(*TWO[: 1 + others])
     made = call(*range(4))
     failure = refused(**flags)
@@ -346,12 +370,9 @@ async def test_what_a_failure_leads_to(
 
     async def run() -> None:
         if kind == "generate":
-            taken.extend((await servers.pool.generate(made, 5.0)).best.token_ids)
+            taken.extend((await servers.generate(made)).best.token_ids)
             return
-        async with aclosing(servers.pool.stream(made, 5.0)) as items:
-            async for item in items:
-                if not isinstance(item, Finished):
-                    taken.extend(item.token_ids)
+        await servers.take(made, taken, servers.direct)
 
     if act == RAISED:
         with pytest.raises(Unavailable) as caught:
@@ -363,6 +384,58 @@ async def test_what_a_failure_leads_to(
         assert taken == [0, 1, 2, 3]
     calls = [len(one.calls) for one in servers.by_name.values()]
     assert calls == [1, int(act == ELSEWHERE)][: 1 + others]
+
+
+LOSS, MOVED = {"is_loss": True}, {"is_moved": True}
+SHARED, ALONE = False, True
+POLICY: list[tuple[list[tuple[dict[str, bool], bool]], bool, bool, Act]] = [
+    ([({}, SHARED)], False, True, Act.OTHER_SERVER),
+    ([({}, SHARED)], False, False, Act.WAIT),
+    ([({}, SHARED)], True, True, Act.WAIT),
+    ([({"is_not_loaded": True}, SHARED)], False, False, Act.WAIT),
+    ([({}, SHARED)] * 9, False, False, Act.WAIT),
+    ([(MOVED, SHARED)] * 9, True, True, Act.WAIT),
+    ([(LOSS, SHARED)], False, True, Act.WAIT),
+    ([(LOSS, ALONE)], False, False, Act.WAIT),
+    ([(LOSS, SHARED)] * 2, True, True, Act.WAIT),
+    ([(LOSS, SHARED)] * 3, True, True, Act.RAISE),
+    ([(LOSS, SHARED), ({}, SHARED), (MOVED, ALONE), (LOSS, SHARED)], True, False, Act.WAIT),
+    ([(LOSS, ALONE), (LOSS, SHARED)], False, True, Act.QUARANTINE),
+    ([(LOSS, SHARED), (LOSS, ALONE)], False, True, Act.QUARANTINE),
+    ([(LOSS, SHARED), (LOSS, SHARED), (LOSS, ALONE)], True, True, Act.QUARANTINE),
+]
+"""Failures, whether the last attempt has begun, servers left → what the last failure leads to."""
+
+
+@pytest.mark.parametrize(("failures", "has_begun", "has_others", "act"), POLICY)
+@pytest.mark.parametrize("wait_s", [0.0, 5.0])
+def test_what_failures_lead_to(
+    failures: list[tuple[dict[str, bool], bool]],
+    has_begun: bool,
+    has_others: bool,
+    act: Act,
+    wait_s: float,
+) -> None:
+    policy = RetryPolicy(60.0, wait_s, Clock())
+    policy.has_begun = has_begun
+    for flags, was_alone in failures:
+        found = policy.act(refused(**flags), has_others=has_others, was_alone=was_alone)
+    assert found is (act if wait_s or act is Act.OTHER_SERVER else Act.RAISE)
+
+
+def test_a_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
+    clock = Clock()
+    policy = RetryPolicy(60.0, 5.0, clock)
+    for now_s, failure, act in (
+        (0.0, refused(), Act.WAIT),
+        (4.0, refused(), Act.WAIT),
+        (4.5, refused(is_moved=True), Act.WAIT),
+        (6.0, refused(), Act.WAIT),
+        (10.0, refused(), Act.WAIT),
+        (11.0, refused(), Act.RAISE),
+    ):
+        clock.now_s = now_s
+        assert policy.act(failure, has_others=False, was_alone=False) is act
 
 
 @pytest.mark.parametrize("flags", [{}, {"is_not_loaded": True}, {"is_loss": True}])
@@ -386,11 +459,11 @@ async def test_names_are_looked_up_again(make: Make) -> None:
 
     servers = make("triton", lookup=lookup)
     with pytest.raises(Unavailable, match="no Triton is found at triton:1"):
-        await servers.pool.infer(infer_call(), 5.0)
+        await servers.infer(infer_call())
     await until(lambda: len(servers.pool.endpoints) == 2)
     first = servers.pool.endpoints[0]
     servers[0].hold = asyncio.Event()
-    running = asyncio.create_task(servers.pool.infer(infer_call(), 5.0))
+    running = asyncio.create_task(servers.infer(infer_call()))
     await until(lambda: first.in_flight)
     hosts[:] = ["127.0.0.2", "127.0.0.3"]
     await until(lambda: len(servers.pool.endpoints) == 3)
@@ -500,7 +573,7 @@ async def test_calls_of_a_version_go_where_it_is_loaded(make: Make) -> None:
     servers = make(*TWO)
     servers[0].retired.add((MODEL, 2))
     for _ in range(3):
-        await servers.pool.infer(infer_call(version=2), 5.0)
+        await servers.infer(infer_call(version=2))
     assert len(servers[1].calls) == 3
     assert servers.pool.replicas(MODEL, 2) == 1
     assert servers.pool.replicas(MODEL, 1) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import grpc
 import numpy as np
@@ -15,22 +15,28 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from inference.errors import Quarantined, Unavailable
 from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
+from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.triton_client import recovery as module
-from serving.gateway.triton_client.recovery import KEEP_S, MAX_CALLS, Quarantine, Recovery
-from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
-from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.triton_client import endpoint, pool, retry_policy
+from serving.gateway.triton_client.endpoint import Share
+from serving.gateway.triton_client.pool import Work
+from serving.gateway.triton_client.retry_policy import KEEP_S, MAX_CALLS, Quarantine
+from serving.gateway.triton_client.server import GONE
+from serving.gateway.triton_client.triton_inference import RestartWatcher, TritonInference
 from serving.ports import free_ports
-from tests.serving.gateway.conftest import FakeInference
+from serving.settings.gateway_settings import GatewaySettings
+from tests.serving.gateway.conftest import FakeInference, pool_of
 
 MODEL = "tiny"
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_S", 0.001)
-    monkeypatch.setattr(module, "ALONE_S", 0.05)
+    monkeypatch.setattr(pool, "POLL_S", 0.001)
+    monkeypatch.setattr(endpoint, "HOLD_S", 0.0)
+    monkeypatch.setattr(retry_policy, "ALONE_S", 0.05)
 
 
 def call(number: int, **options: object) -> GenerateCall:
@@ -44,13 +50,25 @@ def lost(**attributes: bool) -> Unavailable:
     return error
 
 
+class Others(LocalCounts):
+    """Counts beside other processes of the gateway that have requests."""
+
+    def requests_elsewhere(self) -> int:
+        return 1
+
+
+def runner(inference: FakeInference, timeout_s: float, counts: Counts | None = None) -> CallRunner:
+    """Runs calls on one server, which they wait for so long."""
+    metrics, settings = Metrics(), GatewaySettings(recovery_timeout=timeout_s)
+    return CallRunner(pool_of(inference, metrics), settings, metrics, counts or LocalCounts())
+
+
 class Process:
     """A model's process: some calls end it, and all that are in flight with it."""
 
     def __init__(self, *, poisonous: frozenset[int] = frozenset(), deaths: int = 0) -> None:
         self.inference = FakeInference()
-        self.metrics = Metrics()
-        self.recovery = Recovery(self.inference, 5.0, self.metrics)
+        self.runner = runner(self.inference, 5.0)
         self.poisonous = poisonous
         self.deaths = deaths
         """Ends to come that no call is the reason of."""
@@ -58,8 +76,8 @@ class Process:
         self.running: dict[int, asyncio.Future[str]] = {}
         self.attempts: list[int] = []
 
-    def attempt(self, number: int) -> Callable[[float], Awaitable[str]]:
-        async def attempt(left_s: float) -> str:
+    def attempt(self, number: int) -> Work[str]:
+        async def attempt(share: Share, left_s: float) -> str:
             self.attempts.append(number)
             self.running[number] = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(0.005, self._serve, number)
@@ -84,7 +102,7 @@ class Process:
 
     async def answer(self, number: int) -> str:
         try:
-            return await self.recovery.run(call(number), 5.0, self.attempt(number))
+            return await self.runner.run(call(number), 5.0, self.attempt(number))
         except Quarantined:
             return "quarantined"
         except Unavailable:
@@ -117,7 +135,7 @@ async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
 async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_up() -> None:
     process = Process(deaths=1)
     process.inference.unloaded.add(MODEL)
-    work = asyncio.create_task(process.recovery.once(call(1), 5.0, process.attempt(1)(5.0)))
+    work = asyncio.create_task(process.runner.run(call(1), 5.0, process.attempt(1), is_joined=True))
     await asyncio.sleep(0.02)
     assert not work.done()
     process.inference.unloaded.clear()
@@ -128,38 +146,23 @@ async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_u
 async def test_refused_calls_wait_however_often_and_are_not_blamed() -> None:
     process, refusals = Process(), [lost(is_loss=False) for _ in range(9)]
 
-    async def attempt(left_s: float) -> str:
+    async def attempt(share: Share, left_s: float) -> str:
         if refusals:
             raise refusals.pop()
         return "answer"
 
-    assert await process.recovery.run(call(1), 5.0, attempt) == "answer"
-
-
-async def test_move_to_another_server_starts_the_wait_for_a_model_anew() -> None:
-    recovery = Recovery(FakeInference(), 0.05, Metrics())
-    failures = [lost(is_loss=False, is_moved=True), lost(is_loss=False)]
-
-    async def attempt(left_s: float) -> str:
-        if not failures:
-            return "answer"
-        failure = failures.pop()
-        if failure.is_moved:
-            await asyncio.sleep(0.06)  # it ran for longer than a call may wait
-        raise failure
-
-    assert await recovery.run(call(1), 5.0, attempt) == "answer"
+    assert await process.runner.run(call(1), 5.0, attempt) == "answer"
 
 
 async def test_model_that_refuses_for_too_long_is_given_up() -> None:
-    recovery = Recovery(FakeInference(), 0.05, Metrics())
+    calls = runner(FakeInference(), 0.05)
 
-    async def attempt(left_s: float) -> str:
+    async def attempt(share: Share, left_s: float) -> str:
         raise lost(is_loss=False)
 
     async with asyncio.timeout(2):
         with pytest.raises(Unavailable):
-            await recovery.run(call(1), 60.0, attempt)
+            await calls.run(call(1), 60.0, attempt)
 
 
 async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
@@ -168,7 +171,7 @@ async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
     process.inference.served[MODEL] = 2
     async with asyncio.timeout(1):
         with pytest.raises(Unavailable) as caught:
-            await process.recovery.run(call(1), 5.0, process.attempt(1))
+            await process.runner.run(call(1), 5.0, process.attempt(1))
     assert caught.value.is_not_loaded, "its request may be planned again"
 
 
@@ -176,7 +179,7 @@ async def test_wait_ends_with_the_deadline() -> None:
     process = Process(deaths=1)
     process.inference.unloaded.add(MODEL)
     with pytest.raises(Unavailable):
-        await process.recovery.run(call(1), 0.05, process.attempt(1))
+        await process.runner.run(call(1), 0.05, process.attempt(1))
 
 
 async def test_call_that_ends_its_process_twice_alone_is_refused_by_name() -> None:
@@ -203,7 +206,7 @@ async def test_calls_in_flight_together_are_not_blamed_for_ends_of_another_reaso
 
 async def test_no_call_is_blamed_while_another_process_of_the_gateway_has_requests() -> None:
     process = Process(poisonous=frozenset({7}))
-    process.recovery = Recovery(process.inference, 5.0, process.metrics, lambda: 1)
+    process.runner = runner(process.inference, 5.0, Others())
     assert await process.answer(7) == "unavailable"
     assert process.attempts == [7, 7, 7], "sent again twice"
 
@@ -220,7 +223,7 @@ async def test_suspects_are_sent_one_after_the_other() -> None:
 
 async def test_lost_calls_fail_at_once_where_nothing_is_recovered() -> None:
     process = Process(deaths=1)
-    process.recovery = Recovery(process.inference, 0.0, process.metrics)
+    process.runner = runner(process.inference, 0.0)
     assert await process.answer(1) == "unavailable"
     assert process.attempts == [1]
 

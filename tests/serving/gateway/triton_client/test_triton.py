@@ -23,7 +23,7 @@ from inference.errors import (
 from inference.generation import Overrides
 from inference.sequences import Hypothesis, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
-from serving.gateway.triton_client.inference import Liveness
+from serving.gateway.triton_client.server import Liveness
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
 from serving.gateway.triton_client.triton_errors import from_triton
 from serving.gateway.triton_client.triton_inference import TritonInference

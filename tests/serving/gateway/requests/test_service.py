@@ -28,12 +28,19 @@ from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
 from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
+from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import merged
-from serving.gateway.requests.execution import Execution, Preparation
-from serving.gateway.requests.service import TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
-from tests.serving.gateway.conftest import GREEDY, FakeInference, Gateway, MakeGateway, loaded
+from tests.serving.gateway.conftest import (
+    GREEDY,
+    FakeInference,
+    Gateway,
+    MakeGateway,
+    loaded,
+    pool_of,
+)
 from tests.serving.waiting import until
 from triptych.messages import Chunk, Generation, ItemError, Response, TokenLogprob
 from triptych.messages import Usage as MessagesUsage
@@ -42,6 +49,7 @@ from triptych.tasks.translate import TranslateRequest
 
 TOKENIZER = WordTokenizer()
 IDS = TOKENIZER.encode("one two three")
+ROUTE = "/route"
 
 
 @dataclass
@@ -71,38 +79,41 @@ class FakePlan(Plan):
         return Streaming(items, self.calls)
 
 
-class Prepared:
-    """The preparation of a request for version 1, and then for another, if there is one."""
+class FakePlanner:
+    """Plans for version 1, and then for another, if there is one."""
 
     def __init__(self, first: FakePlan, second: FakePlan | None = None) -> None:
         self.first, self.second = first, second
         self.refused: list[Call] = []
-        self.preparation = Preparation("/route", self._plan, self._plan_again)
 
-    async def _plan(self, reserve: object) -> Plan:
-        return self.first
-
-    async def _plan_again(self, reserve: object, call: Call) -> Plan | None:
-        self.refused.append(call)
+    async def plan(self, reserve: Any, refused: Call | None) -> Plan | None:
+        if refused is None:
+            return self.first
+        self.refused.append(refused)
         return self.second
 
 
+def service_over(inference: FakeInference, counts: LocalCounts, **settings: object) -> Service:
+    metrics, made = Metrics(), GatewaySettings(**settings)
+    return Service(Catalog(), pool_of(inference, metrics), made, metrics, counts)
+
+
 class Running:
-    """An execution over the fake, and what it has admitted."""
+    """A service over the fake, and what it has admitted."""
 
     def __init__(self, **settings: object) -> None:
         self.inference, self.counts = FakeInference(), LocalCounts()
-        made = GatewaySettings(**{"recovery_timeout": 0, **settings})
-        self.execution = Execution(self.inference, made, Metrics(), self.counts)
+        settings = {"recovery_timeout": 0, **settings}
+        self.service = service_over(self.inference, self.counts, **settings)
 
     @property
     def held(self) -> tuple[int, int]:
         """Admitted requests and tokens."""
         return self.counts.total().requests, self.counts.total().tokens
 
-    async def text(self, prepared: Prepared) -> str:
+    async def text(self, planner: FakePlanner) -> str:
         """The text of a stream that is read to its end."""
-        stream = self.execution.stream(prepared.preparation)
+        stream = self.service.stream_planned(ROUTE, planner.plan)
         try:
             return "".join(
                 [c.text for chunks in [b async for b in stream.batches()] for c in chunks]
@@ -115,136 +126,139 @@ class Running:
 async def running() -> AsyncIterator[Running]:
     made = Running(max_concurrent_tokens=len(IDS))
     yield made
-    await made.execution.close()
+    await made.service.close()
 
 
 async def test_second_attempt_takes_the_place_of_the_first(running: Running) -> None:
     """There are tokens for one attempt: those of the first have been released."""
-    prepared = Prepared(FakePlan(1), FakePlan(2))
+    planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.retired.add(("m", 1))
-    response, _ = await running.execution.answer(prepared.preparation)
+    response, _ = await running.service.answer_planned(ROUTE, planner.plan)
     assert response.model == "2"
-    assert [(call.model, call.version) for call in prepared.refused] == [("m", 1)]
-    assert await running.text(prepared) == "one two three"
+    assert [(call.model, call.version) for call in planner.refused] == [("m", 1)]
+    assert await running.text(planner) == "one two three"
     assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
     assert running.held == (0, 0)
 
 
 async def test_there_is_no_third_attempt(running: Running) -> None:
-    prepared = Prepared(FakePlan(1), FakePlan(2))
+    planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.retired |= {("m", 1), ("m", 2)}
     with pytest.raises(Unavailable):
-        await running.execution.answer(prepared.preparation)
+        await running.service.answer_planned(ROUTE, planner.plan)
     with pytest.raises(Unavailable):
-        await running.text(prepared)
+        await running.text(planner)
     assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
     assert running.held == (0, 0)
 
 
 async def test_without_another_version_the_calls_that_succeeded_count() -> None:
     running = Running()
-    prepared = Prepared(FakePlan(1, ("m", "gone")))
+    planner = FakePlanner(FakePlan(1, ("m", "gone")))
     running.inference.retired.add(("gone", 1))
-    response, _ = await running.execution.answer(prepared.preparation)
+    response, _ = await running.service.answer_planned(ROUTE, planner.plan)
     assert len(response.data) == 1
     assert len(running.inference.calls) == 2
     running.inference.steps = asyncio.Semaphore(0)
     with pytest.raises(Unavailable):
-        await running.text(prepared)
-    await running.execution.close()
+        await running.text(planner)
+    await running.service.close()
 
 
 async def test_refusal_before_the_first_chunk_ends_the_streams_other_calls() -> None:
     running = Running()
     running.inference.steps = asyncio.Semaphore(0)
     running.inference.retired.add(("gone", 1))
-    prepared = Prepared(FakePlan(1, ("m", "gone")), FakePlan(2))
-    stream = running.execution.stream(prepared.preparation)
+    planner = FakePlanner(FakePlan(1, ("m", "gone")), FakePlan(2))
+    stream = running.service.stream_planned(ROUTE, planner.plan)
     await until(lambda: [call.version for call in running.inference.calls] == [1, 1, 2])
     assert (running.inference.cancelled, running.inference.running) == (1, 1)
     await stream.close()
     assert running.held == (0, 0)
-    await running.execution.close()
+    await running.service.close()
 
 
 async def test_stream_of_which_another_call_has_sent_is_not_planned_again() -> None:
     """The other call sends in the turn of the event loop in which the first is refused."""
     running = Running()
     running.inference.retired.add(("gone", 1))
-    prepared = Prepared(FakePlan(1, ("gone", "m")), FakePlan(2))
+    planner = FakePlanner(FakePlan(1, ("gone", "m")), FakePlan(2))
     with pytest.raises(Unavailable):
-        await running.text(prepared)
-    assert prepared.refused == []
+        await running.text(planner)
+    assert planner.refused == []
     assert {call.version for call in running.inference.calls} == {1}
     assert running.held == (0, 0)
-    await running.execution.close()
+    await running.service.close()
 
 
 async def test_other_errors_are_not_attempted_again(running: Running) -> None:
-    prepared = Prepared(FakePlan(1), FakePlan(2))
+    planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.failures["m"] = Unavailable("restarting")
     with pytest.raises(Unavailable):
-        await running.execution.answer(prepared.preparation)
+        await running.service.answer_planned(ROUTE, planner.plan)
     with pytest.raises(Unavailable):
-        await running.text(prepared)
-    assert prepared.refused == []
+        await running.text(planner)
+    assert planner.refused == []
     assert running.held == (0, 0)
 
 
 async def test_stream_holds_its_admission_until_it_is_closed() -> None:
     running = Running(max_concurrent_requests=1)
-    prepared = Prepared(FakePlan(1))
-    stream = running.execution.stream(prepared.preparation)
+    planner = FakePlanner(FakePlan(1))
+    stream = running.service.stream_planned(ROUTE, planner.plan)
     assert [chunk.text async for batch in stream.batches() for chunk in batch]
     assert running.held == (1, 0)
     with pytest.raises(Overloaded):
-        await running.execution.answer(prepared.preparation)
+        await running.service.answer_planned(ROUTE, planner.plan)
     await stream.close()
     assert running.held == (0, 0)
-    await running.execution.close()
+    await running.service.close()
 
 
 async def test_time_limit_includes_the_plan() -> None:
     running = Running(request_timeout=0.01)
 
-    async def plan(reserve: object) -> Plan:
-        await asyncio.Event().wait()
-        raise AssertionError
+    class Endless(FakePlanner):
+        async def plan(self, reserve: Any, refused: Call | None) -> Plan:
+            await asyncio.Event().wait()
+            raise AssertionError
 
-    preparation = Preparation("/route", plan, Prepared(FakePlan()).preparation.plan_again)
     with pytest.raises(DeadlineExceeded):
-        await running.execution.answer(preparation)
+        await running.service.answer_planned(ROUTE, Endless(FakePlan()).plan)
     assert running.held == (0, 0)
-    await running.execution.close()
+    await running.service.close()
 
 
 async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
     running = Running()
     running.inference.hold = asyncio.Event()
-    prepared = Prepared(FakePlan(1))
-    answer = asyncio.create_task(running.execution.answer(prepared.preparation))
-    stream = running.execution.stream(prepared.preparation)
+    planner = FakePlanner(FakePlan(1))
+    answer = asyncio.create_task(running.service.answer_planned(ROUTE, planner.plan))
+    stream = running.service.stream_planned(ROUTE, planner.plan)
     await until(lambda: running.inference.running == 2)
-    assert not await running.execution.admission.drained(0)
-    assert running.execution.admission.abort_all() == 2
+    assert not await running.service.admission.drained(0)
+    assert running.service.admission.abort_all() == 2
     with pytest.raises(Unavailable):
         await answer
     with pytest.raises(Unavailable):
         await stream.first()
     await stream.close()
-    assert await running.execution.admission.drained(0)
+    assert await running.service.admission.drained(0)
     assert (running.inference.running, running.held) == (0, (0, 0))
-    await running.execution.close()
+    await running.service.close()
 
 
 async def test_draining_refuses_before_anything_is_planned(running: Running) -> None:
-    running.execution.is_draining = True
-    prepared = Prepared(FakePlan(1))
-    for begin in (running.execution.check, lambda: running.execution.stream(prepared.preparation)):
+    running.service.is_draining = True
+    planner = FakePlanner(FakePlan(1))
+    for begin in (
+        running.service.check,
+        lambda: running.service.stream_planned(ROUTE, planner.plan),
+    ):
         with pytest.raises(Unavailable):
             begin()
     with pytest.raises(Unavailable):
-        await running.execution.answer(prepared.preparation)
+        await running.service.answer_planned(ROUTE, planner.plan)
     assert running.inference.calls == []
 
 
@@ -274,16 +288,16 @@ class Elsewhere(LocalCounts):
 async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used: Usage) -> None:
     """Each limit is 10; the request is one, with three tokens and five pixels."""
     counts = Elsewhere(used)
-    execution = Execution(FakeInference(), GatewaySettings(), Metrics(), counts)
+    service = service_over(FakeInference(), counts)
     limits: dict[str, Any] = {f"max_concurrent_{resource}": 10}
 
-    class WithPixels(Prepared):
-        async def _plan(self, reserve: Any) -> Plan:
+    class WithPixels(FakePlanner):
+        async def plan(self, reserve: Any, refused: Call | None) -> Plan:
             await reserve(5)
             return self.first
 
     async def answer() -> None:
-        await execution.answer(WithPixels(FakePlan(1)).preparation)
+        await service.answer_planned(ROUTE, WithPixels(FakePlan(1)).plan)
 
     token = KEY.set(ApiKey(name="alice", sha256="0" * 64, **limits))
     try:
@@ -297,10 +311,7 @@ async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used
         await answer()
     finally:
         KEY.reset(token)
-        await execution.close()
-
-
-ROUTE = "/route"
+        await service.close()
 
 
 def generation(**fields: object) -> TaskRequest:

@@ -1,4 +1,4 @@
-"""What the rest of the gateway depends on to run models; tests have one in memory."""
+"""One of the servers of a gateway, as its pool uses it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,21 @@ from typing import Protocol
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 
+GONE = "gone"
+"""The incarnation of a model that a server does not have."""
 
-class Inference(Protocol):
-    """Runs the models. A cancelled coroutine ends the work that it waits for."""
+
+class Liveness(Enum):
+    """What a server's health endpoint returned."""
+
+    LIVE = auto()
+    STOPPING = auto()
+    """It finishes what it has accepted and refuses new calls."""
+    UNREACHABLE = auto()
+
+
+class Server(Protocol):
+    """A server that runs models. A cancelled coroutine ends the work that it waits for."""
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence's hypotheses.
@@ -49,27 +61,6 @@ class Inference(Protocol):
         """The version that new requests go to; None if none is loaded, or if that is unknown."""
         ...
 
-    def replicas(self, model: str, version: int) -> int:
-        """Servers that calls of that version go to, at least 1."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
-class Liveness(Enum):
-    """What a server's health endpoint returned."""
-
-    LIVE = auto()
-    STOPPING = auto()
-    """It finishes what it has accepted and refuses new calls."""
-    UNREACHABLE = auto()
-
-
-class Server(Inference, Protocol):
-    """One server of several."""
-
     async def incarnation(self, model: str) -> str | None:
         """How often the model was healed, GONE if it is not loaded; None if that is unknown."""
         ...
@@ -80,4 +71,8 @@ class Server(Inference, Protocol):
 
     def end_calls(self) -> None:
         """End all calls as lost: the server does not respond any more."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
         ...
