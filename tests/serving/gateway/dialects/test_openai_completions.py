@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,14 @@ def gateway_openai_embeddings(make_gateway: MakeGateway) -> Gateway:
 
 
 @pytest.fixture
+async def embeddings_client(
+    gateway_openai_embeddings: Gateway,
+) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with connected(gateway_openai_embeddings) as made:
+        yield made
+
+
+@pytest.fixture
 def model(gateway_openai_embeddings: Gateway) -> str:
     (found,) = gateway_openai_embeddings.service.catalog.models
     return found.name
@@ -190,11 +199,11 @@ async def native(gateway_openai_embeddings: Gateway, **body: Any) -> list[list[f
 
 
 async def test_embeddings_are_those_of_the_native_route(
-    gateway_openai_embeddings: Gateway, client: openai.AsyncOpenAI, model: str
+    gateway_openai_embeddings: Gateway, embeddings_client: openai.AsyncOpenAI, model: str
 ) -> None:
     wanted = await native(gateway_openai_embeddings, model=model, texts=TEXTS)
     for encoding in ({}, {"encoding_format": "float"}):  # by default the client asks for base64
-        found = await client.embeddings.create(model=model, input=TEXTS, **encoding)
+        found = await embeddings_client.embeddings.create(model=model, input=TEXTS, **encoding)
         assert [item.index for item in found.data] == [0, 1]
         np.testing.assert_allclose([item.embedding for item in found.data], wanted, atol=1e-7)
     assert (found.object, found.model) == ("list", model)
@@ -214,23 +223,23 @@ async def test_base64_holds_little_endian_float32(
 
 
 async def test_dimensions_are_the_first_numbers_at_unit_length(
-    gateway_openai_embeddings: Gateway, client: openai.AsyncOpenAI, model: str
+    gateway_openai_embeddings: Gateway, embeddings_client: openai.AsyncOpenAI, model: str
 ) -> None:
     (whole,) = await native(gateway_openai_embeddings, model=model, texts="a")
-    found = await client.embeddings.create(model=model, input="a", dimensions=2)
+    found = await embeddings_client.embeddings.create(model=model, input="a", dimensions=2)
     wanted = np.array(whole[:2]) / np.linalg.norm(whole[:2])
     np.testing.assert_allclose(found.data[0].embedding, wanted, atol=1e-6)
     for dimensions in (len(whole), None):
         given = {} if dimensions is None else {"dimensions": dimensions}
-        found = await client.embeddings.create(model=model, input="a", **given)
+        found = await embeddings_client.embeddings.create(model=model, input="a", **given)
         np.testing.assert_allclose(found.data[0].embedding, whole, atol=1e-7)
 
 
 async def test_images_are_a_modality(
-    gateway_openai_embeddings: Gateway, client: openai.AsyncOpenAI, model: str
+    gateway_openai_embeddings: Gateway, embeddings_client: openai.AsyncOpenAI, model: str
 ) -> None:
     image = base64.b64encode(image_file("red")).decode()
-    found = await client.embeddings.create(
+    found = await embeddings_client.embeddings.create(
         model=model, input=image, extra_body={"modality": "image"}
     )
     wanted = await native(gateway_openai_embeddings, model=model, images=image)
@@ -251,17 +260,25 @@ async def test_images_are_a_modality(
     ],
 )
 async def test_openai_embeddings_invalid_fields_are_named(
-    client: openai.AsyncOpenAI, model: str, fields: dict[str, Any], param: str, message: str
+    embeddings_client: openai.AsyncOpenAI,
+    model: str,
+    fields: dict[str, Any],
+    param: str,
+    message: str,
 ) -> None:
     request: dict[str, Any] = {"model": model, "input": "a"}
     with pytest.raises(openai.UnprocessableEntityError) as refused:
-        await client.embeddings.create(**request | fields)
+        await embeddings_client.embeddings.create(**request | fields)
     assert refused.value.param == param
     assert message in str(refused.value)
 
 
-async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI, model: str) -> None:
+async def test_what_is_no_image_is_refused(
+    embeddings_client: openai.AsyncOpenAI, model: str
+) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
-        await client.embeddings.create(model=model, input="abcd", extra_body={"modality": "image"})
+        await embeddings_client.embeddings.create(
+            model=model, input="abcd", extra_body={"modality": "image"}
+        )
     assert refused.value.status_code == 415
     assert refused.value.param == "input.0"
