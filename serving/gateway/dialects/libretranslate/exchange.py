@@ -38,13 +38,6 @@ class LibreTranslateError(BaseModel):
     error: str
 
 
-def status_of(error: ServingError) -> int:
-    """LibreTranslate's status: 400 for every request that it refuses."""
-    if isinstance(error, PayloadTooLarge):
-        return error.http_status
-    return 400 if isinstance(error, InvalidRequest | UnknownModel) else error.http_status
-
-
 class LibreTranslateRoutes(RouteTable):
     """Base of the routes.
 
@@ -60,10 +53,12 @@ class LibreTranslateRoutes(RouteTable):
         self._identifier = identifier
 
     def render_error(self, error: ServingError) -> Response:
-        """`{"error": "…"}` with LibreTranslate's status."""
+        """`{"error": "…"}` with LibreTranslate's status: 400 for every request that it refuses."""
         message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
         body = LibreTranslateError(error=message).model_dump_json()
-        return json_error(error, body, status_of(error))
+        is_refused = isinstance(error, InvalidRequest | UnknownModel)
+        is_too_large = isinstance(error, PayloadTooLarge)
+        return json_error(error, body, 400 if is_refused and not is_too_large else None)
 
 
 def with_name(error: ServingError, name: str, places: Sequence[int]) -> ServingError:

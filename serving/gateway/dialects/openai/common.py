@@ -185,18 +185,12 @@ def error_body(error: ServingError, renamed: Mapping[str, str]) -> CompletionErr
         renamed: See `TaskRoute.renamed`.
     """
     status = error.http_status
+    name, dot, rest = (error.field or "").partition(".")
     kind = "server_error" if status >= 500 else "invalid_request_error"
     made = CompletionError(
         message=error.message,
         type=_TYPES.get(status, kind),
-        param=_parameter(error.field, renamed),
+        param=None if error.field is None else renamed.get(name, name) + dot + rest,
         code=_CODES.get(status, error.wire),
     )
     return CompletionErrorBody(error=made)
-
-
-def _parameter(field: str | None, renamed: Mapping[str, str]) -> str | None:
-    if field is None:
-        return None
-    name, dot, rest = field.partition(".")
-    return renamed.get(name, name) + dot + rest
