@@ -15,21 +15,20 @@ An error after the headers is an `error` event, and the stream ends without `[DO
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel
-from starlette.datastructures import Headers
 
 from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.admission.auth import KeyedRoutes
 from serving.gateway.http.bodies import read_json, read_message
+from serving.gateway.http.dialect import Route, RouteTable, Use, path_parameter
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
-from serving.gateway.http.openapi import CONDITIONS, SECURITY, errors, operation
+from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
 from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.glossaries.messages import (
@@ -42,8 +41,8 @@ from triptych.glossaries.messages import (
 )
 from triptych.messages import Chunk, ErrorBody, ErrorResponse, Model, ModelList
 
-_DONE = b"data: [DONE]\n\n"
-_MODEL = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+_GLOSSARIES = "/v1/glossaries"
+_GLOSSARY_NAME = path_parameter("name", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
 class NativeStream:
@@ -59,64 +58,62 @@ class NativeStream:
 
     def end(self) -> bytes:
         """`[DONE]`, as in OpenAI's API."""
-        return _DONE
+        return b"data: [DONE]\n\n"
 
     def error(self, error: ServingError) -> bytes:
         """An `error` event."""
         return b"event: error\ndata: %b\n\n" % _error_body(error).encode()
 
 
-class NativeDialect(KeyedRoutes):
+class NativeDialect(RouteTable):
     """Triptych's own HTTP API."""
 
     shows_timings = True
 
-    def router(self, service: Service) -> APIRouter:
+    def routes(self) -> Iterator[Route]:
         """`POST /v1/<task>` for each task, `GET /v1/models` and one of it, and `/v1/glossaries`."""
-        router = APIRouter()
         for task in TASKS.values():
-            router.add_api_route(
-                task.declaration.path,
-                self._endpoint(task, service),
-                methods=["POST"],
-                name=task.name,
-                summary=task.declaration.summary,
-                response_model=task.declaration.response,
-                **operation(task.declaration, has_key=self._keys.are_required),
-            )
-
-        async def models(request: Request) -> Response:
-            self.authorise(request.headers)
-            return _json(service.catalog.listing())
-
-        router.add_api_route(
+            yield self._task_route(task)
+        yield Route(
             "/v1/models",
-            models,
-            methods=["GET"],
-            summary="List the served models with their limits.",
-            response_model=ModelList,
-            responses=errors(401, 500) if self._keys.are_required else errors(500),
-            openapi_extra=SECURITY if self._keys.are_required else None,
+            self.keyed(self._models),
+            "List the served models with their limits.",
+            ModelList,
+            (401, 500),
+            name="models",
         )
-
-        async def model(request: Request) -> Response:
-            self.authorise(request.headers)
-            return _json(service.model(request.path_params["name"]))
-
-        router.add_api_route(
+        yield Route(
             "/v1/models/{name:path}",  # a name with a slash is unknown as a model, not as a path
-            model,
-            methods=["GET"],
-            summary="One served model with its limits.",
-            response_model=Model,
-            responses=errors(404, 500, *((401,) if self._keys.are_required else ())),
-            openapi_extra={
-                "parameters": [_MODEL],
-                **(SECURITY if self._keys.are_required else {}),
-            },
+            self.keyed(self._model),
+            "One served model with its limits.",
+            Model,
+            (404, 500, 401),
+            name="model",
+            parameters=[path_parameter("name")],
         )
-        glossary_routes(router, service, self.authorise, has_key=self._keys.are_required)
-        return router
+        yield self._glossary_route(
+            "PUT",
+            self._put_glossary,
+            "Store a glossary, or replace the one of that name.",
+            GlossaryInfo,
+            statuses=(413, 415, 422, 429, 503),
+            content=json_content(GlossaryUpload),
+        )
+        unchanged = {"description": "The glossary has a tag that If-None-Match names."}
+        found = "A stored glossary with its terms."
+        yield self._glossary_route(
+            "GET", self._glossary, found, Glossary, responses={304: unchanged}
+        )
+        yield self._glossary_route(
+            "DELETE", self._delete_glossary, "Delete a stored glossary.", GlossaryInfo
+        )
+        yield Route(
+            _GLOSSARIES,
+            self.keyed(self._glossaries),
+            "The stored glossaries, without terms.",
+            GlossaryList,
+            (404, 500, 401),
+        )
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body is the task's message, as JSON or, with image files, as multipart."""
@@ -136,13 +133,78 @@ class NativeDialect(KeyedRoutes):
         """`{"error": {"type": …, "message": …, "field": …}}` with the error's status."""
         return json_error(error, _error_body(error))
 
-    def _endpoint(
-        self, task: AnyTask, service: Service
-    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        async def endpoint(request: Request) -> Response:
+    def _task_route(self, task: AnyTask) -> Route:
+        async def serve(request: Request, service: Service) -> Response:
             return await respond(self, request, task, service)
 
-        return endpoint
+        declaration = task.declaration
+        event = (
+            "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
+            "`ErrorResponse`."
+        )
+        return Route(
+            declaration.path,
+            serve,
+            declaration.summary,
+            declaration.response,
+            TASK_ERRORS,
+            name=task.name,
+            content=task_content(declaration),
+            responses={200: events(event)} if declaration.streams else {},
+        )
+
+    def _glossary_route(
+        self,
+        verb: str,
+        use: Use,
+        summary: str,
+        answer: type[BaseModel],
+        statuses: Sequence[int] = (422,),
+        **described: Any,
+    ) -> Route:
+        return Route(
+            f"{_GLOSSARIES}/{{name}}",
+            self.keyed(use),
+            summary,
+            answer,
+            (404, 500, *statuses, 401, 400, 412),
+            verb=verb,
+            parameters=[_GLOSSARY_NAME, *CONDITIONS],
+            **described,
+        )
+
+    async def _models(self, request: Request, service: Service) -> Response:
+        return _json(service.catalog.listing())
+
+    async def _model(self, request: Request, service: Service) -> Response:
+        return _json(service.model(request.path_params["name"]))
+
+    async def _put_glossary(self, request: Request, service: Service) -> Response:
+        name, conditions = _name(request).name, preconditions(request.headers)
+        if "content-range" in request.headers:  # RFC 9110, section 14.5
+            raise MalformedBody("a glossary is stored whole: send no content-range")
+        body = await read_json(request, GlossaryUpload, service)
+        if body.name not in (None, name):
+            raise InvalidRequest("name differs from that of the path: leave it out", field="name")
+        made = Glossary.model_construct(
+            name=name, terms=body.terms, source=body.source, target=body.target
+        )
+        return _json(*await service.glossaries.put_if(made, conditions.check))
+
+    async def _glossary(self, request: Request, service: Service) -> Response:
+        conditions = preconditions(request.headers)
+        found, version = await service.glossaries.get_version(_name(request))
+        conditions.check_match(version)
+        if conditions.is_known(version):
+            return Response(status_code=304, headers={"etag": etag(version)})
+        return _json(found, version)
+
+    async def _glossaries(self, request: Request, service: Service) -> Response:
+        return _json(await service.glossaries.listing(ListGlossariesRequest()))
+
+    async def _delete_glossary(self, request: Request, service: Service) -> Response:
+        conditions = preconditions(request.headers)
+        return _json(await service.glossaries.delete(_name(request), conditions.check))
 
 
 def _error_body(error: ServingError) -> str:
@@ -156,95 +218,6 @@ def _json(message: BaseModel, version: str | None = None) -> Response:
         headers=None if version is None else {"etag": etag(version)},
         media_type="application/json",
     )
-
-
-_PATH = "/v1/glossaries"
-_ONE = f"{_PATH}/{{name}}"
-_NAME = {
-    "name": "name",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
-}
-_BODY = {
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GlossaryUpload"}}},
-    "required": True,
-}
-
-Use = Callable[[Request], Awaitable[Response]]
-
-
-def glossary_routes(
-    router: APIRouter, service: Service, authorise: Callable[[Headers], None], *, has_key: bool
-) -> None:
-    """Add the routes.
-
-    Args:
-        router: They are added to it.
-        service: Has the glossaries.
-        authorise: Checks a request before its body is read; it raises `Unauthorized`.
-        has_key: Whether requests need a key.
-    """
-    glossaries = service.glossaries
-
-    async def put(request: Request) -> Response:
-        name, conditions = _name(request).name, preconditions(request.headers)
-        if "content-range" in request.headers:  # RFC 9110, section 14.5
-            raise MalformedBody("a glossary is stored whole: send no content-range")
-        body = await read_json(request, GlossaryUpload, service)
-        if body.name not in (None, name):
-            raise InvalidRequest("name differs from that of the path: leave it out", field="name")
-        made = Glossary.model_construct(
-            name=name, terms=body.terms, source=body.source, target=body.target
-        )
-        return _json(*await glossaries.put_if(made, conditions.check))
-
-    async def get(request: Request) -> Response:
-        conditions = preconditions(request.headers)
-        found, version = await glossaries.get_version(_name(request))
-        conditions.check_match(version)
-        if conditions.is_known(version):
-            return Response(status_code=304, headers={"etag": etag(version)})
-        return _json(found, version)
-
-    async def listed(request: Request) -> Response:
-        return _json(await glossaries.listing(ListGlossariesRequest()))
-
-    async def delete(request: Request) -> Response:
-        conditions = preconditions(request.headers)
-        return _json(await glossaries.delete(_name(request), conditions.check))
-
-    def add(
-        verb: str, path: str, use: Use, summary: str, response: Any, statuses: tuple[int, ...]
-    ) -> None:
-        async def endpoint(request: Request) -> Response:
-            authorise(request.headers)
-            return await use(request)
-
-        extra: dict[str, Any] = {**(SECURITY if has_key else {})}
-        responses = errors(404, 500, *statuses, *((401,) if has_key else ()))
-        if path == _ONE:
-            extra["parameters"] = [_NAME, *CONDITIONS]
-            responses |= errors(400, 412)
-        if path == _ONE and verb == "GET":
-            responses[304] = {"description": "The glossary has a tag that If-None-Match names."}
-        if verb == "PUT":
-            extra["requestBody"] = _BODY
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=[verb],
-            summary=summary,
-            response_model=response,
-            responses=responses,
-            openapi_extra=extra,
-        )
-
-    summary = "Store a glossary, or replace the one of that name."
-    add("PUT", _ONE, put, summary, GlossaryInfo, (413, 415, 422, 429, 503))
-    add("GET", _ONE, get, "A stored glossary with its terms.", Glossary, (422,))
-    add("DELETE", _ONE, delete, "Delete a stored glossary.", GlossaryInfo, (422,))
-    add("GET", _PATH, listed, "The stored glossaries, without terms.", GlossaryList, ())
 
 
 def _name(request: Request) -> GlossaryName:

@@ -164,7 +164,7 @@ async def read_json(request: Request, message: type[M], service: Service) -> M:
     check_is_json(request)
     body = await request.body()
     service.check()
-    return await service.in_pool(len(body), _validated, message, body)
+    return await service.in_pool(len(body), _validate, message, body)
 
 
 async def read_message(
@@ -248,7 +248,7 @@ def check_is_json(request: Request) -> None:
         )
 
 
-def _validated(message: type[M], body: bytes) -> M:
+def _validate(message: type[M], body: bytes) -> M:
     """A JSON body as a message; errors are converted here, off the event loop: they may be many."""
     _check_values(body.count(b",") + body.count(b":"))
     try:
@@ -265,7 +265,7 @@ def _from_texts(message: type[M], fields: Mapping[str, Any]) -> M:
         if name in message.model_fields and _holds_objects(message.model_fields[name])
     }
     _check_values(sum(text.count(",") + text.count(":") for text in _each_text(objects)))
-    parsed = {name: _parsed(name, value) for name, value in objects.items()}
+    parsed = {name: _parse(name, value) for name, value in objects.items()}
     try:
         return message.model_validate({**fields, **parsed}, strict=False)
     except ValidationError as error:
@@ -279,7 +279,7 @@ def _check_values(count: int) -> None:
         )
 
 
-def _parsed(name: str, value: str | list[str]) -> Any:
+def _parse(name: str, value: str | list[str]) -> Any:
     try:
         return [from_json(one) for one in value] if isinstance(value, list) else from_json(value)
     except ValueError as error:
@@ -316,15 +316,12 @@ def _is_list(field: FieldInfo) -> bool:
 
 def _holds_objects(field: FieldInfo) -> bool:
     """Whether values are objects, or lists of them."""
-    return any(_is_object(kind) for part in _parts(field.annotation) for kind in _with_items(part))
-
-
-def _with_items(part: Any) -> tuple[Any, ...]:
-    return (part, *get_args(part)) if get_origin(part) is list else (part,)
-
-
-def _is_object(kind: Any) -> bool:
-    return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
+    parts = list(_parts(field.annotation))
+    items = [item for part in parts if get_origin(part) is list for item in get_args(part)]
+    return any(
+        get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
+        for kind in [*parts, *items]
+    )
 
 
 def _most_values(field: FieldInfo, batch: int) -> int:

@@ -1,17 +1,25 @@
-"""The interface of dialects."""
+"""The interface of dialects, and the routes that they are declared by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import KeyedRoutes
+from serving.gateway.http.openapi import KEY_ERRORS, SECURITY, errors
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk
+from triptych.messages import Chunk, ErrorResponse
+
+Use: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
 
 
 class StreamRenderer(Protocol):
@@ -78,3 +86,92 @@ class Dialect(Routes, Protocol):
     def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """The form of a streamed response."""
         ...
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route, and how the OpenAPI document describes it.
+
+    Attributes:
+        path: May contain parameters.
+        use: Makes the response.
+        answer: Type of the response's body; None: `responses` describe it.
+        statuses: Those of errors. With 401 the route requires a key, if there are any.
+        verb: By default POST where there is a body, else GET.
+        content: Content type → what is documented of the request's body.
+        parameters: Of the path and of headers.
+        responses: Status → what is documented of it beside `statuses`.
+    """
+
+    path: str
+    use: Use
+    summary: str
+    answer: Any
+    statuses: Sequence[int]
+    verb: str | None = None
+    name: str | None = None
+    content: Mapping[str, Any] | None = None
+    parameters: Sequence[Mapping[str, Any]] | None = None
+    responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
+
+
+class RouteTable(KeyedRoutes, ABC):
+    """Base of dialects; implements `Routes`."""
+
+    error: ClassVar[type[BaseModel]] = ErrorResponse
+    """Body of every response with a status of 400 or more."""
+
+    @abstractmethod
+    def routes(self) -> Iterable[Route]:
+        """The routes."""
+
+    @abstractmethod
+    def render_error(self, error: ServingError) -> Response:
+        """A failed request."""
+
+    def router(self, service: Service) -> APIRouter:
+        """The routes, with their documentation."""
+        router = APIRouter()
+        for route in self.routes():
+            self._add(router, route, service)
+        return router
+
+    def keyed(self, use: Use) -> Use:
+        """`use` behind a check of the key, before the body is read."""
+
+        async def check(request: Request, service: Service) -> Response:
+            self.authorise(request.headers)
+            return await use(request, service)
+
+        return check
+
+    def _add(self, router: APIRouter, route: Route, service: Service) -> None:
+        async def endpoint(request: Request) -> Response:
+            return await route.use(request, service)
+
+        has_key = self._keys.are_required
+        statuses = [one for one in route.statuses if has_key or one not in KEY_ERRORS]
+        extra: dict[str, Any] = {}
+        if route.parameters is not None:
+            extra["parameters"] = route.parameters
+        if route.content is not None:
+            extra["requestBody"] = {"content": route.content, "required": True}
+        if 401 in statuses:
+            extra |= SECURITY
+        router.add_api_route(
+            route.path,
+            endpoint,
+            methods=[route.verb or ("GET" if route.content is None else "POST")],
+            name=route.name,
+            summary=route.summary,
+            response_model=route.answer,
+            responses={**errors(*statuses, message=self.error), **route.responses},
+            openapi_extra=extra,
+            response_class=Response if route.answer is None else JSONResponse,
+        )
+
+
+def path_parameter(name: str, **schema: Any) -> dict[str, Any]:
+    """The description of a parameter of a path."""
+    described = {"type": "string", **schema}
+    return {"name": name, "in": "path", "required": True, "schema": described}

@@ -102,17 +102,17 @@ class Middleware:
         exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter(), trace)
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else 0
-        sending = _observed(send, exchange)
+        sending = _observe(send, exchange)
         KEY.set(None)
         try:
-            refusal = _timeout_refused(headers)
+            refusal = _take_timeout(headers)
             if refusal is not None:
                 await self._render_error(scope, refusal)(scope, receive, sending)
                 return
             with self._body() as reserve:
                 coding = ", ".join(headers.getlist("content-encoding"))
                 decoded = decode(receive, coding, self._payload_limit)
-                limited = _limited(decoded, self._payload_limit, size, reserve)
+                limited = _limit(decoded, self._payload_limit, size, reserve)
                 await self._app(scope, limited, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED
@@ -166,7 +166,7 @@ def _level(route: str, status: int) -> int:
     return logging.DEBUG if route in QUIET and is_expected else logging.INFO
 
 
-def _timeout_refused(headers: Headers) -> ServingError | None:
+def _take_timeout(headers: Headers) -> ServingError | None:
     """Take the client's own time limit, if it gives one; what is wrong with it."""
     try:
         set_timeout(headers.get(TIMEOUT_HEADER))
@@ -175,7 +175,7 @@ def _timeout_refused(headers: Headers) -> ServingError | None:
     return None
 
 
-def _limited(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Receive:
+def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Receive:
     """`receive` that refuses a body over the limit: unread if declared so, else while reading.
 
     Args:
@@ -205,7 +205,7 @@ def _limited(receive: Receive, limit: int, declared: int, reserve: Reserve) -> R
     return limited
 
 
-def _observed(send: Send, exchange: _Exchange) -> Send:
+def _observe(send: Send, exchange: _Exchange) -> Send:
     """`send` that adds the request's id and records the status."""
 
     async def observed(message: Message) -> None:

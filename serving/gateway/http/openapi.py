@@ -17,8 +17,10 @@ from triptych.messages import Chunk, ErrorResponse
 from triptych.task import IMAGES, Task
 
 _REF = "#/components/schemas/{model}"
-_TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504)
-_UNAUTHORIZED = 401
+TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504, 401)
+"""Statuses of a request of a task, in whatever dialect."""
+KEY_ERRORS = frozenset({401, 403})
+"""Those of routes that require a key."""
 _RETRYABLE = (429, 503)
 _CROSS_SITE, _UNKNOWN_HOST = 403, 421
 _READING = frozenset({"get", "head", "options"})
@@ -51,12 +53,18 @@ _DESCRIPTIONS = {
 }
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route that may fail with these statuses."""
+def errors(
+    *statuses: int, message: type[BaseModel] = ErrorResponse
+) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that may fail with these statuses.
+
+    Args:
+        message: The body.
+    """
     retry = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return {
         status: {
-            "model": ErrorResponse,
+            "model": message,
             "description": _DESCRIPTIONS[status],
             **({"headers": retry} if status in _RETRYABLE else {}),
         }
@@ -81,22 +89,6 @@ def events(description: str) -> dict[str, Any]:
     }
     content = {"text/event-stream": {"schema": event}}
     return {"content": content, "description": "The response, or its events."}
-
-
-def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
-    """Arguments of `add_api_route` that document one task's route."""
-    statuses = [*_TASK_ERRORS]
-    statuses += [_UNAUTHORIZED] if has_key else []
-    responses = errors(*statuses)
-    if task.streams:
-        responses[200] = events(
-            "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
-            "`ErrorResponse`."
-        )
-    return {
-        "responses": responses,
-        "openapi_extra": {"requestBody": _body(task), **(SECURITY if has_key else {})},
-    }
 
 
 def install(
@@ -145,7 +137,7 @@ def install(
 
 def _add_gate(paths: Mapping[str, Mapping[str, Any]]) -> None:
     """Document what the gate answers. It does so before any route, so with one body for all."""
-    content = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorResponse.__name__)}}}
+    content = json_content(ErrorResponse)
     for methods in paths.values():
         for verb, operation in methods.items():
             responses = operation["responses"]
@@ -162,12 +154,22 @@ def _components(messages: Iterable[type[BaseModel]]) -> dict[str, Any]:
     return components
 
 
-def _body(task: Task) -> dict[str, Any]:
-    reference = {"$ref": _REF.format(model=task.request.__name__)}
-    content: dict[str, Any] = {"application/json": {"schema": reference}}
+def json_content(message: type[BaseModel]) -> dict[str, Any]:
+    """The content of a body: a message of the document's components as JSON."""
+    return {"application/json": {"schema": reference(message)}}
+
+
+def reference(message: type[BaseModel]) -> dict[str, str]:
+    """The schema of a message of the document's components."""
+    return {"$ref": _REF.format(model=message.__name__)}
+
+
+def task_content(task: Task) -> dict[str, Any]:
+    """The content of the body of a task's route."""
+    content = json_content(task.request)
     if task.takes_images:
         content[MULTIPART] = {"schema": _form(task.request)}
-    return {"content": content, "required": True}
+    return content
 
 
 def _form(message: type[BaseModel]) -> dict[str, Any]:

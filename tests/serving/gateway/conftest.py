@@ -21,7 +21,7 @@ from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
-from serving.gateway.dialects.libretranslate import documentation
+from serving.gateway.dialects.libretranslate import exchange, files
 from serving.gateway.http import api_docs, openapi
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
@@ -338,7 +338,8 @@ def shared_parts() -> Iterator[None]:
         patch.setattr(fastapi.routing, "create_model_field", shared)
         for module, name in (
             (openapi, "_form"),
-            (documentation, "form_of"),
+            (exchange, "form_of"),
+            (files, "form_of"),
             (app, "read_assets"),
             (api_docs, "read_docs_assets"),
         ):

@@ -12,10 +12,9 @@ from pydantic import BaseModel
 
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.huggingface.classification import ClassifyRoute
-from serving.gateway.dialects.huggingface.default_task import FirstTaskRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, DetectRoute, ZeroShotRoute
-from serving.gateway.dialects.huggingface.route import TaskRoute
+from serving.gateway.dialects.huggingface.route import FirstTaskRoute, HuggingFaceRoute
 from serving.gateway.dialects.huggingface.texts import (
     EmbedRoute,
     FillMaskRoute,
@@ -25,7 +24,7 @@ from serving.gateway.dialects.huggingface.texts import (
 from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, RerankBody
 from serving.gateway.http.dialect import Routes
 
-_ROUTES: tuple[type[TaskRoute], ...] = (
+_ROUTES: tuple[type[HuggingFaceRoute], ...] = (
     CaptionRoute,
     ClassifyRoute,
     DetectRoute,

@@ -13,18 +13,17 @@ from pydantic import Field
 from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from serving.gateway.dialects.all_or_nothing import Closed
+from serving.gateway.dialects.all_or_nothing import Closed, ConvertedRequest
 from serving.gateway.dialects.huggingface.images import LabelScore
 from serving.gateway.dialects.huggingface.route import (
-    PLACEHOLDER,
+    HuggingFaceRoute,
     PipelineTruncating,
-    TaskRoute,
     label_of,
-    model_of,
+    value_at,
 )
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
-from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest, TextPair
+from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest, TextPair
 from triptych.tasks.zero_shot import MAX_LABELS
 
 DEFAULT_TEMPLATE = "This example is {}."
@@ -53,15 +52,16 @@ class ClassificationBody(Closed):
 
 
 @dataclass(frozen=True)
-class ClassifyingRequest(TaskRequest):
-    """A task request with what only this route reads."""
+class HypothesesRequest(ConvertedRequest):
+    """A request to choose among candidates."""
 
     hypotheses: Hypotheses | None = None
 
 
-class ClassifyRoute(TaskRoute):
+class ClassifyRoute(HuggingFaceRoute):
     """The three methods of classifiers."""
 
+    path = "/hf/classify/{model}"
     task = TASK
     body = ClassificationBody
     answer = list[LabelScore] | list[list[LabelScore]]
@@ -70,92 +70,56 @@ class ClassifyRoute(TaskRoute):
         "`zero_shot_classification` of `InferenceClient`."
     )
     takes_images = True
+    fields = {
+        "texts": "inputs",
+        "top_k": "parameters.top_k",
+        "function_to_apply": "parameters.function_to_apply",
+        "truncate": "parameters.truncates",
+    }
 
     def convert(
         self, body: ClassificationBody | bytes, request: Request, service: Service
     ) -> TaskRequest:
-        """The image, or the body in the task's terms."""
-        model = model_of(request, service)
-        label = label_of(request)
-        if isinstance(body, bytes):
-            message = ClassifyRequest(model=model.name, images=[PLACEHOLDER])
-            return ClassifyingRequest(self.task, message, label, images=[body])
-        given = body.parameters or ClassificationParameters()
-        if given.candidate_labels is not None:
-            hypotheses = _hypotheses(given, model)
-            message = _pairs(body.inputs, hypotheses, model, truncate=given.truncates)
-            return ClassifyingRequest(self.task, message, label, hypotheses=hypotheses)
-        _check(given)
-        reads_images = TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]
+        """An image or a text to classify, or a text with each hypothesis about it."""
+        given = None if isinstance(body, bytes) else body.parameters
+        if isinstance(body, bytes) or given is None or given.candidate_labels is None:
+            return super().convert(body, request, service)
+        model = service.catalog.named(request.path_params["model"])
+        hypotheses = Hypotheses.of(given, model)
         message = ClassifyRequest(
             model=model.name,
-            texts=None if reads_images else [body.inputs],
-            images=[PLACEHOLDER] if reads_images else None,
-            top_k=given.top_k or DEFAULT_TOP_K,
-            function_to_apply=given.function_to_apply,
+            pairs=[TextPair(first=body.inputs, second=text) for text in hypotheses.texts],
+            function_to_apply="none",  # the logits of all labels
+            top_k=MAX_TOP_K,
             truncate=given.truncates,
         )
-        images = [body.inputs] if reads_images else ()
-        return ClassifyingRequest(self.task, message, label, images=images)
+        return HypothesesRequest(
+            self.task, message, label_of(request), body=body, hypotheses=hypotheses
+        )
 
-    def answered(
-        self, request: TaskRequest, data: Sequence[Any]
+    def take(self, body: Any, model: LoadedModel | None) -> dict[str, Any]:
+        """The input is an image where the model reads images."""
+        found = super().take(body, model)
+        if isinstance(body, bytes):
+            return found
+        for name in ("multi_label", "hypothesis_template"):
+            if value_at(body, f"parameters.{name}") is not None:
+                raise InvalidRequest(f"{name} needs candidate_labels", field=name)
+        assert model is not None
+        if TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]:
+            found["images"] = found.pop("texts")
+        return found
+
+    def render(
+        self, request: TaskRequest, response: TaskResponse
     ) -> list[LabelScore] | list[list[LabelScore]]:
         """The labels, best first; of a text as the first of a list, where the client reads it."""
-        assert isinstance(request, ClassifyingRequest)
-        if request.hypotheses is not None:
-            logits = [{one.label: one.score for one in item.labels} for item in data]
-            return request.hypotheses.ranked(logits)
-        (item,) = data
-        scores = [LabelScore(label=one.label, score=one.score) for one in item.labels]
+        if isinstance(request, HypothesesRequest) and request.hypotheses is not None:
+            logits = [{one.label: one.score for one in item.labels} for item in response.data]
+            return request.hypotheses.rank(logits)
+        (item,) = response.data
+        scores = [LabelScore.copy_of(one) for one in item.labels]
         return scores if request.images else [scores]
-
-
-def _check(given: ClassificationParameters) -> None:
-    """Raises InvalidRequest for a parameter that needs `candidate_labels`."""
-    for name in ("multi_label", "hypothesis_template"):
-        if getattr(given, name) is not None:
-            raise InvalidRequest(f"{name} needs candidate_labels", field=name)
-
-
-def _hypotheses(given: ClassificationParameters, model: LoadedModel) -> Hypotheses:
-    """How the candidates are scored.
-
-    Raises:
-        InvalidRequest: parameters of another method, or no model of entailment.
-    """
-    if given.truncation == "only_first":
-        raise InvalidRequest(
-            "truncation is only_first: a text and its candidate are cut by longest_first",
-            field="truncation",
-        )
-    for name in ("top_k", "function_to_apply"):
-        if getattr(given, name) is not None:
-            raise InvalidRequest(
-                f"{name} does not go with candidate_labels: leave it out", field=name
-            )
-    section = model.sections.get(TASK.name)
-    labels: Sequence[str] = getattr(section, "labels", ())
-    return Hypotheses.of(
-        labels,
-        model.name,
-        candidates=given.candidate_labels or (),
-        template=given.hypothesis_template or DEFAULT_TEMPLATE,
-        is_multi_label=bool(given.multi_label),
-    )
-
-
-def _pairs(
-    text: str, hypotheses: Hypotheses, model: LoadedModel, *, truncate: bool
-) -> ClassifyRequest:
-    """The text with each hypothesis; logits of all labels are requested."""
-    return ClassifyRequest(
-        model=model.name,
-        pairs=[TextPair(first=text, second=hypothesis) for hypothesis in hypotheses.texts],
-        function_to_apply="none",
-        top_k=MAX_TOP_K,
-        truncate=truncate,
-    )
 
 
 _ENTAILMENT = "entail"
@@ -173,50 +137,49 @@ class Hypotheses:
     contradiction: str
     """The model's label that entailment is weighed against, where several labels may hold."""
     is_multi_label: bool
+    """Whether each candidate is scored by itself."""
 
     @classmethod
-    def of(
-        cls,
-        labels: Sequence[str],
-        model: str,
-        *,
-        candidates: Sequence[str],
-        template: str,
-        is_multi_label: bool,
-    ) -> Self:
-        """The hypotheses for a model.
-
-        Args:
-            labels: The model's, in the order of its logits.
-            model: Its name, for errors.
-            candidates: Labels to choose from.
-            template: Contains `{}`.
-            is_multi_label: Whether each candidate is scored by itself.
+    def of(cls, given: ClassificationParameters, model: LoadedModel) -> Self:
+        """The hypotheses about the candidates of a request.
 
         Raises:
-            InvalidRequest: no label of the model is that of entailment, an empty candidate, or a
-                template without `{}`.
+            InvalidRequest: parameters of another method, no label of the model is that of
+                entailment, an empty candidate, or a template without `{}`.
         """
+        if given.truncation == "only_first":
+            raise InvalidRequest(
+                "truncation is only_first: a text and its candidate are cut by longest_first",
+                field="truncation",
+            )
+        for name in ("top_k", "function_to_apply"):
+            if getattr(given, name) is not None:
+                raise InvalidRequest(
+                    f"{name} does not go with candidate_labels: leave it out", field=name
+                )
+        labels: Sequence[str] = getattr(model.sections.get(TASK.name), "labels", ())
         found = [label for label in labels if label.lower().startswith(_ENTAILMENT)]
         if not found or len(labels) < 2:
             known = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "") or "none"
             raise InvalidRequest(
                 "candidate_labels needs a classifier of entailment, with a label that begins with "
-                f"{_ENTAILMENT!r}: the labels of {model} are {known}",
+                f"{_ENTAILMENT!r}: the labels of {model.name} are {known}",
                 field="candidate_labels",
             )
+        template = given.hypothesis_template or DEFAULT_TEMPLATE
         if "{}" not in template:
             raise InvalidRequest(
                 "hypothesis_template has no {} where the label belongs", field="hypothesis_template"
             )
+        candidates = given.candidate_labels or ()
         for index, candidate in enumerate(candidates):
             check_is_not_blank(candidate, f"candidate_labels.{index}")
         # The choice of `transformers`: the first label, or the last one if entailment is the first.
         contradiction = labels[-1] if labels[0] == found[0] else labels[0]
         texts = [template.replace("{}", candidate) for candidate in candidates]
-        return cls(candidates, texts, found[0], contradiction, is_multi_label)
+        return cls(candidates, texts, found[0], contradiction, bool(given.multi_label))
 
-    def ranked(self, logits: Sequence[Mapping[str, float]]) -> list[LabelScore]:
+    def rank(self, logits: Sequence[Mapping[str, float]]) -> list[LabelScore]:
         """The candidates, best first.
 
         Args:

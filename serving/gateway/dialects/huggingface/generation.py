@@ -14,9 +14,8 @@ from fastapi import Request
 
 from inference.errors import ServingError
 from inference.tasks.generate import TASK
-from inference.tasks.shared.items import error_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import is_part_of_character
+from serving.gateway.dialects.all_or_nothing import Events, is_part_of_character
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
     Generated,
@@ -30,8 +29,14 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     StreamEvent,
     Token,
 )
-from serving.gateway.dialects.huggingface.route import TaskRoute, error_body, label_of
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.dialects.huggingface.route import (
+    TOKEN_EVENTS,
+    HuggingFaceError,
+    HuggingFaceRoute,
+    error_body,
+    label_of,
+)
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, Continuation, Generation, TokenLogprob, TopToken
 from triptych.tasks.generate import GenerateRequest
 
@@ -65,24 +70,25 @@ _SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 _SAME_NAMES = ("frequency_penalty", "max_new_tokens", "repetition_penalty", "stop")
 
 
-class GenerateRoute(TaskRoute):
+class GenerateRoute(HuggingFaceRoute):
     """`text_generation`."""
 
+    path = "/hf/generate/{model}"
     task = TASK
     body = GenerationBody
     answer: ClassVar[Any] = list[Generated]
     summary = "Continue a prompt, for `InferenceClient.text_generation`."
-    streams = True
+    events = TOKEN_EVENTS
     only_streams: ClassVar[bool] = False
     """Whether responses are events without being requested."""
 
     def convert(self, body: GenerationBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
+        """A request for the text, its details and its events."""
         if self.only_streams:
             body = body.model_copy(update={"stream": True})
         given = body.parameters or GenerationParameters()
-        name = self.model_name(request, service)
-        model = service.catalog.resolve(TASK, GenerateRequest(model=name, prompts=[body.inputs]))
+        named = GenerateRequest(model=request.path_params.get("model"), prompts=[body.inputs])
+        model = service.catalog.resolve(TASK, named)
         generation = model.manifest.generation
         return GeneratingRequest(
             self.task,
@@ -94,10 +100,10 @@ class GenerateRoute(TaskRoute):
             seed=given.seed,
         )
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Generated] | Generated:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[Generated] | Generated:
         """The client reads the first one."""
         assert isinstance(request, GeneratingRequest)
-        (item,) = data
+        (item,) = response.data
         text = request.before + item.text
         if not request.with_details:
             return [Generated(generated_text=text)]
@@ -193,8 +199,8 @@ def _texts(text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
     ]
 
 
-class TokenEvents:
-    """Server-sent events; implements `StreamRenderer`.
+class TokenEvents(Events):
+    """One event a token; the last one has the whole text.
 
     A chunk's text is that of its tokens, except that an incomplete character or the possible
     beginning of a stop string waits for later tokens. The end token has no text.
@@ -202,8 +208,6 @@ class TokenEvents:
     Args:
         request: What is answered.
     """
-
-    media_type = "text/event-stream"
 
     def __init__(self, request: GeneratingRequest) -> None:
         self._request = request
@@ -214,22 +218,12 @@ class TokenEvents:
         """Text without a token of its own, for the next one."""
         self._last: TokenLogprob | None = None
 
-    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+    def error_body(self, error: ServingError) -> HuggingFaceError:
+        """The body of a failed request."""
+        return error_body(error)
+
+    def events(self, chunk: Chunk) -> Iterator[StreamEvent]:
         """One event a token."""
-        return b"".join(part for chunk in chunks for part in self._rendered(chunk))
-
-    def end(self) -> bytes:
-        """Nothing: the last event has the whole text."""
-        return b""
-
-    def error(self, error: ServingError) -> bytes:
-        """An event with the error, which the client raises."""
-        return b"data: %b\n\n" % error_body(error).model_dump_json().encode()
-
-    def _rendered(self, chunk: Chunk) -> Iterator[bytes]:
-        if chunk.error is not None:
-            yield self.error(error_of(chunk.error))
-            return
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""
         tokens = chunk.logprobs or []
@@ -243,10 +237,10 @@ class TokenEvents:
         shares = list(zip(tokens, self._spread(text, tokens), strict=True))
         for place, (token, own) in enumerate(shares):
             ends = is_last and place == len(shares) - 1
-            yield b"data: %b\n\n" % self._event(token, own, chunk if ends else None)
+            yield self._event(token, own, chunk if ends else None)
         self._last = tokens[-1]
 
-    def _event(self, found: TokenLogprob, text: str, last: Chunk | None) -> bytes:
+    def _event(self, found: TokenLogprob, text: str, last: Chunk | None) -> StreamEvent:
         """One event.
 
         Args:
@@ -254,14 +248,13 @@ class TokenEvents:
         """
         self._count += 1
         token = self._request.token(found)
-        event = StreamEvent(
+        return StreamEvent(
             index=self._count,
             token=token.model_copy(update={"text": text}),
             top_tokens=[self._request.token(top) for top in found.top] or None,
             generated_text=None if last is None else self._request.before + self._text,
             details=None if last is None else self._details(last, token),
         )
-        return event.model_dump_json().encode()
 
     def _details(self, last: Chunk, token: Token) -> StreamDetails:
         return StreamDetails(
@@ -271,13 +264,11 @@ class TokenEvents:
             seed=self._request.seed,
         )
 
-    def _is_end(self, token: TokenLogprob) -> bool:
-        return token.token_id in self._request.ends
-
     def _spread(self, text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
         """Each token's share of the text of all; the last one but the end token has the rest."""
         shares = [""] * len(tokens)
-        with_text = [i for i, token in enumerate(tokens) if not self._is_end(token)] or [0]
+        ends = self._request.ends
+        with_text = [i for i, token in enumerate(tokens) if token.token_id not in ends] or [0]
         for place in with_text[:-1]:
             piece = tokens[place].token
             share = next((p for p in (piece, piece.lstrip()) if text.startswith(p)), "")

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from inference.errors import InvalidRequest
 from inference.tasks import caption, detect, zero_shot
+from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import (
     PARAMETERS,
-    PLACEHOLDER,
     FinishReason,
-    TaskRoute,
-    label_of,
-    model_of,
+    HuggingFaceRoute,
+    value_at,
 )
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.detect import MAX_LABELS as DETECTION_MAX_LABELS
 from triptych.tasks.detect import DetectRequest
-from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest
+from triptych.tasks.zero_shot import MAX_LABELS
 
 BASE64 = Field(description="An image as base64 or a data URI.")
 NewTokens = Annotated[int, Field(ge=1, le=4096)]
+
+
+_SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 
 
 class CaptionSearch(Closed):
@@ -41,12 +41,12 @@ class CaptionSearch(Closed):
     top_p: TopP | None = None
     typical_p: TypicalP | None = None
 
-    def sampling(self) -> dict[str, Any]:
-        """The task's sampling parameters."""
+    def fields(self) -> dict[str, Any]:
+        """Fields of the task's message."""
+        given: dict[str, Any] = self.model_dump(exclude={"do_sample"}, exclude_none=True)
         if self.do_sample is False:
-            return {"temperature": 0.0}
-        names = {"temperature", "top_k", "top_p", "typical_p"}
-        given: dict[str, Any] = self.model_dump(include=names, exclude_none=True)
+            search = {name: given[name] for name in given if name not in _SAMPLING}
+            return search | {"temperature": 0.0}
         # One sample changes nothing but that tokens are sampled.
         return given | ({"best_of": 1} if self.do_sample and self.temperature != 0 else {})
 
@@ -77,30 +77,34 @@ class ImageToTextBody(Closed):
     image: str | None = optional("The same as inputs, which `visual_question_answering` repeats.")
 
     @property
-    def asked(self) -> tuple[str, str | None]:
-        """The image, and the question about it."""
-        if isinstance(self.inputs, AskedImage):
-            return self.inputs.image, self.inputs.question
-        return self.inputs, self.question
+    def only_image(self) -> str:
+        """The image, wherever it is."""
+        return self.inputs.image if isinstance(self.inputs, AskedImage) else self.inputs
+
+    @property
+    def asked(self) -> str | None:
+        """The question about it."""
+        return self.inputs.question if isinstance(self.inputs, AskedImage) else self.question
 
 
 class GeneratedText(Open):
     """The caption of an image."""
 
-    generated_text: str
+    generated_text: Annotated[str, Field(validation_alias="text")]
     finish_reason: FinishReason
 
 
 class Answer(Open):
     """The answer to a question about an image."""
 
-    answer: str
+    answer: Annotated[str, Field(validation_alias="text")]
     finish_reason: FinishReason
 
 
-class CaptionRoute(TaskRoute):
+class CaptionRoute(HuggingFaceRoute):
     """`image_to_text`, `visual_question_answering` and `document_question_answering`."""
 
+    path = "/hf/caption/{model}"
     task = caption.TASK
     body = ImageToTextBody
     renamed = {**PARAMETERS, "prompt": "question"}
@@ -108,41 +112,35 @@ class CaptionRoute(TaskRoute):
     summary = "Describe an image, or answer a question about it, for `InferenceClient`."
     takes_images = True
 
-    def convert(
-        self, body: ImageToTextBody | bytes, request: Request, service: Service
-    ) -> TaskRequest:
-        """The image, or the body in the task's terms."""
-        given, model = ImageToTextParameters(), model_of(request, service)
-        image, question = (body, None) if isinstance(body, bytes) else body.asked
+    fields = {
+        "images": "only_image",
+        "prompt": "asked",
+        "max_new_tokens": "parameters.max_new_tokens",
+    }
+
+    def take(self, body: Any, model: LoadedModel | None) -> dict[str, Any]:
+        """The search's own parameters replace those of the request."""
+        search = None
         if isinstance(body, ImageToTextBody):
-            given = body.parameters or given
-        if question and self.task.name in model.sections and not caption.TASK.answers(model):
+            search = value_at(body, "parameters.generation_parameters")
+        return super().take(body, model) | (search.fields() if search else {})
+
+    def check(self, message: CaptionRequest, model: LoadedModel) -> None:
+        """Refuse a question to a model that only describes images."""
+        if message.prompt and self.task.name in model.sections and not caption.TASK.answers(model):
             raise InvalidRequest(
                 f"{model.name} describes images and answers no questions: leave the question out",
                 field="prompt",
             )
-        search = given.generation_parameters or CaptionSearch()
-        message = CaptionRequest(
-            model=model.name,
-            images=[PLACEHOLDER],
-            prompt=question,
-            num_beams=search.num_beams,
-            max_new_tokens=search.max_new_tokens or given.max_new_tokens,
-            **search.sampling(),
-        )
-        return TaskRequest(self.task, message, label_of(request), images=[image])
 
-    def answered(
-        self, request: TaskRequest, data: Sequence[Any]
+    def render(
+        self, request: TaskRequest, response: TaskResponse
     ) -> list[GeneratedText] | list[Answer]:
         """The client reads the first one."""
         assert isinstance(request.message, CaptionRequest)
         if request.message.prompt is not None:
-            return [Answer(answer=item.text, finish_reason=item.finish_reason) for item in data]
-        return [
-            GeneratedText(generated_text=item.text, finish_reason=item.finish_reason)
-            for item in data
-        ]
+            return [Answer.copy_of(item) for item in response.data]
+        return [GeneratedText.copy_of(item) for item in response.data]
 
 
 class ZeroShotParameters(Closed):
@@ -150,6 +148,11 @@ class ZeroShotParameters(Closed):
 
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=MAX_LABELS)]
     hypothesis_template: str | None = optional("Contains {} where the label belongs.")
+
+    @property
+    def templates(self) -> list[str] | None:
+        """The only template."""
+        return None if self.hypothesis_template is None else [self.hypothesis_template]
 
 
 class ZeroShotBody(Closed):
@@ -166,30 +169,24 @@ class LabelScore(Open):
     score: float
 
 
-class ZeroShotRoute(TaskRoute):
+class ZeroShotRoute(HuggingFaceRoute):
     """`zero_shot_image_classification`."""
 
+    path = "/hf/zero-shot/{model}"
     task = zero_shot.TASK
     body = ZeroShotBody
     answer = list[LabelScore]
     summary = "Choose among labels, for `InferenceClient.zero_shot_image_classification`."
-    takes_images = False
+    fields = {
+        "images": "inputs",
+        "labels": "parameters.candidate_labels",
+        "templates": "parameters.templates",
+    }
 
-    def convert(self, body: ZeroShotBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
-        template = body.parameters.hypothesis_template
-        message = ZeroShotRequest(
-            model=model_of(request, service).name,
-            images=[PLACEHOLDER],
-            labels=body.parameters.candidate_labels,
-            templates=None if template is None else [template],
-        )
-        return TaskRequest(self.task, message, label_of(request), images=[body.inputs])
-
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[LabelScore]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[LabelScore]:
         """The labels, best first."""
-        (item,) = data
-        return [LabelScore(label=one.label, score=one.score) for one in item.labels]
+        (item,) = response.data
+        return [LabelScore.copy_of(one) for one in item.labels]
 
 
 class DetectionParameters(Closed):
@@ -211,10 +208,10 @@ class DetectionBody(Closed):
 class BoundingBox(Open):
     """Whole pixels of the upright image, as the pipelines of `transformers` cut them off."""
 
-    xmin: int
-    ymin: int
-    xmax: int
-    ymax: int
+    xmin: Annotated[int, BeforeValidator(int), Field(validation_alias="x_min")]
+    ymin: Annotated[int, BeforeValidator(int), Field(validation_alias="y_min")]
+    xmax: Annotated[int, BeforeValidator(int), Field(validation_alias="x_max")]
+    ymax: Annotated[int, BeforeValidator(int), Field(validation_alias="y_max")]
 
 
 class DetectedObject(Open):
@@ -225,50 +222,35 @@ class DetectedObject(Open):
     box: BoundingBox
 
 
-class DetectRoute(TaskRoute):
+class DetectRoute(HuggingFaceRoute):
     """`object_detection`, and zero-shot object detection, for which the client has no method."""
 
+    path = "/hf/detect/{model}"
     task = detect.TASK
     body = DetectionBody
     answer = list[DetectedObject]
     summary = "Find things in an image, for `InferenceClient.object_detection`."
     takes_images = True
 
-    def convert(
-        self, body: DetectionBody | bytes, request: Request, service: Service
-    ) -> TaskRequest:
-        """The image, or the body in the task's terms."""
-        given, model = DetectionParameters(), model_of(request, service)
-        if isinstance(body, DetectionBody):
-            given = body.parameters or given
-        message = DetectRequest(
-            model=model.name,
-            images=[PLACEHOLDER],
-            labels=given.candidate_labels,
-            threshold=given.threshold,
-        )
+    fields = {
+        "images": "inputs",
+        "labels": "parameters.candidate_labels",
+        "threshold": "parameters.threshold",
+    }
+
+    def check(self, message: DetectRequest, model: LoadedModel) -> None:
+        """Refuse a request without labels to a model that names nothing itself."""
         if self.task.name in model.sections and not self.task.accepts(message, model):
             raise InvalidRequest(
                 f"{model.name} finds things by labels, which object_detection has none of: POST "
                 "this path JSON with parameters.candidate_labels, or call /v1/detect with labels",
                 field="candidate_labels",
             )
-        image = body.inputs if isinstance(body, DetectionBody) else body
-        return TaskRequest(self.task, message, label_of(request), images=[image])
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[DetectedObject]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[DetectedObject]:
         """The boxes, best first."""
-        (item,) = data
+        (item,) = response.data
         return [
-            DetectedObject(
-                score=box.score,
-                label=box.label,
-                box=BoundingBox(
-                    xmin=int(box.x_min),
-                    ymin=int(box.y_min),
-                    xmax=int(box.x_max),
-                    ymax=int(box.y_max),
-                ),
-            )
-            for box in item.boxes
+            DetectedObject(score=one.score, label=one.label, box=BoundingBox.copy_of(one))
+            for one in item.boxes
         ]

@@ -1,26 +1,26 @@
-"""What the routes share: key, path, bodies, answers, errors."""
+"""What the routes share: paths, bodies, errors; and the route of a model's first task."""
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from fastapi import Request, Response
+from pydantic import BaseModel, BeforeValidator, Field
 
 from inference.errors import (
     DeadlineExceeded,
     InternalError,
     InvalidRequest,
     ServingError,
+    UnsupportedImage,
     UnsupportedMediaType,
 )
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.all_or_nothing import Closed, WholeAnswers
+from serving.gateway.dialects.all_or_nothing import Closed, ConvertedRequest, TaskRoute
 from serving.gateway.http.bodies import (
     JSON,
     MULTIPART,
@@ -29,11 +29,13 @@ from serving.gateway.http.bodies import (
     media_type,
     read_json,
 )
+from serving.gateway.http.dialect import Route, RouteTable, path_parameter
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
-from serving.gateway.http.openapi import SECURITY, errors, events
-from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
+from serving.gateway.http.openapi import TASK_ERRORS, events, reference
+from serving.gateway.requests.service import Service, TaskRequest
 from triptych.parameters import optional
+from triptych.task import IMAGES
 
 PARAMETERS: Mapping[str, str] = {
     "prompts": "inputs",
@@ -100,11 +102,12 @@ PLACEHOLDER = "file"
 _RAW = "application/octet-stream"
 IMAGE_KINDS = (_RAW, "image/")
 """Beginnings of the content types of images."""
-_STATUSES = (400, 404, 413, 415, 422, 429, 500, 503, 504)
-_MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+_IMAGE = {_RAW: {"schema": {"type": "string", "format": "binary"}}}
+MODEL = [path_parameter("model")]
+TOKEN_EVENTS = "One token as JSON, or an error."
 
 
-def _refused(value: object) -> object:
+def _refuse(value: object) -> object:
     if value is not None and value is not False:
         raise ValueError("this parameter is not served: leave it out")
     return value
@@ -112,7 +115,7 @@ def _refused(value: object) -> object:
 
 Unserved = Annotated[
     Literal[False] | None,
-    BeforeValidator(_refused),
+    BeforeValidator(_refuse),
     optional("Not served: refused, unless it is false."),
 ]
 
@@ -149,85 +152,71 @@ class PipelineTruncating(Closed):
         return self.truncation not in (None, False, "do_not_truncate")
 
 
-class TaskRoute(WholeAnswers):
-    """`POST /hf/{task}/{model}` of one task; implements `Dialect`."""
+class HuggingFaceRoute(TaskRoute):
+    """`POST /hf/{task}/{model}` of one task, or a path of a server of one model."""
 
-    task: ClassVar[AnyTask]
-    body: ClassVar[type[BaseModel]]
-    answer: ClassVar[Any]
-    """Type of the response's body."""
-    summary: ClassVar[str]
+    error = HuggingFaceError
+    renamed = PARAMETERS
+    parameters = MODEL
     takes_images: ClassVar[bool] = False
     """Whether the body may be an image file itself."""
-    streams: ClassVar[bool] = False
-    renamed: ClassVar[Mapping[str, str]] = PARAMETERS
-    """Field of the task's message → its name here, in errors."""
-    only_path: ClassVar[str | None] = None
-    """A path that names no model, in place of `/hf/{task}/{model}`."""
+    fields: ClassVar[Mapping[str, str]] = {}
+    """Field of the task's message → its path in the body."""
 
-    def __init__(self, keys: Keys) -> None:
-        super().__init__(keys)
-        self._adapter: TypeAdapter[Any] = TypeAdapter(self.answer)
-
-    def router(self, service: Service) -> APIRouter:
-        """The route."""
-        router = APIRouter()
-
-        async def endpoint(request: Request) -> Response:
-            return await respond(self, request, self.task, service)
-
-        router.add_api_route(
-            self.only_path or f"/hf/{self.task.name}/{{model}}",
-            endpoint,
-            methods=["POST"],
-            name=(self.only_path or f"hf_{self.task.name}").strip("/"),
-            summary=self.summary,
-            response_model=self.answer,
-            **operation([self], has_key=self._keys.are_required),
-        )
-        return router
-
-    def model_name(self, request: Request, service: Service) -> str | None:
-        """The model of a request; None: the task's only one, or its default.
-
-        Raises:
-            UnknownModel: the path names one that is not served.
-        """
-        return model_of(request, service).name if self.only_path is None else None
+    def content(self) -> dict[str, Any]:
+        """JSON, or an image file."""
+        return {**super().content(), **(_IMAGE if self.takes_images else {})}
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
-        """See `Dialect.parse`."""
+        """The body as JSON or as an image file, converted."""
         read = read_image if self.takes_images else read_json
         return self.convert(await read(request, self.body, service), request, service)
 
-    @abstractmethod
     def convert(self, body: Any, request: Request, service: Service) -> TaskRequest:
-        """The image, or the body in the task's terms."""
+        """The fields that the body has; the task's defaults for others."""
+        name = request.path_params.get("model")
+        model = None if name is None else service.catalog.named(name)
+        fields = self.take(body, model)
+        images = [fields[IMAGES]] if IMAGES in fields else []
+        if images:
+            fields[IMAGES] = [PLACEHOLDER]
+        message = self.task.declaration.request(model=name, **fields)
+        if model is not None:
+            self.check(message, model)
+        return ConvertedRequest(self.task, message, label_of(request), images=images, body=body)
 
-    @abstractmethod
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> object:
-        """The body of the response, of items without errors.
+    def take(self, body: Any, model: LoadedModel | None) -> dict[str, Any]:
+        """Fields of the task's message; `images` is the only image, as it was sent.
+
+        Args:
+            model: None where the path names none: the task's only one, or its default.
 
         Raises:
-            InvalidRequest: the answer cannot be given in the form that is requested.
+            InvalidRequest: fields that exclude each other.
         """
+        if isinstance(body, bytes):
+            return {IMAGES: body}
+        found = {field: value_at(body, path) for field, path in self.fields.items()}
+        return {field: value for field, value in found.items() if value is not None}
 
-    def dump_answer(self, request: TaskRequest, response: TaskResponse) -> bytes:
-        """See `WholeAnswers.dump_answer`."""
-        return self._adapter.dump_json(self.answered(request, response.data))
+    def check(self, message: Any, model: LoadedModel) -> None:
+        """Refuse what the model that the path names does not serve.
+
+        Raises:
+            InvalidRequest: it does not.
+        """
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error", "error_type"}` with the error's status."""
         return error_response(error, self.renamed)
 
 
-def model_of(request: Request, service: Service) -> LoadedModel:
-    """The model that the path names.
-
-    Raises:
-        UnknownModel: no model of that name is served.
-    """
-    return service.catalog.named(request.path_params["model"])
+def value_at(body: BaseModel, path: str) -> Any:
+    """The value at a path like `parameters.top_k`; None where a part of it is absent."""
+    found: Any = body
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
 
 
 def label_of(request: Request) -> str:
@@ -258,25 +247,53 @@ async def read_image(request: Request, message: type[M], service: Service) -> M 
     return body
 
 
-def operation(routes: Sequence[TaskRoute], *, has_key: bool) -> dict[str, Any]:
-    """Arguments of `add_api_route` that document the bodies of some routes at one path."""
-    takes_images = any(route.takes_images for route in routes)
-    references = [{"$ref": f"#/components/schemas/{route.body.__name__}"} for route in routes]
-    schema = references[0] if len(references) == 1 else {"anyOf": references}
-    content: dict[str, Any] = {JSON: {"schema": schema}}
-    if takes_images:
-        content[_RAW] = {"schema": {"type": "string", "format": "binary"}}
-    statuses = (*_STATUSES, *((401,) if has_key else ()))
-    described = errors(*statuses)
-    for response in described.values():
-        response["model"] = HuggingFaceError
-    if any(route.streams for route in routes):
-        described[200] = events("One token as JSON, or an error.")
-    return {
-        "responses": described,
-        "openapi_extra": {
-            "parameters": [] if any(route.only_path for route in routes) else [_MODEL],
-            "requestBody": {"content": content, "required": True},
-            **(SECURITY if has_key else {}),
-        },
-    }
+class FirstTaskRoute(RouteTable):
+    """`POST /hf/{model}`: hands a request to the route of the first task of the model's manifest.
+
+    Args:
+        routes: One for each task.
+    """
+
+    error = HuggingFaceError
+
+    def __init__(self, keys: Keys, routes: Sequence[HuggingFaceRoute]) -> None:
+        super().__init__(keys)
+        self._routes = {route.task.name: route for route in routes}
+
+    def routes(self) -> list[Route]:
+        """The only one, with the bodies and responses of all tasks."""
+        bodies = [reference(route.body) for route in self._routes.values()]
+        summary = "The first task of a model, for `huggingface_hub.InferenceClient`."
+        route = Route(
+            "/hf/{model}",
+            self.keyed(self._serve),
+            summary,
+            Any,
+            TASK_ERRORS,
+            name="hf",
+            content={JSON: {"schema": {"anyOf": bodies}}, **_IMAGE},
+            parameters=MODEL,
+            responses={200: events(TOKEN_EVENTS)},
+        )
+        return [route]
+
+    async def _serve(self, request: Request, service: Service) -> Response:
+        model = service.catalog.named(request.path_params["model"])
+        first = next(iter(model.sections))
+        route = self._routes.get(first)
+        if route is None:
+            served = [name for name in model.sections if name in self._routes]
+            paths = ", ".join(f"/hf/{name}/{model.name}" for name in served) or "none"
+            raise InvalidRequest(
+                f"{model.name} is for {first} first, which no method here is for; "
+                f"its paths with methods are: {paths}",
+                field="model",
+            )
+        kind = request.headers.get("content-type", "").lower()
+        if kind.startswith(IMAGE_KINDS) and not route.takes_images:
+            raise UnsupportedImage(f"{first} of {model.name} takes no image: send JSON")
+        return await respond(route, request, route.task, service)
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error", "error_type"}` with the error's status."""
+        return error_response(error)

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import Request
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from inference.errors import InvalidRequest
 from inference.tasks import fill_mask, tag, translate
 from inference.tasks.embed import TASK
-from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, Open, shortened
+from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.dialects.all_or_nothing import (
+    MAX_DIMENSIONS,
+    Closed,
+    ConvertedRequest,
+    Open,
+    shorten,
+)
 from serving.gateway.dialects.huggingface.route import (
     FinishReason,
+    HuggingFaceRoute,
     PipelineTruncating,
-    TaskRoute,
     Truncating,
     Unserved,
-    label_of,
-    model_of,
+    value_at,
 )
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.messages import OneOrMany
 from triptych.parameters import Beams, Penalty, Stride, optional
-from triptych.tasks.embed import EmbedRequest
-from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
-from triptych.tasks.tag import Aggregation, TaggedToken, TagRequest
-from triptych.tasks.translate import TranslateRequest
+from triptych.tasks.fill_mask import MAX_TOP_K, OneOrManyTargets
+from triptych.tasks.tag import Aggregation, TagRequest
 
-DEFAULT_TOP_K = 5
 OUTSIDE = "O"
 """The label that is ignored where a request does not say which are."""
 
@@ -63,38 +63,30 @@ class TranslationBody(Closed):
 class Translated(Open):
     """A translated text."""
 
-    translation_text: str
+    translation_text: Annotated[str, Field(validation_alias="text")]
     finish_reason: FinishReason
 
 
-class TranslateRoute(TaskRoute):
+class TranslateRoute(HuggingFaceRoute):
     """`translation`."""
 
+    path = "/hf/translate/{model}"
     task = translate.TASK
     body = TranslationBody
     answer = list[Translated]
     summary = "Translate a text, for `InferenceClient.translation`."
 
-    def convert(self, body: TranslationBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
-        given = body.parameters or TranslationParameters()
-        search = given.generate_parameters or BeamSearch()
-        message = TranslateRequest(
-            model=model_of(request, service).name,
-            texts=[body.inputs],
-            source=given.src_lang,
-            target=given.tgt_lang,
-            num_beams=search.num_beams,
-            length_penalty=search.length_penalty,
-        )
-        return TaskRequest(self.task, message, label_of(request))
+    fields = {
+        "texts": "inputs",
+        "source": "parameters.src_lang",
+        "target": "parameters.tgt_lang",
+        "num_beams": "parameters.generate_parameters.num_beams",
+        "length_penalty": "parameters.generate_parameters.length_penalty",
+    }
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Translated]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[Translated]:
         """The client reads the first one."""
-        return [
-            Translated(translation_text=item.text, finish_reason=item.finish_reason)
-            for item in data
-        ]
+        return [Translated.copy_of(item) for item in response.data]
 
 
 class FillMaskParameters(PipelineTruncating):
@@ -115,44 +107,33 @@ class Filled(Open):
     """One token in place of a mask."""
 
     score: float
-    token: int
-    token_str: str
-    sequence: str
-
-    @classmethod
-    def of(cls, found: MaskToken) -> Filled:
-        """A token of the task's response."""
-        return cls(
-            score=found.score, token=found.token_id, token_str=found.token, sequence=found.text
-        )
+    token: Annotated[int, Field(validation_alias="token_id")]
+    token_str: Annotated[str, Field(validation_alias="token")]
+    sequence: Annotated[str, Field(validation_alias="text")]
 
 
-class FillMaskRoute(TaskRoute):
+class FillMaskRoute(HuggingFaceRoute):
     """`fill_mask`."""
 
+    path = "/hf/fill-mask/{model}"
     task = fill_mask.TASK
     body = FillMaskBody
     answer = list[Filled] | list[list[Filled]]
     summary = "Fill the masks of a text, for `InferenceClient.fill_mask`."
 
-    def convert(self, body: FillMaskBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
-        given = body.parameters or FillMaskParameters()
-        message = FillMaskRequest(
-            model=model_of(request, service).name,
-            texts=[body.inputs],
-            targets=given.targets,
-            top_k=given.top_k or DEFAULT_TOP_K,
-            truncate=given.truncates,
-        )
-        return TaskRequest(self.task, message, label_of(request))
+    fields = {
+        "texts": "inputs",
+        "targets": "parameters.targets",
+        "top_k": "parameters.top_k",
+        "truncate": "parameters.truncates",
+    }
 
-    def answered(
-        self, request: TaskRequest, data: Sequence[Any]
+    def render(
+        self, request: TaskRequest, response: TaskResponse
     ) -> list[Filled] | list[list[Filled]]:
         """The tokens of the mask; of several masks a list each."""
-        (item,) = data
-        masks = [[Filled.of(token) for token in mask] for mask in item.masks or ()]
+        (item,) = response.data
+        masks = [[Filled.copy_of(token) for token in mask] for mask in item.masks or ()]
         return masks[0] if len(masks) == 1 else masks
 
 
@@ -164,6 +145,11 @@ class TokenClassificationParameters(PipelineTruncating):
     aggregation_strategy: Aggregation | None = None
     ignore_labels: list[str] | None = optional(f"Default: {OUTSIDE}, the label of no entity.")
     stride: Stride | None = None
+
+    @property
+    def returns_outside(self) -> bool:
+        """Whether tokens of no entity are returned."""
+        return self.ignore_labels is not None and OUTSIDE not in self.ignore_labels
 
 
 class TokenClassificationBody(Closed):
@@ -188,49 +174,42 @@ class TaggedWord(Open):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
 
-@dataclass(frozen=True)
-class TaggingRequest(TaskRequest):
-    """A task request with what only this route reads."""
-
-    ignored: frozenset[str] = frozenset((OUTSIDE,))
-
-
-class TagRoute(TaskRoute):
+class TagRoute(HuggingFaceRoute):
     """`token_classification`."""
 
+    path = "/hf/tag/{model}"
     task = tag.TASK
     body = TokenClassificationBody
     answer = list[TaggedWord]
     summary = "Label the tokens of a text, for `InferenceClient.token_classification`."
 
-    def convert(
-        self, body: TokenClassificationBody, request: Request, service: Service
-    ) -> TaskRequest:
-        """The body in the task's terms."""
-        given = body.parameters or TokenClassificationParameters()
-        ignored = frozenset((OUTSIDE,) if given.ignore_labels is None else given.ignore_labels)
-        message = TagRequest(
-            model=model_of(request, service).name,
-            texts=[body.inputs],
-            aggregation=given.aggregation_strategy or "none",
-            return_outside=OUTSIDE not in ignored,
-            stride=given.stride,
-            truncate=given.truncates,
-        )
-        return TaggingRequest(self.task, message, label_of(request), ignored=ignored)
+    fields = {
+        "texts": "inputs",
+        "aggregation": "parameters.aggregation_strategy",
+        "return_outside": "parameters.returns_outside",
+        "stride": "parameters.stride",
+        "truncate": "parameters.truncates",
+    }
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[TaggedWord]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[TaggedWord]:
         """The tokens whose labels are not ignored."""
-        assert isinstance(request, TaggingRequest)
+        assert isinstance(request, ConvertedRequest)
         assert isinstance(request.message, TagRequest)
         name = "entity" if request.message.aggregation == "none" else "entity_group"
-        (item,) = data
-        return [_tagged(token, name) for token in item.tokens if token.label not in request.ignored]
-
-
-def _tagged(token: TaggedToken, name: str) -> TaggedWord:
-    place = {"word": token.text, "start": token.start, "end": token.end}
-    return TaggedWord.model_validate({name: token.label, "score": token.score, **place})
+        given = value_at(request.body, "parameters.ignore_labels")
+        ignored = (OUTSIDE,) if given is None else given
+        (item,) = response.data
+        return [
+            TaggedWord(
+                **{name: one.label},
+                score=one.score,
+                word=one.text,
+                start=one.start,
+                end=one.end,
+            )
+            for one in item.tokens
+            if one.label not in ignored
+        ]
 
 
 class SimilarityParameters(Truncating):
@@ -264,18 +243,10 @@ class FeaturesBody(Truncating):
     encoding_format: Literal["float"] | None = None
 
 
-@dataclass(frozen=True)
-class FeaturesRequest(TaskRequest):
-    """A task request with what only this route reads."""
-
-    is_comparison: bool = False
-    """Whether the cosines of the first text with the others are the answer."""
-    dimensions: int | None = None
-
-
-class EmbedRoute(TaskRoute):
+class EmbedRoute(HuggingFaceRoute):
     """The two methods of embedding models."""
 
+    path = "/hf/embed/{model}"
     task = TASK
     body = FeaturesBody
     answer = list[float] | list[list[float]]
@@ -283,38 +254,32 @@ class EmbedRoute(TaskRoute):
         "Embed texts, for `feature_extraction` and `sentence_similarity` of `InferenceClient`."
     )
 
-    def convert(self, body: FeaturesBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
+    def take(self, body: FeaturesBody, model: LoadedModel | None) -> dict[str, Any]:
+        """Texts alone, or a sentence and those that it is compared with."""
         inputs = body.inputs
-        is_comparison = isinstance(inputs, Sentences)
-        if is_comparison and body.normalize is not None:
-            raise InvalidRequest("normalize is for texts alone: leave it out", field="normalize")
+        if isinstance(inputs, Sentences):
+            if body.normalize is not None:
+                raise InvalidRequest(
+                    "normalize is for texts alone: leave it out", field="normalize"
+                )
+            inputs = [inputs.source_sentence, *inputs.sentences]
         given = body.parameters or SimilarityParameters()
         cuts = given if given.truncate else body
-        message = EmbedRequest(
-            model=self.model_name(request, service),
-            texts=[inputs.source_sentence, *inputs.sentences]
-            if isinstance(inputs, Sentences)
-            else inputs,
-            normalize=body.normalize is not False,
-            prompt_name=body.prompt_name or given.prompt_name,
+        return {
+            "texts": inputs,
+            "normalize": body.normalize is not False,
+            "prompt_name": body.prompt_name or given.prompt_name,
             **cuts.cuts(),
-        )
-        return FeaturesRequest(
-            self.task,
-            message,
-            label_of(request),
-            is_comparison=is_comparison,
-            dimensions=body.dimensions,
-        )
+        }
 
-    def answered(
-        self, request: TaskRequest, data: Sequence[Any]
+    def render(
+        self, request: TaskRequest, response: TaskResponse
     ) -> list[float] | list[list[float]]:
         """A vector a text, or a cosine a sentence."""
-        assert isinstance(request, FeaturesRequest)
-        vectors = [shortened(item.embedding, request.dimensions) for item in data]
-        if not request.is_comparison:
+        assert isinstance(request, ConvertedRequest)
+        body = request.body
+        vectors = [shorten(item.embedding, body.dimensions) for item in response.data]
+        if not isinstance(body.inputs, Sentences):
             return vectors
         first, *others = np.array(vectors)
         cosines: list[float] = (np.array(others) @ first).tolist()

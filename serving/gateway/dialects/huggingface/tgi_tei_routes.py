@@ -6,50 +6,49 @@ They name no model: the one that answers is the task's only one, or its default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Request
 from pydantic import Field
 
 from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK as CLASSIFY
 from inference.tasks.rerank import TASK as RERANK
-from serving.gateway.dialects.all_or_nothing import Open, check_each
+from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest, Open, check_each
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.images import LabelScore
 from serving.gateway.dialects.huggingface.route import (
     PARAMETERS,
-    TaskRoute,
+    HuggingFaceRoute,
     Truncating,
     Unserved,
-    label_of,
 )
 from serving.gateway.dialects.huggingface.texts import EmbedRoute
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.parameters import optional
-from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest
-from triptych.tasks.rerank import MAX_DOCUMENTS, RerankRequest
+from triptych.tasks.classify import MAX_TOP_K
+from triptych.tasks.rerank import MAX_DOCUMENTS
 
 
 class GeneratePath(GenerateRoute):
     """`POST /generate` of Text Generation Inference: an object in place of a list."""
 
-    only_path = "/generate"
+    path = "/generate"
+    parameters = []
     answer = Generated
     summary = "Continue a prompt, as Text Generation Inference."
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> Generated:
+    def render(self, request: TaskRequest, response: TaskResponse) -> Generated:
         """The only one."""
-        found = super().answered(request, data)
+        found = super().render(request, response)
         return found if isinstance(found, Generated) else found[0]
 
 
 class GenerateStreamPath(GeneratePath):
     """`POST /generate_stream`: always events."""
 
-    only_path = "/generate_stream"
+    path = "/generate_stream"
     only_streams = True
     summary = "Continue a prompt token by token, as Text Generation Inference."
 
@@ -57,14 +56,15 @@ class GenerateStreamPath(GeneratePath):
 class EmbedPath(EmbedRoute):
     """`POST /embed` of Text Embeddings Inference."""
 
-    only_path = "/embed"
+    path = "/embed"
+    parameters = []
     summary = "Embed texts, as Text Embeddings Inference."
 
 
-class SimilarityPath(EmbedRoute):
+class SimilarityPath(EmbedPath):
     """`POST /similarity` of Text Embeddings Inference."""
 
-    only_path = "/similarity"
+    path = "/similarity"
     summary = "Compare a sentence with others, as Text Embeddings Inference."
 
 
@@ -85,25 +85,25 @@ class Rank(Open):
     text: str | None = None
 
 
-class RerankPath(TaskRoute):
+class RerankPath(HuggingFaceRoute):
     """`POST /rerank` of Text Embeddings Inference."""
 
     task = RERANK
     body = RerankBody
     answer = list[Rank]
     renamed = {"documents": "texts"}
-    only_path = "/rerank"
+    path = "/rerank"
+    parameters = []
     summary = "Rank texts by their relevance to a query, as Text Embeddings Inference."
 
-    def convert(self, body: RerankBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
-        message = RerankRequest(
-            query=[body.query],
-            documents=body.texts,
-            return_documents=bool(body.return_text),
+    def take(self, body: RerankBody, model: LoadedModel | None) -> dict[str, Any]:
+        """One query and its texts."""
+        return {
+            "query": [body.query],
+            "documents": body.texts,
+            "return_documents": bool(body.return_text),
             **body.cuts(),
-        )
-        return TaskRequest(self.task, message, label_of(request))
+        }
 
     def results(self, data: Sequence[Any]) -> Sequence[Any]:
         """Texts."""
@@ -112,10 +112,9 @@ class RerankPath(TaskRoute):
         found: Sequence[Any] = item.results
         return found
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Rank]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[Rank]:
         """The texts, best first."""
-        found = self.results(data)
-        return [Rank(index=one.index, score=one.score, text=one.text) for one in found]
+        return [Rank.copy_of(one) for one in self.results(response.data)]
 
 
 _Texts = Annotated[list[str], Field(min_length=1, max_length=2)]
@@ -128,56 +127,48 @@ class PredictBody(Truncating):
     raw_scores: bool | None = optional("Bare logits in place of the model's own scores.")
 
 
-@dataclass(frozen=True)
-class PredictingRequest(TaskRequest):
-    """A task request with what only this route reads."""
-
-    is_batch: bool = False
-
-
-class PredictPath(TaskRoute):
+class PredictPath(HuggingFaceRoute):
     """`POST /predict` of Text Embeddings Inference."""
 
     task = CLASSIFY
     body = PredictBody
     answer = list[LabelScore] | list[list[LabelScore]]
     renamed = {**PARAMETERS, "pairs": "inputs"}
-    only_path = "/predict"
+    path = "/predict"
+    parameters = []
     summary = "Classify texts or pairs of texts, as Text Embeddings Inference."
 
-    def convert(self, body: PredictBody, request: Request, service: Service) -> TaskRequest:
-        """The body in the task's terms.
+    def take(self, body: PredictBody, model: LoadedModel | None) -> dict[str, Any]:
+        """Texts, or pairs of texts.
 
         Raises:
-            InvalidRequest: texts and pairs in one request.
+            InvalidRequest: both in one request.
         """
-        given, is_batch = _listed(body.inputs)
+        given, _ = _as_lists(body.inputs)
         lengths = {len(texts) for texts in given}
         if len(lengths) > 1:
             raise InvalidRequest(
                 "inputs holds texts and pairs of texts: send them in two requests", field="inputs"
             )
-        message = ClassifyRequest.model_validate(
-            {
-                "texts": [texts[0] for texts in given] if lengths == {1} else None,
-                "pairs": given if lengths == {2} else None,
-                "top_k": MAX_TOP_K,
-                "function_to_apply": "none" if body.raw_scores else None,
-                **body.cuts(),
-            }
-        )
-        return PredictingRequest(self.task, message, label_of(request), is_batch=is_batch)
+        return {
+            "texts": [texts[0] for texts in given] if lengths == {1} else None,
+            "pairs": given if lengths == {2} else None,
+            "top_k": MAX_TOP_K,
+            "function_to_apply": "none" if body.raw_scores else None,
+            **body.cuts(),
+        }
 
-    def answered(
-        self, request: TaskRequest, data: Sequence[Any]
+    def render(
+        self, request: TaskRequest, response: TaskResponse
     ) -> list[LabelScore] | list[list[LabelScore]]:
         """All labels, best first; of a batch a list each."""
-        assert isinstance(request, PredictingRequest)
-        found = [[LabelScore(label=one.label, score=one.score) for one in i.labels] for i in data]
-        return found if request.is_batch else found[0]
+        assert isinstance(request, ConvertedRequest)
+        found = [[LabelScore.copy_of(one) for one in item.labels] for item in response.data]
+        _, is_batch = _as_lists(request.body.inputs)
+        return found if is_batch else found[0]
 
 
-def _listed(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:
+def _as_lists(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:
     """Each text or pair as a list, and whether they are a batch."""
     if isinstance(inputs, str):
         return [[inputs]], False
@@ -187,5 +178,5 @@ def _listed(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]],
     return [[text for text in inputs if isinstance(text, str)]], False
 
 
-TGI_PATHS: tuple[type[TaskRoute], ...] = (GeneratePath, GenerateStreamPath)
-TEI_PATHS: tuple[type[TaskRoute], ...] = (EmbedPath, PredictPath, RerankPath, SimilarityPath)
+TGI_PATHS: tuple[type[HuggingFaceRoute], ...] = (GeneratePath, GenerateStreamPath)
+TEI_PATHS: tuple[type[HuggingFaceRoute], ...] = (EmbedPath, PredictPath, RerankPath, SimilarityPath)

@@ -1,23 +1,22 @@
-"""The routes for texts and languages."""
+"""LibreTranslate's routes for texts and languages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Iterator
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
-from inference.errors import ServingError
 from serving.documents.formats import FORMATS
-from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.libretranslate.documentation import open_route, posted
 from serving.gateway.dialects.libretranslate.exchange import (
-    answered,
-    bounded,
-    error_response,
+    FINISHED,
+    STATUSES,
+    LibreTranslateRoutes,
+    any_form,
     read_message,
+    respond,
+    within_time,
 )
-from serving.gateway.dialects.libretranslate.languages import AUTO, Identifier, Translators, name_of
+from serving.gateway.dialects.libretranslate.languages import AUTO, Translators, name_of
 from serving.gateway.dialects.libretranslate.messages import (
     DetectBody,
     Detected,
@@ -28,106 +27,91 @@ from serving.gateway.dialects.libretranslate.messages import (
     TranslateBody,
     Translated,
 )
-from serving.gateway.dialects.libretranslate.translation import translated
+from serving.gateway.dialects.libretranslate.translation import translate
+from serving.gateway.http.dialect import Route
 from serving.gateway.requests.service import Service
-
-Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _TYPING_MS = 500
 """After the last key press, LibreTranslate's page waits so long before it translates."""
 
 
-class LibreTranslateDialect:
-    """LibreTranslate's API.
+class LibreTranslateDialect(LibreTranslateRoutes):
+    """The routes for texts and languages."""
 
-    Args:
-        keys: Required of every request that translates or identifies, if there are any.
-        identifier: Identifies languages.
-    """
-
-    def __init__(self, keys: Keys, identifier: Identifier) -> None:
-        self._keys, self._identifier = keys, identifier
-
-    def router(self, service: Service) -> APIRouter:
+    def routes(self) -> Iterator[Route]:
         """`/translate`, `/detect`, `/languages` and `/frontend/settings`."""
-        router = APIRouter()
-        for path, endpoint, summary, response in (
-            ("/languages", self._languages(service), "List the languages.", list[Language]),
-            ("/frontend/settings", self._settings(service), "What a page shows.", FrontendSettings),
-        ):
-            router.add_api_route(
-                path, endpoint, methods=["GET"], summary=summary, **open_route(response)
-            )
-        has_key = self._keys.are_required
-        router.add_api_route(
+        yield Route(
+            "/languages",
+            self._languages,
+            "List the languages.",
+            list[Language],
+            (500,),
+            name="languages",
+        )
+        yield Route(
+            "/frontend/settings",
+            self._settings,
+            "What a page shows.",
+            FrontendSettings,
+            (500,),
+            name="settings",
+        )
+        yield Route(
             "/translate",
-            self._translate(service),
-            methods=["POST"],
-            summary="Translate texts, in the form of LibreTranslate's API.",
-            **posted(TranslateBody, Translated, has_key=has_key, translates=True),
+            self._translate,
+            "Translate texts, in the form of LibreTranslate's API.",
+            Translated,
+            STATUSES,
+            name="translate",
+            content=any_form(TranslateBody),
+            responses=FINISHED,
         )
-        router.add_api_route(
+        yield Route(
             "/detect",
-            self._detect(service),
-            methods=["POST"],
-            summary="Identify the language of a text, in the form of LibreTranslate's API.",
-            **posted(DetectBody, list[Detected], has_key=has_key),
+            self._detect,
+            "Identify the language of a text, in the form of LibreTranslate's API.",
+            list[Detected],
+            STATUSES,
+            name="detect",
+            content=any_form(DetectBody),
         )
-        return router
 
-    def render_error(self, error: ServingError) -> Response:
-        """`{"error": "…"}` with LibreTranslate's status."""
-        return error_response(error)
+    async def _translate(self, request: Request, service: Service) -> Response:
+        body = await read_message(request, TranslateBody, service, self._keys)
+        work = translate(body, service, self._identifier, "/translate")
+        answer, reason = await within_time(request, service, work)
+        return respond(Translated, answer, reason)
 
-    def _translate(self, service: Service) -> Endpoint:
-        async def translate(request: Request) -> Response:
-            body = await read_message(request, TranslateBody, service, self._keys)
-            work = translated(body, service, self._identifier, "/translate")
-            answer, reason = await bounded(request, service, work)
-            return answered(Translated, answer, reason)
+    async def _detect(self, request: Request, service: Service) -> Response:
+        body = await read_message(request, DetectBody, service, self._keys)
+        texts = [body.q] if isinstance(body.q, str) else body.q
+        offered = Translators.among(service.catalog.models)
+        find, codes = self._identifier.candidates, offered.spellings(offered.codes)
+        work = service.in_pool(None, find, texts, codes)
+        return respond(list[Detected], await within_time(request, service, work))
 
-        return translate
+    async def _languages(self, request: Request, service: Service) -> Response:
+        offered = Translators.among(service.catalog.models)
+        listed = [
+            Language(code=code, name=name_of(code), targets=list(offered.targets(code)))
+            for code in offered.codes
+        ]
+        return respond(list[Language], listed)
 
-    def _detect(self, service: Service) -> Endpoint:
-        async def detect(request: Request) -> Response:
-            body = await read_message(request, DetectBody, service, self._keys)
-            texts = [body.q] if isinstance(body.q, str) else body.q
-            offered = Translators.among(service.catalog.models)
-            find, codes = self._identifier.candidates, offered.spellings(offered.codes)
-            work = service.in_pool(None, find, texts, codes)
-            found = await bounded(request, service, work)
-            return answered(list[Detected], found)
-
-        return detect
-
-    def _languages(self, service: Service) -> Endpoint:
-        async def languages(request: Request) -> Response:
-            offered = Translators.among(service.catalog.models)
-            listed = [
-                Language(code=code, name=name_of(code), targets=list(offered.targets(code)))
-                for code in offered.codes
-            ]
-            return answered(list[Language], listed)
-
-        return languages
-
-    def _settings(self, service: Service) -> Endpoint:
-        async def settings(request: Request) -> Response:
-            codes = Translators.among(service.catalog.models).codes
-            target = codes[0] if codes else ""
-            shown = FrontendSettings(
-                api_keys=self._keys.are_required,
-                char_limit=-1,
-                files_translation=True,
-                frontend_timeout=_TYPING_MS,
-                key_required=self._keys.are_required,
-                language=SelectedLanguages(
-                    source=NamedLanguage(code=AUTO, name="Auto Detect"),
-                    target=NamedLanguage(code=target, name=name_of(target)),
-                ),
-                suggestions=False,
-                supported_files_format=list(FORMATS),
-            )
-            return answered(FrontendSettings, shown)
-
-        return settings
+    async def _settings(self, request: Request, service: Service) -> Response:
+        codes = Translators.among(service.catalog.models).codes
+        target = codes[0] if codes else ""
+        shown = FrontendSettings(
+            api_keys=self._keys.are_required,
+            char_limit=-1,
+            files_translation=True,
+            frontend_timeout=_TYPING_MS,
+            key_required=self._keys.are_required,
+            language=SelectedLanguages(
+                source=NamedLanguage(code=AUTO, name="Auto Detect"),
+                target=NamedLanguage(code=target, name=name_of(target)),
+            ),
+            suggestions=False,
+            supported_files_format=list(FORMATS),
+        )
+        return respond(FrontendSettings, shown)

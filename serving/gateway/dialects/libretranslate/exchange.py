@@ -1,4 +1,4 @@
-"""What all routes do before and after their work, and their errors."""
+"""What all routes do before and after their work, their errors, and their documentation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from inference.errors import (
     UnknownModel,
 )
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
-from serving.gateway.dialects.libretranslate.messages import Body
+from serving.gateway.dialects.libretranslate.languages import Identifier
+from serving.gateway.dialects.libretranslate.messages import FORM, Body, read_authorised, validate
+from serving.gateway.http.bodies import MULTIPART
+from serving.gateway.http.dialect import RouteTable
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.http_errors import json_error
+from serving.gateway.http.openapi import json_content, without_null
 from serving.gateway.requests.service import TIMEOUT_S, Service
 
 TEXTS = "texts"
@@ -34,20 +37,30 @@ class LibreTranslateError(BaseModel):
     error: str
 
 
-def status_of(error: ServingError) -> int:
-    """LibreTranslate's status: 400 for every request that it refuses."""
-    if isinstance(error, PayloadTooLarge):
-        return error.http_status
-    return 400 if isinstance(error, InvalidRequest | UnknownModel) else error.http_status
+class LibreTranslateRoutes(RouteTable):
+    """Base of the routes.
+
+    Args:
+        keys: Required of every request that translates or identifies, if there are any.
+        identifier: Identifies languages.
+    """
+
+    error = LibreTranslateError
+
+    def __init__(self, keys: Keys, identifier: Identifier) -> None:
+        super().__init__(keys)
+        self._identifier = identifier
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error": "…"}` with LibreTranslate's status: 400 for every request that it refuses."""
+        message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
+        body = LibreTranslateError(error=message).model_dump_json()
+        is_refused = isinstance(error, InvalidRequest | UnknownModel)
+        is_too_large = isinstance(error, PayloadTooLarge)
+        return json_error(error, body, 400 if is_refused and not is_too_large else None)
 
 
-def error_response(error: ServingError) -> Response:
-    """The response of a failed request."""
-    message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
-    return json_error(error, LibreTranslateError(error=message).model_dump_json(), status_of(error))
-
-
-def named(error: ServingError, name: str, places: Sequence[int]) -> ServingError:
+def with_name(error: ServingError, name: str, places: Sequence[int]) -> ServingError:
     """The error of a text, with the name that the text has in the request.
 
     Args:
@@ -65,6 +78,14 @@ def named(error: ServingError, name: str, places: Sequence[int]) -> ServingError
 
 FINISH_REASON = "x-finish-reason"
 """Header of answers with translations: `length` where the limit of tokens cut one, else `stop`."""
+STATUSES = (400, 413, 429, 500, 503, 504, 401, 403)
+"""Of requests with a key."""
+_REASON = {
+    "description": "length: the limit of tokens cut a translation; else stop.",
+    "schema": {"type": "string", "enum": ["stop", "length"]},
+}
+FINISHED: dict[int | str, dict[str, Any]] = {200: {"headers": {FINISH_REASON: _REASON}}}
+"""Responses with the header."""
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
@@ -77,10 +98,10 @@ async def read_message(request: Request, message: type[B], service: Service, key
         InvalidRequest: the body cannot be read, or a field is not valid.
     """
     fields, _ = await read_authorised(request, service, keys)
-    return validated(message, fields)
+    return validate(message, fields)
 
 
-async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
+async def within_time(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
     """The work's result, within the time of one request: the gateway's limit, and the client's.
 
     Raises:
@@ -97,7 +118,7 @@ async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, 
         ) from None
 
 
-def answered(kind: Any, value: BaseModel | list[Any], reason: str | None = None) -> Response:
+def respond(kind: Any, value: BaseModel | list[Any], reason: str | None = None) -> Response:
     """A value of this type as JSON, without what is not given.
 
     Args:
@@ -106,3 +127,17 @@ def answered(kind: Any, value: BaseModel | list[Any], reason: str | None = None)
     content = TypeAdapter(kind).dump_json(value, by_alias=True, exclude_none=True)
     headers = {} if reason is None else {FINISH_REASON: reason}
     return Response(content, media_type="application/json", headers=headers)
+
+
+def any_form(body: type[BaseModel]) -> dict[str, Any]:
+    """The content of a body that is JSON or a form."""
+    return json_content(body) | {kind: {"schema": form_of(body)} for kind in (FORM, MULTIPART)}
+
+
+def form_of(body: type[BaseModel], *files: str) -> dict[str, Any]:
+    """The message as a form, with further fields that are files."""
+    schema = body.model_json_schema()
+    properties = {name: without_null(field) for name, field in schema["properties"].items()}
+    properties |= {name: {"type": "string", "format": "binary"} for name in files}
+    required = [*schema.get("required", ()), *files]
+    return schema | {"properties": properties, "required": required}

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
-from inference.errors import InvalidRequest, Overloaded, ServingError
+from inference.errors import InvalidRequest, Overloaded
 from serving.documents.passages import file_passages, translated_file
 from serving.gateway.admission.auth import Keys, key_name
-from serving.gateway.dialects.libretranslate.bodies import (
+from serving.gateway.dialects.libretranslate.downloads import Downloads, DownloadStore
+from serving.gateway.dialects.libretranslate.exchange import (
+    FINISHED,
+    STATUSES,
+    LibreTranslateRoutes,
+    form_of,
+    respond,
+    within_time,
+)
+from serving.gateway.dialects.libretranslate.languages import Identifier
+from serving.gateway.dialects.libretranslate.messages import (
+    FileBody,
+    TranslatedFile,
     Upload,
     read_authorised,
-    validated,
+    validate,
 )
-from serving.gateway.dialects.libretranslate.documentation import described, documented, form_of
-from serving.gateway.dialects.libretranslate.downloads import Downloads, DownloadStore
-from serving.gateway.dialects.libretranslate.exchange import answered, bounded, error_response
-from serving.gateway.dialects.libretranslate.languages import Identifier
-from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
 from serving.gateway.dialects.libretranslate.translation import Directions, Translator
 from serving.gateway.http.bodies import MULTIPART
+from serving.gateway.http.dialect import Route, path_parameter
 from serving.gateway.requests.service import Service
 
-Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
-
 FILE = "file"
+_PATH = "/translate_file"
 _AT_ONCE = 4
 """Files that are translated at one time; a parsed one takes several times its size."""
 _MOST_WAITING = 16
@@ -47,80 +53,72 @@ _DOWNLOAD_HEADERS = {
 }
 
 
-class FileDialect:
+class FileDialect(LibreTranslateRoutes):
     """LibreTranslate's routes for files.
 
     The address of a translated file is all that is needed to fetch it, since browsers follow it
     without a key: its name has 256 random bits.
 
     Args:
-        keys: Required of every request that translates, if there are any.
-        identifier: Identifies languages.
         downloads: Keeps what was translated.
     """
 
     def __init__(
         self, keys: Keys, identifier: Identifier, downloads: DownloadStore | None = None
     ) -> None:
-        self._keys, self._identifier = keys, identifier
+        super().__init__(keys, identifier)
         self._downloads = downloads or Downloads()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
 
-    def router(self, service: Service) -> APIRouter:
+    def routes(self) -> Iterator[Route]:
         """`/translate_file` and `/download_file/{name}`."""
-        router = APIRouter()
-        form = {"schema": form_of(FileBody, FILE)}
-        router.add_api_route(
-            "/translate_file",
-            self._translate_file(service),
-            methods=["POST"],
-            summary="Translate a file, in the form of LibreTranslate's API.",
-            **documented(
-                {MULTIPART: form},
-                TranslatedFile,
-                has_key=self._keys.are_required,
-                translates=True,
-            ),
+        yield Route(
+            _PATH,
+            self._translate_file,
+            "Translate a file, in the form of LibreTranslate's API.",
+            TranslatedFile,
+            STATUSES,
+            name="translate_file",
+            content={MULTIPART: {"schema": form_of(FileBody, FILE)}},
+            responses=FINISHED,
         )
-        router.add_api_route(
+        file = {
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+            "description": "The file.",
+        }
+        yield Route(
             "/download_file/{name}",
-            self._download(),
-            methods=["GET"],
-            summary="Fetch a translated file.",
-            response_class=Response,
-            responses={
-                200: {
-                    "content": {"application/octet-stream": {"schema": {"type": "string"}}},
-                    "description": "The file.",
-                },
-                **described(404, 500),
-            },
-            openapi_extra={"parameters": [_NAME]},
+            self._download_file,
+            "Fetch a translated file.",
+            None,
+            (404, 500),
+            name="download_file",
+            parameters=[path_parameter("name")],
+            responses={200: file},
         )
-        return router
 
-    def render_error(self, error: ServingError) -> Response:
-        """`{"error": "…"}` with LibreTranslate's status."""
-        return error_response(error)
+    async def _translate_file(self, request: Request, service: Service) -> Response:
+        fields, file = await read_authorised(request, service, self._keys)
+        body = validate(FileBody, fields)
+        if file is None or file.field != FILE or not file.name:
+            raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
+        work = self._translate(file, body, service)
+        content, translator = await within_time(request, service, work)
+        name = self._downloads.put(_name(file.name, translator.target), content, key_name())
+        base = str(service.settings.public_url or request.base_url).rstrip("/")
+        url = f"{base}/download_file/{quote(name)}"
+        answer = TranslatedFile(translated_file_url=url)
+        return respond(TranslatedFile, answer, translator.finish_reason)
 
-    def _translate_file(self, service: Service) -> Endpoint:
-        async def translate_file(request: Request) -> Response:
-            fields, file = await read_authorised(request, service, self._keys)
-            body = validated(FileBody, fields)
-            if file is None or file.field != FILE or not file.name:
-                raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
-            work = self._translated(file, body, service)
-            content, translator = await bounded(request, service, work)
-            name = self._downloads.put(_name(file.name, translator.target), content, key_name())
-            base = str(service.settings.public_url or request.base_url).rstrip("/")
-            url = f"{base}/download_file/{quote(name)}"
-            answer = TranslatedFile(translated_file_url=url)
-            return answered(TranslatedFile, answer, translator.finish_reason)
+    async def _download_file(self, request: Request, service: Service) -> Response:
+        name, content = self._downloads.get(request.path_params["name"])
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(
+            content, media_type="application/octet-stream", headers=_DOWNLOAD_HEADERS | headers
+        )
 
-        return translate_file
-
-    async def _translated(
+    async def _translate(
         self, file: Upload, body: FileBody, service: Service
     ) -> tuple[bytes, Translator]:
         """The translated file, and what translated it."""
@@ -136,7 +134,7 @@ class FileDialect:
             arguments = (file.name, file.content)
             expected_s = _S_PER_BYTE * len(file.content)
             passages = await in_process(expected_s, file_passages, *arguments)
-            directions = Directions(service, self._identifier, _ROUTE, body.target)
+            directions = Directions(service, self._identifier, _PATH, body.target)
             text = " ".join(passage.text for passage in passages)
             (source,), _ = await directions.sources([text], body.source)
             places = range(len(passages)) if len(passages) > 1 else ()
@@ -148,22 +146,6 @@ class FileDialect:
             return content, translator
         finally:
             self._turns.release()
-
-    def _download(self) -> Endpoint:
-        async def download_file(request: Request) -> Response:
-            name, content = self._downloads.get(request.path_params["name"])
-            headers = {"content-disposition": f'attachment; filename="{name}"'}
-            return Response(
-                content,
-                media_type="application/octet-stream",
-                headers=_DOWNLOAD_HEADERS | headers,
-            )
-
-        return download_file
-
-
-_ROUTE = "/translate_file"
-_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def _name(given: str, target: str) -> str:

@@ -15,7 +15,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.translate import TASK
 from serving.documents.passages import Passage, TranslatedPassage, page_passages, translated_pages
 from serving.gateway.dialects.all_or_nothing import check_each
-from serving.gateway.dialects.libretranslate.exchange import TEXTS, named
+from serving.gateway.dialects.libretranslate.exchange import TEXTS, with_name
 from serving.gateway.dialects.libretranslate.languages import AUTO, Identifier, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
 from serving.gateway.requests.service import Service, TaskRequest
@@ -76,7 +76,7 @@ class Translator:
             asked = {"n": further + 1, "num_beams": max(further + 1, beams)}
         places = await self._with_letters(texts)
         for batch in self._batches(places):
-            for place, item in await self._translated(texts, batch, **asked):
+            for place, item in await self._translate(texts, batch, **asked):
                 results[place] = _distinct(item)
         return results
 
@@ -94,10 +94,10 @@ class Translator:
         marked = [place for place, one in enumerate(passages) if not one.is_plain]
         results = [TranslatedPassage("")] * len(passages)
         for batch in self._batches(plain):
-            for place, item in await self._translated(texts, batch):
+            for place, item in await self._translate(texts, batch):
                 results[place] = TranslatedPassage(item.text or "")
         for batch in _short(marked, texts, self.service.settings.max_client_batch_size):
-            for place, item in await self._aligned(texts, batch):
+            for place, item in await self._align(texts, batch):
                 results[place] = TranslatedPassage(item.text or "", item.alignment)
         return results
 
@@ -112,18 +112,18 @@ class Translator:
         try:
             return await self.service.in_pool(size, _with_letters, texts, most)
         except TooLong as error:
-            raise named(error, self.name, self.places) from None
+            raise with_name(error, self.name, self.places) from None
 
-    async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
+    async def _align(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
         """Translations with alignments; without, from models that have none."""
         try:
-            return await self._translated(texts, batch, return_attention=True)
+            return await self._translate(texts, batch, return_attention=True)
         except ServingError as error:
             if error.field != ALIGNMENT:
                 raise
-            return await self._translated(texts, batch)
+            return await self._translate(texts, batch)
 
-    async def _translated(
+    async def _translate(
         self, texts: Sequence[str], batch: Sequence[int], **parameters: Any
     ) -> Iterable[Item]:
         """Each place with its translation.
@@ -147,7 +147,7 @@ class Translator:
             if error.field is None or error.field == ALIGNMENT:
                 raise
             places = [self.places[place] for place in batch] if self.places else ()
-            raise named(error, self.name, places) from None
+            raise with_name(error, self.name, places) from None
         for item in response.data:
             shown = item.alternatives or (item,)
             self.reasons.extend(one.finish_reason for one in shown if one.finish_reason)
@@ -191,7 +191,7 @@ _S_PER_CHARACTER = 1e-6
 """About what reading HTML takes."""
 
 
-async def translated(
+async def translate(
     body: TranslateBody, service: Service, identifier: Identifier, route: str
 ) -> tuple[Translated, str]:
     """The response of a request, and the reason for which its translations ended.
@@ -214,7 +214,7 @@ async def translated(
         if body.format == "html":
             translator = directions.translator(source, "segment", _segments(pages, group))
             passages = [passage for place in group for passage in pages[place]]
-            found = await _translated_pages(translator, own, passages)
+            found = await _translate_pages(translator, own, passages)
         else:
             translator = directions.translator(source, "q", group if len(texts) > 1 else ())
             found = await translator.hypotheses(own, body.alternatives or 0)
@@ -235,7 +235,7 @@ async def translated(
     return answer, FinishReason.of_all(directions.reasons)
 
 
-async def _translated_pages(
+async def _translate_pages(
     translator: Translator, texts: Sequence[str], passages: Sequence[Passage]
 ) -> list[list[str]]:
     """The only translation of each page of HTML."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Iterator
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType
 from inference.tasks.shared.model_calls import Call
-from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.open_inference.tensors import (
     InferAnswer,
     InferBody,
@@ -24,49 +22,62 @@ from serving.gateway.dialects.open_inference.tensors import (
     graph_of,
 )
 from serving.gateway.http.bodies import JSON, read_json
+from serving.gateway.http.dialect import Route, RouteTable, path_parameter
 from serving.gateway.http.handle_request import unless_disconnected
-from serving.gateway.http.openapi import SECURITY, errors
+from serving.gateway.http.openapi import TASK_ERRORS, json_content
 from serving.gateway.observability.trace_context import TRACE
 from serving.gateway.requests.service import ReservePixels, Service
 from triptych import __version__
 
-Endpoint = Callable[[Request, Service], Awaitable[Response]]
-_MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 _BINARY = "inference-header-content-length"
 """Header of a body whose tensors follow its JSON, as Triton's client sends them by default."""
 PATH = "/v2/models/{model}/infer"
 
 
-class OpenInferenceDialect:
-    """The Open Inference Protocol.
+class OpenInferenceDialect(RouteTable):
+    """The Open Inference Protocol."""
 
-    Args:
-        keys: Required of every request, if there are any.
-    """
+    error = InferenceError
 
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def router(self, service: Service) -> APIRouter:
+    def routes(self) -> Iterator[Route]:
         """`/v2` and the paths of a model."""
-        router = APIRouter()
-        routes: tuple[tuple[str, Endpoint, str, type[BaseModel]], ...] = (
-            ("/v2", self._server, "Describe the server.", ServerMetadata),
-            ("/v2/models/{model}", self._model, "Describe a model's tensors.", ModelMetadata),
-            ("/v2/models/{model}/ready", self._ready, "Whether a model responds.", ModelReady),
-            (PATH, self._infer, "Run a stateless model on tensors.", InferAnswer),
+        model = [path_parameter("model")]
+        yield Route(
+            "/v2",
+            self.keyed(self._server),
+            "Describe the server.",
+            ServerMetadata,
+            (500, 401),
+            name="open_inference_server",
         )
-        for path, endpoint, summary, answer in routes:
-            router.add_api_route(
-                path,
-                self._authorised(endpoint, service),
-                methods=["POST" if path == PATH else "GET"],
-                name=f"open_inference{endpoint.__name__}",
-                summary=summary,
-                response_model=answer,
-                **self._documentation(path),
-            )
-        return router
+        yield Route(
+            "/v2/models/{model}",
+            self.keyed(self._model),
+            "Describe a model's tensors.",
+            ModelMetadata,
+            (404, 500, 401),
+            name="open_inference_model",
+            parameters=model,
+        )
+        yield Route(
+            "/v2/models/{model}/ready",
+            self.keyed(self._ready),
+            "Whether a model responds.",
+            ModelReady,
+            (404, 500, 503, 401),
+            name="open_inference_ready",
+            parameters=model,
+        )
+        yield Route(
+            PATH,
+            self.keyed(self._infer),
+            "Run a stateless model on tensors.",
+            InferAnswer,
+            TASK_ERRORS,
+            name="open_inference_infer",
+            content=json_content(InferBody),
+            parameters=model,
+        )
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": "…"}` with the error's status."""
@@ -76,35 +87,6 @@ class OpenInferenceDialect:
         if error.http_status == 413:
             response.headers["connection"] = "close"  # the rest of the body is not read
         return response
-
-    def _authorised(
-        self, endpoint: Endpoint, service: Service
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def authorised(request: Request) -> Response:
-            self._keys.check_header(request.headers.get("authorization"))
-            return await endpoint(request, service)
-
-        return authorised
-
-    def _documentation(self, path: str) -> dict[str, Any]:
-        """Arguments of `add_api_route`."""
-        keyed = (401,) if self._keys.are_required else ()
-        statuses = {
-            "/v2": (500,),
-            "/v2/models/{model}": (404, 500),
-            "/v2/models/{model}/ready": (404, 500, 503),
-            PATH: (400, 404, 413, 415, 422, 429, 500, 503, 504),
-        }[path]
-        described = errors(*statuses, *keyed)
-        for response in described.values():
-            response["model"] = InferenceError
-        extra: dict[str, Any] = dict(SECURITY) if keyed else {}
-        if "{model}" in path:
-            extra["parameters"] = [_MODEL]
-        if path == PATH:
-            schema = {"$ref": f"#/components/schemas/{InferBody.__name__}"}
-            extra["requestBody"] = {"content": {JSON: {"schema": schema}}, "required": True}
-        return {"responses": described, "openapi_extra": extra}
 
     async def _server(self, request: Request, service: Service) -> Response:
         return _json(ServerMetadata(name="triptych", version=__version__, extensions=[]))

@@ -159,12 +159,12 @@ class Graph:
     @property
     def inputs(self) -> list[TensorMetadata]:
         """What a request sends."""
-        return [_described(tensor) for tensor in self.part.graph.inputs]
+        return [_describe(tensor) for tensor in self.part.graph.inputs]
 
     @property
     def outputs(self) -> list[TensorMetadata]:
         """What a response may have."""
-        return [_described(tensor) for tensor in self.part.graph.outputs]
+        return [_describe(tensor) for tensor in self.part.graph.outputs]
 
     def call(self, body: InferBody) -> InferCall:
         """The call that a request describes.
@@ -288,7 +288,7 @@ class TensorPlan(Plan):
         return Response[TensorItem](model=call.model, data=items)
 
 
-def _described(tensor: Tensor) -> TensorMetadata:
+def _describe(tensor: Tensor) -> TensorMetadata:
     shape = [-1 if isinstance(axis, str) else axis for axis in tensor.shape]
     return TensorMetadata(name=tensor.name, datatype=_datatype(tensor), shape=shape)
 
@@ -307,7 +307,7 @@ def _check_shape(
         found: Named dimensions so far; those of this tensor are added.
         limits: The largest sizes of named dimensions.
     """
-    expected = _described(tensor).shape
+    expected = _describe(tensor).shape
     is_equal = len(given.shape) == len(expected) and all(
         wanted in (-1, size) and size > 0
         for size, wanted in zip(given.shape, expected, strict=True)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fastapi import Request
+
 from inference.errors import InvalidRequest, ModelNotChat
-from inference.tasks.caption import TASK
 from inference.tasks.caption import TASK as CAPTION
 from inference.tasks.chat import TASK as CHAT
-from inference.tasks.chat import TASK as CHAT_TASK
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest
 from serving.gateway.dialects.openai.chat_messages import (
     AnswerMessage,
     ChatCompletion,
@@ -33,11 +34,10 @@ from serving.gateway.dialects.openai.chat_messages import (
 )
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
-    Events,
     GenerationRequest,
-    OpenAIDialect,
-    StreamableRequest,
-    escaped,
+    OpenAIEvents,
+    OpenAIRoute,
+    escape,
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
@@ -66,7 +66,7 @@ _NEUTRAL: dict[str, object] = {
 
 def is_captioner(model: LoadedModel) -> bool:
     """Whether a model describes images, and has no chat template."""
-    return TASK.name in model.sections and CHAT.name not in model.sections
+    return CAPTION.name in model.sections and CHAT.name not in model.sections
 
 
 def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
@@ -101,14 +101,14 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
 _PREFIX = "chatcmpl"
 
 
-class ChunkEvents(Events):
+class ChunkEvents(OpenAIEvents):
     """`chat.completion.chunk` events; the first one also has the role."""
 
     prefix = _PREFIX
     _has_begun = False
 
     def event(self, chunk: Chunk) -> ChatCompletionChunk:
-        """See `Events.event`."""
+        """One choice."""
         role: Any = None if self._has_begun else "assistant"
         self._has_begun = True
         choice = ChunkChoice(
@@ -119,50 +119,48 @@ class ChunkEvents(Events):
         return ChatCompletionChunk(**self.common, choices=[choice])
 
     def usage_event(self, usage: CompletionUsage) -> ChatCompletionChunk:
-        """See `Events.usage_event`."""
+        """Without choices."""
         return ChatCompletionChunk(**self.common, choices=[], usage=usage)
 
 
-class ChatDialect(OpenAIDialect):
+class ChatRoute(OpenAIRoute):
     """Chat completions."""
 
     path = "/v1/chat/completions"
-    task = CHAT_TASK
-    request = ChatCompletionRequest
-    response = ChatCompletion
-    name = "chat_completions"
+    task = CHAT
+    body = ChatCompletionRequest
+    answer = ChatCompletion
     summary = "Answer a conversation, in the form of OpenAI's API."
     events = "`chat.completion.chunk` events."
-    parameters = {
+    renamed = {
         "max_new_tokens": "max_completion_tokens",
         "json_schema": "response_format",
         "images": "messages",
         "prompt": "messages",
     }
 
-    def convert(self, body: ChatCompletionRequest, service: Service) -> TaskRequest:
-        """The body in the task's terms, or as a request for a caption.
+    def convert(
+        self, body: ChatCompletionRequest, request: Request, service: Service
+    ) -> TaskRequest:
+        """The conversation, or a request for a caption.
 
         Raises:
             ModelNotChat: the model is served, but for other tasks.
             InvalidRequest: the model reads no images, or fields exclude each other.
         """
-        usage = body.includes_usage
         images = [image for message in body.messages for image in message.images]
         model = next((one for one in service.catalog.models if one.name == body.model), None)
         if model is not None and images and is_captioner(model):
             caption = caption_message(body)
-            return StreamableRequest(
-                CAPTION, caption, self.path, images=images, includes_usage=usage
-            )
+            return ConvertedRequest(CAPTION, caption, self.path, images=images, body=body)
         _check_model(model)
-        places = None if model is None else CHAT_TASK.places(model)
+        places = None if model is None else CHAT.places(model)
         if images and places is None:
             raise InvalidRequest(f"{body.model} reads no images", field="messages")
         message = _message(body, places)
-        return StreamableRequest(CHAT_TASK, message, self.path, images=images, includes_usage=usage)
+        return ConvertedRequest(CHAT, message, self.path, images=images, body=body)
 
-    def answered(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
+    def render(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
         """A `chat.completion`."""
         (item,) = response.data
         has_logprobs = request.task is not CAPTION
@@ -183,7 +181,7 @@ class ChatDialect(OpenAIDialect):
 
     def render_stream(self, request: TaskRequest) -> ChunkEvents:
         """`chat.completion.chunk` events."""
-        return ChunkEvents(request, self.parameters)
+        return ChunkEvents(request, self.renamed)
 
 
 def _message(body: ChatCompletionRequest, places: ImagePlaces | None) -> ChatRequest:
@@ -231,7 +229,7 @@ def _structure(body: ChatCompletionRequest) -> dict[str, Any]:
 
 def _check_model(model: LoadedModel | None) -> None:
     """Raises ModelNotChat where a served model has no chat template; others the catalog refuses."""
-    if model is None or CHAT_TASK.name in model.sections:
+    if model is None or CHAT.name in model.sections:
         return
     if is_captioner(model):
         raise ModelNotChat(
@@ -240,7 +238,7 @@ def _check_model(model: LoadedModel | None) -> None:
         )
     raise ModelNotChat(
         f"{model.name} has no chat template: send prompts to /v1/completions, or choose a model "
-        f"whose tasks in /v1/models include {CHAT_TASK.name}",
+        f"whose tasks in /v1/models include {CHAT.name}",
         field="model",
     )
 
@@ -257,5 +255,5 @@ def _logprobs(tokens: Iterable[TokenLogprob] | None) -> ChoiceLogprobs | None:
 
 
 def _entry(found: TokenLogprob | TopToken) -> dict[str, Any]:
-    token = escaped(found) or found.token
+    token = escape(found) or found.token
     return {"token": token, "logprob": found.logprob, "bytes": found.bytes}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+from fastapi import Request
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from inference.tasks.generate import TASK
-from serving.gateway.dialects.all_or_nothing import AnyToken, Open
+from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, Open
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
-    Events,
     GenerationRequest,
-    OpenAIDialect,
-    StreamableRequest,
-    escaped,
+    OpenAIEvents,
+    OpenAIRoute,
+    escape,
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
@@ -92,13 +92,13 @@ class Completion(Open):
 _PREFIX = "cmpl"
 
 
-class CompletionEvents(Events):
+class CompletionEvents(OpenAIEvents):
     """`text_completion` events; the index of a choice is that of its prompt."""
 
     prefix = _PREFIX
 
     def event(self, chunk: Chunk) -> Completion:
-        """See `Events.event`."""
+        """One choice, with its index."""
         choice = CompletionChoice(
             index=chunk.index,
             text=chunk.text,
@@ -108,24 +108,23 @@ class CompletionEvents(Events):
         return Completion(**self.common, choices=[choice])
 
     def usage_event(self, usage: CompletionUsage) -> Completion:
-        """See `Events.usage_event`."""
+        """Without choices."""
         return Completion(**self.common, choices=[], usage=usage)
 
 
-class CompletionsDialect(OpenAIDialect):
+class CompletionsRoute(OpenAIRoute):
     """Completions."""
 
     path = "/v1/completions"
     task = TASK
-    request = CompletionRequest
-    response = Completion
-    name = "completions"
+    body = CompletionRequest
+    answer = Completion
     summary = "Continue prompts, in the form of OpenAI's API."
     events = "`text_completion` events."
-    parameters = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
+    renamed = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
 
-    def convert(self, body: CompletionRequest, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
+    def convert(self, body: CompletionRequest, request: Request, service: Service) -> TaskRequest:
+        """The prompts."""
         message = GenerateRequest(
             prompts=body.prompt,
             max_new_tokens=body.max_tokens or DEFAULT_TOKENS,
@@ -133,9 +132,9 @@ class CompletionsDialect(OpenAIDialect):
             echo=body.echo,
             **body.parameters,
         )
-        return StreamableRequest(TASK, message, self.path, includes_usage=body.includes_usage)
+        return ConvertedRequest(TASK, message, self.path, body=body)
 
-    def answered(self, request: TaskRequest, response: TaskResponse) -> Completion:
+    def render(self, request: TaskRequest, response: TaskResponse) -> Completion:
         """A `text_completion`: the outputs of the first prompt, then those of the next one."""
         choices: list[CompletionChoice] = []
         for item in response.data:
@@ -148,7 +147,7 @@ class CompletionsDialect(OpenAIDialect):
 
     def render_stream(self, request: TaskRequest) -> CompletionEvents:
         """`text_completion` events."""
-        return CompletionEvents(request, self.parameters)
+        return CompletionEvents(request, self.renamed)
 
 
 def _choices(item: Generation, first: int) -> list[CompletionChoice]:
@@ -183,7 +182,7 @@ def _logprobs(tokens: Sequence[TokenLogprob | PromptLogprob]) -> Logprobs:
 
 def _name(found: AnyToken) -> str:
     """A token's text; its bytes where it is a part of a character, as in OpenAI's API."""
-    part = escaped(found)
+    part = escape(found)
     return found.token if part is None else f"bytes:{part}"
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
+from fastapi import Request
 from pydantic import Field
 
 from inference.tasks.embed import TASK
-from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, Open, shortened
-from serving.gateway.dialects.openai.common import OpenAIDialect
+from serving.gateway.dialects.all_or_nothing import (
+    MAX_DIMENSIONS,
+    Closed,
+    ConvertedRequest,
+    Open,
+    shorten,
+)
+from serving.gateway.dialects.openai.common import OpenAIRoute
 from serving.gateway.dialects.openai.completions import Texts
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.parameters import optional
@@ -63,42 +69,27 @@ class EmbeddingList(Open):
     usage: EmbeddingUsage
 
 
-@dataclass(frozen=True)
-class EncodedRequest(TaskRequest):
-    """A task request with what only this route reads."""
-
-    encoding: Encoding = "float"
-    dimensions: int | None = None
-
-
-class EmbeddingsDialect(OpenAIDialect):
+class EmbeddingsRoute(OpenAIRoute):
     """Embeddings."""
 
     path = "/v1/embeddings"
     task = TASK
-    request = EmbeddingRequest
-    response = EmbeddingList
-    name = "embeddings"
+    body = EmbeddingRequest
+    answer = EmbeddingList
     summary = "Embed texts or images, in the form of OpenAI's API."
-    parameters = {"texts": "input", "images": "input"}
+    renamed = {"texts": "input", "images": "input"}
 
-    def convert(self, body: EmbeddingRequest, service: Service) -> TaskRequest:
-        """The body in the task's terms."""
+    def convert(self, body: EmbeddingRequest, request: Request, service: Service) -> TaskRequest:
+        """Texts or images."""
         texts, images = (None, body.input) if body.modality == "image" else (body.input, None)
-        return EncodedRequest(
-            TASK,
-            EmbedRequest(model=body.model, texts=texts, images=images),
-            self.path,
-            images=images or (),
-            encoding=body.encoding_format,
-            dimensions=body.dimensions,
-        )
+        message = EmbedRequest(model=body.model, texts=texts, images=images)
+        return ConvertedRequest(TASK, message, self.path, images=images or (), body=body)
 
-    def answered(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
+    def render(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
         """A list of embeddings."""
-        assert isinstance(request, EncodedRequest)
+        assert isinstance(request, ConvertedRequest)
         data = [
-            EmbeddingItem(index=item.index, embedding=_encoded(item.embedding, request))
+            EmbeddingItem(index=item.index, embedding=_encode(item.embedding, request.body))
             for item in response.data
         ]
         tokens = response.usage.prompt_tokens
@@ -109,13 +100,13 @@ class EmbeddingsDialect(OpenAIDialect):
         )
 
 
-def _encoded(embedding: list[float], request: EncodedRequest) -> list[float] | str:
-    """A vector as the request wants it.
+def _encode(embedding: list[float], body: EmbeddingRequest) -> list[float] | str:
+    """A vector in the form that is requested.
 
     Raises:
         InvalidRequest: more dimensions than it has.
     """
-    vector = shortened(embedding, request.dimensions)
-    if request.encoding == "base64":
+    vector = shorten(embedding, body.dimensions)
+    if body.encoding_format == "base64":
         return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
     return vector
