@@ -82,12 +82,11 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
     text = ConfigReader(values.get("text_config") or {}, f"{reader.place}, text_config")
     text.choice("model_type", ("bert",), "bert")
-    bare = {**text.values, "architectures": None}
     config = Config(
         swin_pyramid.read_config(
             values.get("backbone_config") or {}, f"{reader.place}, backbone_config"
         ),
-        bert.Config(**bert.read_fields(text), head=bert.read_config(bare).head),
+        bert.read_config({**text.values, "architectures": None}, text.place),
         width=reader.integer("d_model", 256),
         grids=reader.integer("num_feature_levels", 4),
         queries=reader.integer("num_queries", 900),

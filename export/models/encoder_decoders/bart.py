@@ -139,7 +139,7 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
 
 
 def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
-    reader.divisible("d_model", f"{side}_attention_heads")
+    reader.heads(f"{side}_attention_heads", width="d_model")
     heads, mlp_width = (reader.integer(f"{side}_{name}") for name in ("attention_heads", "ffn_dim"))
     layers = reader.layers(f"{side}_layers")
     return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)
