@@ -176,7 +176,7 @@ class ConfigReader:
             )
         return count
 
-    def index(self, name: str, default: int) -> int:
+    def index(self, name: str, default: int | None = None) -> int:
         """A whole number that counts from 0, such as a token's id."""
         return self.integer(name, default, least=0)
 
