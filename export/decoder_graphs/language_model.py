@@ -13,6 +13,7 @@ from torch import nn
 
 from export.architecture import Architecture, Graphs, Section
 from export.checkpoint.generation_defaults import generation_reader
+from export.config.config_reader import key
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.chat_section import (
     LANGUAGE_TASKS,
@@ -38,13 +39,13 @@ class DecoderConfig:
         has_tied_output: Whether logits are products with the embedding table.
     """
 
-    vocabulary_size: int
-    positions: int
+    vocabulary_size: int = key("vocab_size")
+    positions: int = key("max_position_embeddings")
     layers: tuple[Heads, ...]
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-    has_tied_output: bool
+    mlp_width: int = key("intermediate_size")
+    activation: str = key("hidden_act", kind="activation")
+    norm_epsilon: float = key("layer_norm_epsilon", 1e-5)
+    has_tied_output: bool = key("tie_word_embeddings", True)
 
     @property
     def width(self) -> int:

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key
 from export.layers.activation import activation
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.attention.cached_attention import CachedAttention
@@ -83,11 +82,11 @@ class GatedMLP(MLP):
 class BlockConfig:
     """A stack of blocks, all of one form."""
 
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
+    layers: int = key("num_hidden_layers", kind="layers")
+    heads: Heads = key()
+    mlp_width: int = key("intermediate_size")
+    activation: str = key("hidden_act", "gelu", "activation")
+    norm_epsilon: float = key("layer_norm_eps", 1e-12)
 
     @property
     def width(self) -> int:
@@ -95,27 +94,13 @@ class BlockConfig:
         return self.heads.model_width
 
 
-def read_blocks(
-    reader: ConfigReader,
-    *,
-    layers: int = 12,
-    width: int = 768,
-    heads: int = 12,
-    mlp_width: int = 3072,
-    activation: str = "gelu",
-    norm_epsilon: float = 1e-12,
-) -> dict[str, Any]:
-    """The fields of `BlockConfig`, as most families name them, with a family's defaults."""
-    width = reader.integer("hidden_size", width)
-    heads = reader.integer("num_attention_heads", heads)
-    reader.divide(width, heads)
-    return {
-        "layers": reader.layers("num_hidden_layers", layers),
-        "heads": Heads(width, heads),
-        "mlp_width": reader.integer("intermediate_size", mlp_width),
-        "activation": reader.activation("hidden_act", activation),
-        "norm_epsilon": reader.number("layer_norm_eps", norm_epsilon),
-    }
+BASE = {
+    "num_hidden_layers": 12,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+"""Defaults of most families: BERT-base's, and ViT-B's."""
 
 
 MakeNorm = Callable[[], nn.Module]

@@ -15,10 +15,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import VIT_ATTENTION, Names, projections
 from export.layers.attention.attention import CrossAttention, SelfAttention
-from export.layers.blocks import MLP, BlockConfig, EncoderBlock, read_blocks
+from export.layers.blocks import BASE, MLP, BlockConfig, EncoderBlock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,17 @@ class QFormerConfig(BlockConfig):
         cross_every: The first block, and every so many behind it, attend to the image.
     """
 
+    supported = {"position_embedding_type": "absolute"}
     queries: int
     image_width: int
-    cross_every: int
+    cross_every: int = key("cross_attention_frequency", 2)
 
 
 def read_qformer(reader: ConfigReader, image_width: int) -> QFormerConfig:
     """The Q-Former's section; `transformers` overwrites `encoder_hidden_size`."""
-    section = reader.section("qformer_config")
-    section.refuse_unless(position_embedding_type="absolute")
-    return QFormerConfig(
-        queries=reader.integer("num_query_tokens", 32),
-        image_width=image_width,
-        cross_every=section.integer("cross_attention_frequency", 2),
-        **read_blocks(section),
-    )
+    queries = reader.integer("num_query_tokens", 32)
+    section = reader.section("qformer_config", BASE)
+    return section.read(QFormerConfig, queries=queries, image_width=image_width)
 
 
 class QueryBlock(EncoderBlock):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Rename, WeightLayout
 from inference.errors import CheckpointError
 
@@ -52,6 +53,49 @@ def test_a_field_without_a_default_is_refused_by_name(kind: str) -> None:
 def test_other_values_are_refused_by_name(kind: str) -> None:
     with pytest.raises(CheckpointError, match="x"):
         WITH_DEFAULT[kind](ConfigReader({"x": [[]]}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tower:
+    supported = {"channels": 3}
+    width: int = key("hidden_size")
+    heads: int = key("num_heads", kind="heads")
+    sides: tuple[int, int] = key("image_size", 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Whole:
+    tower: _Tower = key("vision")
+    is_scaled: bool = key("scaled", False)
+    scale: float
+
+
+VISION = {"hidden_size": 8, "num_heads": 2, "image_size": [4, 6]}
+
+
+def test_fields_are_read_by_their_keys_and_sections_by_their_dataclasses() -> None:
+    read = ConfigReader({"vision": VISION, "scaled": None}).read(_Whole, scale=0.5)
+    assert read == _Whole(tower=_Tower(width=8, heads=2, sides=(4, 6)), is_scaled=False, scale=0.5)
+
+
+def test_defaults_and_names_of_a_family_take_precedence() -> None:
+    values = {"n_head": 3, "hidden_size": None}
+    reader = ConfigReader(values, defaults={"hidden_size": 9}, names={"num_heads": "n_head"})
+    assert reader.read(_Tower) == _Tower(width=9, heads=3, sides=(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"channels": 1}, "config.json, vision: channels = 1 is not supported, only 3 is"),
+        ({"hidden_size": "x"}, "config.json, vision: hidden_size must be a whole number"),
+        ({"num_heads": 3}, "hidden_size = 8 is not a multiple of num_heads = 3"),
+        ({"image_size": [4, 0]}, "image_size must be one or two sizes"),
+    ],
+)
+def test_values_of_a_section_are_refused_by_name(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(CheckpointError, match=reason):
+        ConfigReader({"vision": VISION | change}).read(_Whole, scale=0.5)
 
 
 TABLE = Rename(

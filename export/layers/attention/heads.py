@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from export.config.config_reader import key
 from export.layers.attention.rotary import Rotary
 
 KeyValue = tuple[Tensor, Tensor]
@@ -19,8 +20,8 @@ CACHE_ALIGNMENT = 8  # GroupQueryAttention takes head widths that are multiples 
 class Heads:
     """Shape of an attention layer, and how it turns query · key into scores."""
 
-    model_width: int
-    count: int
+    model_width: int = key("hidden_size")
+    count: int = key("num_attention_heads", kind="heads")
     """H: query heads."""
     bias: bool = True
     """Whether query, key and value have a bias."""

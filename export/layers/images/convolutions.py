@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key
 from export.layers.images.vision import PixelNorm, check_recipe
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
@@ -108,11 +108,15 @@ class NormedConvolution(nn.Module):
 class Convolutions:
     """Sizes of the stack."""
 
-    image: tuple[int, int]
+    image: tuple[int, int] = key("image_size", 224)
     """Height and width."""
-    channels: tuple[int, ...]
+    channels: tuple[int, ...] = key("channels")
     """Of each convolution; the last is D."""
-    strides: tuple[int, ...]
+    strides: tuple[int, ...] = key("strides")
+
+    def __post_init__(self) -> None:
+        if not self.channels or len(self.channels) != len(self.strides):
+            raise CheckpointError("config.json: channels and strides need one number a convolution")
 
     @property
     def width(self) -> int:
@@ -131,18 +135,6 @@ class Convolutions:
     def cells(self) -> int:
         """N."""
         return self.grid[0] * self.grid[1]
-
-
-def read_convolutions(reader: ConfigReader) -> Convolutions:
-    """Their fields of `config.json`.
-
-    Raises:
-        CheckpointError: a field is missing or does not fit.
-    """
-    channels, strides = reader.sizes("channels"), reader.sizes("strides")
-    if not channels or len(channels) != len(strides):
-        raise CheckpointError("config.json: channels and strides need one number a convolution")
-    return Convolutions(reader.pair("image_size", 224), channels, strides)
 
 
 class Convolution(nn.Module):

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch.onnx import is_in_onnx_export, ops
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key
 from export.layers.attention.attention import within
 from export.layers.recurrence.cells import CELLS, Cell, PeepholeLSTM, States
 
@@ -30,28 +29,17 @@ class RecurrentConfig:
         max_positions: Longest text in training; a recurrence has no position table.
     """
 
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    layers: int
-    cell: type[Cell]
-    max_positions: int
+    vocabulary_size: int = key("vocab_size")
+    word_width: int = key("embedding_size")
+    hidden_width: int = key("hidden_size")
+    layers: int = key("num_layers", 1, "layers")
+    cell_name: str = key("cell", kind="choice", supported=CELLS)
+    max_positions: int = key("max_positions")
 
-    @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """The fields.
-
-        Raises:
-            CheckpointError: a field is missing, is no size, or has a value that is not supported.
-        """
-        return cls(
-            vocabulary_size=reader.integer("vocab_size"),
-            word_width=reader.integer("embedding_size"),
-            hidden_width=reader.integer("hidden_size"),
-            layers=reader.layers("num_layers", 1),
-            cell=CELLS[reader.choice("cell", CELLS)],
-            max_positions=reader.integer("max_positions"),
-        )
+    @property
+    def cell(self) -> type[Cell]:
+        """What each layer is made of."""
+        return CELLS[self.cell_name]
 
     @property
     def state_widths(self) -> dict[str, int]:

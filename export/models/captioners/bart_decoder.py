@@ -50,11 +50,19 @@ def read_mbart(reader: ConfigReader) -> bart.Config:
     return bart.read_sizes(ConfigReader(values, reader.place), form)
 
 
+_TROCR = {
+    "vocab_size": 50265,
+    "d_model": 1024,
+    "max_position_embeddings": 512,
+    "activation_function": "gelu",
+}
+
+
 def read_trocr(reader: ConfigReader) -> bart.Config:
     """The configuration; defaults are `transformers`' own."""
-    width = reader.integer("d_model", 1024)
-    heads = reader.integer("decoder_attention_heads", 16)
-    reader.divide(width, heads)
+    reader = ConfigReader(reader.values, reader.place, _TROCR)
+    width = reader.integer("d_model")
+    heads = reader.heads("decoder_attention_heads", 16, width="d_model")
     padding = reader.values.get("pad_token_id", 1)
     if not isinstance(padding, int):
         raise CheckpointError(f"{reader.place}: pad_token_id must be one id, not {padding!r}")
@@ -67,21 +75,13 @@ def read_trocr(reader: ConfigReader) -> bart.Config:
     layers, mlp_width = reader.layers("decoder_layers", 12), reader.integer("decoder_ffn_dim", 4096)
     stack = bart.StackConfig(layers, Heads(width, heads), mlp_width)
     own_source = reader.values.get("cross_attention_hidden_size") is not None
-    vocabulary_size = reader.integer("vocab_size", 50265)
-    is_tied = reader.flag("tie_word_embeddings", True)
-    return bart.Config(
+    return reader.read(
+        bart.Config,
         form=form,
-        vocabulary_size=vocabulary_size,
-        source_vocabulary_size=vocabulary_size,
-        width=width,
-        positions=reader.integer("max_position_embeddings", 512),
         pad_token_id=padding,
-        activation=reader.activation("activation_function", "gelu"),
         embedding_scale=math.sqrt(width) if reader.flag("scale_embedding", False) else 1.0,
         encoder=stack,
         decoder=stack,
-        has_one_table=is_tied,
-        has_tied_output=is_tied,
         source_width=reader.integer("cross_attention_hidden_size") if own_source else None,
     )
 

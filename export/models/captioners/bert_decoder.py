@@ -21,12 +21,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Entry, Names, Rename, bert_block, projections
 from export.layers.activation import activation
 from export.layers.attention.attention import CrossAttention
 from export.layers.attention.cached_attention import CachedAttention
-from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP, BlockConfig, DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
 
@@ -35,20 +34,20 @@ from export.layers.decoder import TransformerDecoder, output_name, output_table,
 MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(BlockConfig):
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
-    table_rows: int
+    vocabulary_size: int = key("vocab_size")
+    table_rows: int = key("max_position_embeddings")
     """Rows of the position table."""
     head_activation: str | None
     """Of the transformation in front of the output layer; None without one."""
-    segments: int = 0
+    segments: int = key("type_vocab_size", 2)
     """Rows of the segment table; 0 without one."""
     padding: int | None = None
     """RoBERTa: the padding token, and the row of the position table in front of position 0."""
-    has_tied_output: bool = True
+    has_tied_output: bool = key("tie_word_embeddings", True)
     has_cross: bool = True
     source_width: int | None = None
     """Width of the vectors that cross-attention reads; D when not given."""
@@ -73,24 +72,10 @@ def read_config(reader: ConfigReader) -> Config:
         cross_attention_hidden_size=None,
         position_embedding_type="absolute",
     )
-    reader.divisible("hidden_size", "num_attention_heads")
-    padding = None
-    if model_type != "bert":
-        padding = reader.index("pad_token_id", 1)
-    hidden_activation = reader.activation("hidden_act", "gelu")
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        table_rows=reader.integer("max_position_embeddings"),
-        layers=reader.layers("num_hidden_layers"),
-        heads=Heads(reader.integer("hidden_size"), reader.integer("num_attention_heads")),
-        mlp_width=reader.integer("intermediate_size"),
-        activation=hidden_activation,
-        head_activation=hidden_activation if model_type == "bert" else "gelu",
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
-        segments=reader.integer("type_vocab_size", 2),
-        padding=padding,
-        has_tied_output=reader.flag("tie_word_embeddings", True),
-    )
+    if model_type == "bert":
+        return reader.read(Config, head_activation=reader.activation("hidden_act", "gelu"))
+    padding = reader.index("pad_token_id", 1)
+    return reader.read(Config, head_activation="gelu", padding=padding)
 
 
 # ---------------------------------------------------------------------------------------- blocks

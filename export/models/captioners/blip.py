@@ -26,7 +26,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.blocks import read_blocks
+from export.layers.blocks import BASE
 from export.layers.images.vision import prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.vision import vit
@@ -37,7 +37,13 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 _CAPTIONER = "BlipForConditionalGeneration"
-_TEXT_DEFAULTS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
+_IMAGE_DEFAULTS = BASE | {"image_size": 384, "layer_norm_eps": 1e-5}
+_TEXT_DEFAULTS = BASE | {
+    "vocab_size": 30524,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 8,
+}
+_ENDS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
 _NEW_TOKENS = 20
 """Of a caption behind its prompt; `transformers` reads no other length for the inner decoder."""
 
@@ -65,32 +71,21 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if _CAPTIONER not in heads:
         raise CheckpointError(f"config.json: {heads[0]} is not supported, only {_CAPTIONER} is")
     reader = ConfigReader(values)
-    image = reader.section("vision_config")
-    text = reader.section("text_config")
+    image = reader.section("vision_config", _IMAGE_DEFAULTS).read(vit.Config)
+    text = reader.section("text_config", _TEXT_DEFAULTS)
     is_tied = any(each.flag("tie_word_embeddings", True) for each in (reader, text))
-    return Config(_read_image(image), _read_text(text, image, is_tied=is_tied))
+    return Config(image, _read_text(text, image.width, is_tied=is_tied))
 
 
-def _read_image(reader: ConfigReader) -> vit.Config:
-    reader.refuse_unless(num_channels=3)
-    return vit.Config(
-        image=reader.pair("image_size", 384),
-        patch=reader.pair("patch_size", 16),
-        **read_blocks(reader, norm_epsilon=1e-5),
-    )
-
-
-def _read_text(reader: ConfigReader, image: ConfigReader, *, is_tied: bool) -> bert_decoder.Config:
+def _read_text(reader: ConfigReader, width: int, *, is_tied: bool) -> bert_decoder.Config:
     """`transformers` overwrites `encoder_hidden_size` with the image tower's width."""
     reader.refuse_unless(is_decoder=True)
-    blocks = read_blocks(reader, heads=8)
-    return bert_decoder.Config(
-        vocabulary_size=reader.integer("vocab_size", 30524),
-        table_rows=reader.integer("max_position_embeddings", 512),
-        **blocks,
-        head_activation=blocks["activation"],
+    return reader.read(
+        bert_decoder.Config,
+        head_activation=reader.activation("hidden_act", "gelu"),
+        segments=0,
         has_tied_output=is_tied,
-        source_width=image.integer("hidden_size", 768),
+        source_width=width,
     )
 
 
@@ -101,7 +96,7 @@ def generation(checkpoint: Checkpoint) -> dict[str, Any]:
     belongs to the whole model and names another end token, is not used.
     """
     text = checkpoint.config.get("text_config") or {}
-    given = _TEXT_DEFAULTS | {name: value for name, value in text.items() if value is not None}
+    given = _ENDS | {name: value for name, value in text.items() if value is not None}
     ends = {"eos_token_id": given["sep_token_id"], "decoder_start_token_id": given["bos_token_id"]}
     return given | ends | {"max_new_tokens": _NEW_TOKENS}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key
 from export.decoder_graphs.source import Source, image_source
-from export.layers.images.convolutions import Convolutions, read_convolutions
+from export.layers.images.convolutions import Convolutions
 from export.layers.images.vision import prepare_tower
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
@@ -17,34 +17,17 @@ from inference.bundle.manifest import Limits
 class CaptionerConfig:
     """Sizes of the CNN, of words, and of an LSTM."""
 
-    convolutions: Convolutions
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    max_tokens: int
+    convolutions: Convolutions = key()
+    vocabulary_size: int = key("vocab_size")
+    word_width: int = key("embedding_size")
+    hidden_width: int = key("hidden_size")
+    max_tokens: int = key("max_tokens")
     """Longest caption in training; an LSTM has no position table."""
 
     @property
     def limits(self) -> Limits:
         """Prompt and caption together."""
         return Limits(max_total_tokens=self.max_tokens)
-
-    @classmethod
-    def read(cls, reader: ConfigReader, **further: int) -> Self:
-        """The configuration.
-
-        Args:
-            reader: Of `config.json`.
-            further: Fields of a subclass.
-        """
-        return cls(
-            convolutions=read_convolutions(reader),
-            vocabulary_size=reader.integer("vocab_size"),
-            word_width=reader.integer("embedding_size"),
-            hidden_width=reader.integer("hidden_size"),
-            max_tokens=reader.integer("max_tokens"),
-            **further,
-        )
 
 
 def prepare_source(model: Any, image: ImageSpec | None) -> Source:

@@ -25,7 +25,7 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
+from export.layers.images.convolutions import ConvolutionalEncoder, Convolutions
 from export.models.captioners import captioner_config
 from export.models.encoder_decoders import transformer
 from inference.bundle.inputs import ImageSpec
@@ -49,7 +49,7 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration."""
-    return Config(read_convolutions(ConfigReader(values)), transformer.read_config(values))
+    return Config(ConfigReader(values).read(Convolutions), transformer.read_config(values))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.image_source import image_source_graphs
 from export.layers.attention.windows import Grid
@@ -85,15 +85,15 @@ IMAGE: Grid = (768, 768)
 """Height and width of published checkpoints' images; the recipe decides."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByText):
     """Both networks, and what is between them."""
 
     image: davit.Config
     text: bart.Config
-    positions: int
+    positions: int = key("max_position_embeddings", 50)
     """Rows, and columns, that have a learned position."""
-    frames: int
+    frames: int = key("max_temporal_embeddings", 100)
     """Positions in time, of which one image has the first."""
     image_token: int
 
@@ -119,13 +119,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     text = replace(text, has_tied_output=reader.flag("tie_word_embeddings", True))
     token = reader.token(_IMAGE_TOKEN, 51289, text.vocabulary_size)
     vision.refuse_unless(projection_dim=text.width)
-    return Config(
-        davit.read_config(vision),
-        text,
-        positions=vision.integer("max_position_embeddings", 50),
-        frames=vision.integer("max_temporal_embeddings", 100),
-        image_token=token,
-    )
+    return vision.read(Config, image=davit.read_config(vision), text=text, image_token=token)
 
 
 # --------------------------------------------------------------------------------------- network

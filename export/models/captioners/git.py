@@ -24,7 +24,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, bert_block
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
-from export.layers.blocks import BlockConfig, read_blocks
+from export.layers.blocks import BASE, BlockConfig
 from export.layers.images.vision import patch_count, prepare_tower
 from export.models.captioners import bert_decoder
 from export.models.dual_encoders import clip
@@ -63,22 +63,28 @@ class Config(bert_decoder.Config):
         return Limits(max_total_tokens=self.positions)
 
 
+_DEFAULTS = BASE | {
+    "vocab_size": 30522,
+    "max_position_embeddings": 1024,
+    "num_hidden_layers": 6,
+    "tie_word_embeddings": False,
+}
+
+
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
+    reader = ConfigReader(values, defaults=_DEFAULTS)
     reader.refuse_unless(num_image_with_embedding=None, position_embedding_type="absolute")
-    image = reader.section("vision_config")
-    image.refuse_unless(num_channels=3)
-    return Config(
-        image_tower=clip.read_tower(image, width=768, mlp_width=3072, heads=12),
-        image=image.pair("image_size", 224),
-        patch=image.pair("patch_size", 16),
-        vocabulary_size=reader.integer("vocab_size", 30522),
-        table_rows=reader.integer("max_position_embeddings", 1024),
-        **read_blocks(reader, layers=6),
+    section = reader.section("vision_config", clip.IMAGE_DEFAULTS | {"patch_size": 16})
+    image = section.read(clip.ImageConfig)
+    return reader.read(
+        Config,
+        image_tower=image.tower,
+        image=image.image,
+        patch=image.patch,
         head_activation=None,
+        segments=0,
         has_cross=False,
-        has_tied_output=reader.flag("tie_word_embeddings", False),
     )
 
 

@@ -15,14 +15,12 @@ LSTM is the usual one, with a tanh between memory and output that (8) leaves out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import reading
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.images.convolutions import ConvolutionalEncoder
@@ -43,9 +41,7 @@ class Config(CaptionerConfig):
         return self.convolutions.cells * self.convolutions.width
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    return Config.read(ConfigReader(values))
+read_config = reading(Config)
 
 
 # --------------------------------------------------------------------------------------- network

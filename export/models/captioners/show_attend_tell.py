@@ -14,15 +14,13 @@ penalty is training's (`examples/show_attend_tell/train.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key, reading
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.attention.additive_attention import AdditiveAttention
@@ -37,13 +35,10 @@ from inference.bundle.inputs import AlignmentSpec, ImageSpec
 class Config(CaptionerConfig):
     """The network's part of `config.json`; the width of its convolutions is D."""
 
-    attention_width: int
+    attention_width: int = key("attention_size")
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    reader = ConfigReader(values)
-    return Config.read(reader, attention_width=reader.integer("attention_size"))
+read_config = reading(Config)
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -19,7 +19,6 @@ from typing import Any
 
 from torch import Tensor
 
-from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
@@ -28,26 +27,21 @@ from export.models.decoders import llama
 
 # ---------------------------------------------------------------------------------------- config
 
-POSITIONS = 8192
-"""Default of `max_position_embeddings`."""
-
 
 def read_config(values: Mapping[str, Any]) -> llama.Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(
-        {"tie_word_embeddings": True, **values, "hidden_act": _activation(values)}
+    if values.get("hidden_act") == "gelu":  # files of the first releases mean its approximation
+        values = {**values, "hidden_act": "gelu_pytorch_tanh"}
+    reader = llama.open_config(
+        values,
+        max_position_embeddings=8192,
+        head_dim=256,
+        hidden_act="gelu_pytorch_tanh",
+        tie_word_embeddings=True,
     )
     if values.get("use_bidirectional_attention") is not None:
         reader.refuse_unless(use_bidirectional_attention=False)
-    bias = reader.flag("attention_bias", False)
-    heads = llama.read_heads(reader, bias=bias, out_bias=bias, head_width=256, positions=POSITIONS)
-    return llama.read_shape(reader, heads, positions=POSITIONS)
-
-
-def _activation(values: Mapping[str, Any]) -> Any:
-    """Files of the first releases say `gelu` and mean its approximation."""
-    given = values.get("hidden_act")
-    return "gelu_pytorch_tanh" if given in (None, "gelu") else given
+    return llama.read_shape(reader, llama.read_heads(reader))
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -33,9 +33,13 @@ from inference.errors import CheckpointError
 
 ENDS = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
 """Of Gemma, where a checkpoint says nothing."""
-
-POSITIONS = 8192
-"""Default of `max_position_embeddings`."""
+_NAMES = {"layer_norm_epsilon": "rms_norm_eps", "hidden_act": "hidden_activation"}
+_DEFAULTS = {
+    "head_dim": 256,
+    "num_key_value_heads": 4,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_epsilon": 1e-6,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,32 +53,34 @@ class Config(DecoderConfig):
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
-    heads = read_heads(reader, POSITIONS)
+    reader = open_config(values)
+    heads = read_heads(reader)
     heads = replace(heads, soft_cap=read_cap(reader, "attn_logit_softcapping", 50.0))
     window = reader.integer("sliding_window", 4096)
     sliding = llama.sliding_layers(reader, lambda layer: layer % 2 == 0)
     layers = tuple(replace(heads, window=window) if slides else heads for slides in sliding)
-    return read_shape(reader, layers, POSITIONS, logits_cap=30.0)
+    return read_shape(reader, layers, logits_cap=30.0)
 
 
-def read_heads(reader: ConfigReader, positions: int) -> Heads:
-    """What the attention of all layers has in common.
+def open_config(values: Mapping[str, Any], positions: int = 8192) -> ConfigReader:
+    """The reader of `config.json`.
 
     Args:
         positions: Default of `max_position_embeddings`.
     """
-    bias = reader.flag("attention_bias", False)
-    heads = llama.read_heads(
-        reader, bias=bias, out_bias=bias, head_width=256, groups=4, positions=positions
-    )
+    defaults = _DEFAULTS | {"max_position_embeddings": positions}
+    return ConfigReader(values, defaults=defaults, names=_NAMES)
+
+
+def read_heads(reader: ConfigReader) -> Heads:
+    """What the attention of all layers has in common."""
+    heads = llama.read_heads(reader)
     return replace(heads, scale=read_positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
 
 
 def read_shape(
     reader: ConfigReader,
     layers: tuple[Heads, ...],
-    positions: int,
     *,
     logits_cap: float | None,
     has_head_norms: bool = False,
@@ -82,22 +88,16 @@ def read_shape(
     """The configuration around the heads.
 
     Args:
-        positions: Default of `max_position_embeddings`.
         logits_cap: Default of `final_logit_softcapping`.
     """
     for name in ("use_bidirectional_attention", "mlp_bias"):
         if reader.values.get(name) is not None:
             reader.refuse_unless(**{name: False})
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("max_position_embeddings", positions),
+    return reader.read(
+        Config,
         layers=layers,
-        mlp_width=reader.integer("intermediate_size"),
-        activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
-        norm_epsilon=reader.number("rms_norm_eps", 1e-6),
         logits_cap=read_cap(reader, "final_logit_softcapping", logits_cap),
         has_head_norms=has_head_norms,
-        has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
 

@@ -30,11 +30,11 @@ GLOBAL_BASE, LOCAL_BASE = 1_000_000.0, 10_000.0
 
 def read_config(values: Mapping[str, Any]) -> gemma2.Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
+    reader = gemma2.open_config(values, POSITIONS)
     reader.refuse_unless(attn_logit_softcapping=None)
     # What all layers share is read without rotary positions, which here are of two kinds.
     plain = {name: value for name, value in values.items() if not name.startswith("rope_")}
-    heads = gemma2.read_heads(ConfigReader(plain), POSITIONS)
+    heads = gemma2.read_heads(gemma2.open_config(plain, POSITIONS))
     everywhere, near = read_rotaries(reader, heads)
     window = reader.integer("sliding_window", 4096)
     pattern = reader.integer("sliding_window_pattern", 6)
@@ -43,7 +43,7 @@ def read_config(values: Mapping[str, Any]) -> gemma2.Config:
         replace(heads, window=window, rotary=near) if slides else replace(heads, rotary=everywhere)
         for slides in sliding
     )
-    return gemma2.read_shape(reader, layers, POSITIONS, logits_cap=None, has_head_norms=True)
+    return gemma2.read_shape(reader, layers, logits_cap=None, has_head_norms=True)
 
 
 def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:

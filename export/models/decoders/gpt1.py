@@ -19,13 +19,14 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, WeightLayout, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.heads import Heads
-from export.models.decoders.gpt2 import GPT2
+from export.models.decoders.gpt2 import GPT2, NAMES
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
 """Names of this family → ours: its `gelu` is the one through tanh."""
+_DEFAULTS = {"vocab_size": 40478, "max_position_embeddings": 512}
 
 
 def read_config(values: Mapping[str, Any]) -> DecoderConfig:
@@ -34,23 +35,19 @@ def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     Raises:
         CheckpointError: an activation that this family does not have.
     """
-    reader = ConfigReader(values)
-    reader.divisible("n_embd", "n_head")
+    reader = ConfigReader(values, defaults=_DEFAULTS, names=NAMES)
+    heads = reader.read(Heads)
     name = reader.text("afn", "gelu")
     if name not in _ACTIVATIONS:
         raise CheckpointError(
             f"{reader.place}: afn = {name!r} is not supported; supported are: "
             f"{', '.join(_ACTIVATIONS)}"
         )
-    width = reader.integer("n_embd")
-    return DecoderConfig(
-        vocabulary_size=reader.integer("vocab_size", 40478),
-        positions=reader.integer("n_positions", 512),
-        layers=(Heads(width, reader.integer("n_head")),) * reader.layers("n_layer"),
-        mlp_width=4 * width,
+    return reader.read(
+        DecoderConfig,
+        layers=(heads,) * reader.layers("num_hidden_layers"),
+        mlp_width=4 * heads.model_width,
         activation=_ACTIVATIONS[name],
-        norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
-        has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
 

@@ -32,6 +32,17 @@ from export.layers.decoder import TransformerDecoder, output_name, output_table
 # ---------------------------------------------------------------------------------------- config
 
 
+NAMES = {
+    "max_position_embeddings": "n_positions",
+    "num_hidden_layers": "n_layer",
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "hidden_act": "activation_function",
+}
+"""Names of fields in most families → in this one."""
+
+
 def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
     """The configuration; what we lack is refused.
 
@@ -39,23 +50,15 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
         has_cross: Whether the blocks are to look at a source.
     """
     reader.refuse_unless(add_cross_attention=has_cross, cross_attention_hidden_size=None)
-    reader.divisible("n_embd", "n_head")
-    width = reader.integer("n_embd")
+    reader = ConfigReader(reader.values, reader.place, {"hidden_act": "gelu_new"}, NAMES)
     is_scaled = reader.flag("scale_attn_weights", True)
-    heads = Heads(width, reader.integer("n_head"), scale=None if is_scaled else 1.0)
-    layers = (heads,) * reader.layers("n_layer")
+    heads = reader.read(Heads, scale=None if is_scaled else 1.0)
+    layers = (heads,) * reader.layers("num_hidden_layers")
     if reader.flag("scale_attn_by_inverse_layer_idx", False):  # scores are also divided by i + 1
         scales = (heads.score_scale / (layer + 1) for layer in range(len(layers)))
         layers = tuple(replace(heads, scale=scale) for scale in scales)
-    return DecoderConfig(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("n_positions"),
-        layers=layers,
-        mlp_width=reader.integer("n_inner", 4 * width),
-        activation=reader.activation("activation_function", "gelu_new"),
-        norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
-        has_tied_output=reader.flag("tie_word_embeddings", True),
-    )
+    mlp_width = reader.integer("intermediate_size", 4 * heads.model_width)
+    return reader.read(DecoderConfig, layers=layers, mlp_width=mlp_width)
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -24,21 +24,19 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 
+_NAMES = {"num_attention_heads": "num_heads", "hidden_act": "activation_function"}
+_DEFAULTS = {"max_position_embeddings": 2048, "hidden_act": "gelu_new"}
+
+
 def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     """The configuration."""
-    reader = ConfigReader(values)
-    reader.divisible("hidden_size", "num_heads")
-    width, window = reader.integer("hidden_size"), reader.integer("window_size", 256)
-    heads = Heads(width, reader.integer("num_heads"), bias=False, scale=1.0)
-    kinds = _attention_kinds(reader)
-    return DecoderConfig(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("max_position_embeddings", 2048),
+    reader = ConfigReader(values, defaults=_DEFAULTS, names=_NAMES)
+    heads = reader.read(Heads, bias=False, scale=1.0)
+    window, kinds = reader.integer("window_size", 256), _attention_kinds(reader)
+    return reader.read(
+        DecoderConfig,
         layers=tuple(replace(heads, window=window if kind == "local" else None) for kind in kinds),
-        mlp_width=reader.integer("intermediate_size", 4 * width),
-        activation=reader.activation("activation_function", "gelu_new"),
-        norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
-        has_tied_output=reader.flag("tie_word_embeddings", True),
+        mlp_width=reader.integer("intermediate_size", 4 * heads.model_width),
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, projections
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.cached_attention import CachedAttention
@@ -36,93 +36,84 @@ from inference.errors import CheckpointError
 
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 """Where a checkpoint says nothing."""
+_DEFAULTS = {
+    "max_position_embeddings": 2048,
+    "hidden_act": "silu",
+    "layer_norm_epsilon": 1e-6,
+    "tie_word_embeddings": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
     """The network's part of `config.json`; layers differ in window and rotary positions only."""
 
-    has_mlp_bias: bool
+    has_mlp_bias: bool = key("mlp_bias", False)
     has_head_norms: bool
     """Whether each head's queries and keys are normalised before they rotate."""
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
     if values.get("model_type") != "mistral":
-        bias = reader.flag("attention_bias", False)
-        return read_shape(reader, read_heads(reader, bias=bias, out_bias=bias))
-    heads = read_heads(reader, bias=False, out_bias=False, positions=131072, groups=8)
+        reader = open_config(values)
+        return read_shape(reader, read_heads(reader))
+    reader = open_config(values, max_position_embeddings=131072, num_key_value_heads=8)
+    heads = replace(read_heads(reader), bias=False, out_bias=False)
     if reader.values.get("sliding_window", 4096) is not None:
         heads = replace(heads, window=reader.integer("sliding_window", 4096))
     reader.refuse_unless(layer_types=None)
-    return read_shape(reader, heads, positions=131072)
+    return read_shape(reader, heads)
 
 
-def read_heads(
-    reader: ConfigReader,
-    *,
-    bias: bool,
-    out_bias: bool,
-    head_width: int | None = None,
-    groups: int | None = None,
-    positions: int = 2048,
-) -> Heads:
-    """What the attention of all layers has in common.
+def open_config(
+    values: Mapping[str, Any], place: str = "config.json", **defaults: Any
+) -> ConfigReader:
+    """The reader of `config.json`.
 
     Args:
-        head_width: Default of `head_dim`; D / H when not given.
-        groups: Default of `num_key_value_heads`; H when not given.
-        positions: Default of `max_position_embeddings`.
+        defaults: Of a family, where they are not Llama's.
+    """
+    return ConfigReader(values, place, _DEFAULTS | defaults, {"layer_norm_epsilon": "rms_norm_eps"})
+
+
+def read_heads(reader: ConfigReader) -> Heads:
+    """What the attention of all layers has in common.
 
     Raises:
         CheckpointError: query heads cannot share key heads evenly.
     """
     width, count = reader.integer("hidden_size"), reader.integer("num_attention_heads")
-    shared = reader.integer("num_key_value_heads", groups or count)
+    shared = reader.integer("num_key_value_heads", count)
     if count % shared:
         raise CheckpointError(
             f"{reader.place}: num_attention_heads = {count} is not a multiple of "
             f"num_key_value_heads = {shared}"
         )
-    if head_width is None and reader.values.get("head_dim") is None:
-        reader.divisible("hidden_size", "num_attention_heads")
-    inner = reader.integer("head_dim", head_width or width // count)
-    rotary = read_rotary(reader, inner, reader.integer("max_position_embeddings", positions))
+    if reader.find("head_dim") is None:
+        reader.heads("num_attention_heads")
+    inner = reader.integer("head_dim", width // count)
+    bias = reader.flag("attention_bias", False)
     return Heads(
         width,
         count,
         bias=bias,
         key_value_count=shared,
         head_width=inner,
-        out_bias=out_bias,
-        rotary=rotary,
+        out_bias=bias,
+        rotary=read_rotary(reader, inner, reader.integer("max_position_embeddings")),
     )
 
 
 def read_shape(
-    reader: ConfigReader,
-    heads: Heads | Sequence[Heads],
-    *,
-    positions: int = 2048,
-    has_head_norms: bool = False,
+    reader: ConfigReader, heads: Heads | Sequence[Heads], *, has_head_norms: bool = False
 ) -> Config:
     """The configuration around the heads, which are of all layers or of each."""
     count = reader.layers("num_hidden_layers")
     layers = (heads,) * count if isinstance(heads, Heads) else tuple(heads)
     tables = [layer.rotary.positions for layer in layers if layer.rotary is not None]
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=min([reader.integer("max_position_embeddings", positions), *tables]),
-        layers=layers,
-        mlp_width=reader.integer("intermediate_size"),
-        activation=reader.activation("hidden_act", "silu"),
-        norm_epsilon=reader.number("rms_norm_eps", 1e-6),
-        has_mlp_bias=reader.flag("mlp_bias", False),
-        has_head_norms=has_head_norms,
-        has_tied_output=reader.flag("tie_word_embeddings", False),
-    )
+    positions = min([reader.integer("max_position_embeddings"), *tables])
+    return reader.read(Config, positions=positions, layers=layers, has_head_norms=has_head_norms)
 
 
 def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> tuple[bool, ...]:

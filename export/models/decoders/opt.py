@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, projections, with_and_without
 from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention.cached_attention import CachedAttention
@@ -40,30 +40,30 @@ class Config(DecoderConfig):
 
     embedding_width: int
     """E."""
-    is_norm_first: bool
-    has_final_norm: bool
-    has_norm_weights: bool
+    is_norm_first: bool = key("do_layer_norm_before", True)
+    lacks_final_norm: bool = key("_remove_final_layer_norm", False)
+    has_norm_weights: bool = key("layer_norm_elementwise_affine", True)
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows the last block."""
+        return self.is_norm_first and not self.lacks_final_norm
+
+
+_NAMES = {"intermediate_size": "ffn_dim", "hidden_act": "activation_function"}
+_DEFAULTS = {"max_position_embeddings": 2048, "hidden_act": "relu"}
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration."""
-    reader = ConfigReader(values)
-    reader.divisible("hidden_size", "num_attention_heads")
-    width, bias = reader.integer("hidden_size"), reader.flag("enable_bias", True)
-    heads = Heads(width, reader.integer("num_attention_heads"), bias=bias, out_bias=bias)
-    is_norm_first = reader.flag("do_layer_norm_before", True)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("max_position_embeddings", 2048),
+    reader = ConfigReader(values, defaults=_DEFAULTS, names=_NAMES)
+    bias = reader.flag("enable_bias", True)
+    heads = reader.read(Heads, bias=bias, out_bias=bias)
+    return reader.read(
+        Config,
         layers=(heads,) * reader.layers("num_hidden_layers"),
-        embedding_width=reader.integer("word_embed_proj_dim", width),
-        mlp_width=reader.integer("ffn_dim"),
-        activation=reader.activation("activation_function", "relu"),
+        embedding_width=reader.integer("word_embed_proj_dim", heads.model_width),
         norm_epsilon=1e-5,
-        is_norm_first=is_norm_first,
-        has_final_norm=is_norm_first and not reader.flag("_remove_final_layer_norm", False),
-        has_norm_weights=reader.flag("layer_norm_elementwise_affine", True),
-        has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
 

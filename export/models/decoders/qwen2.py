@@ -26,10 +26,10 @@ POSITIONS = 32768
 
 def read_config(values: Mapping[str, Any]) -> llama.Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
+    reader = llama.open_config(values, max_position_embeddings=POSITIONS)
     reader.refuse_unless(mlp_bias=False)
-    heads = llama.read_heads(reader, bias=True, out_bias=False, positions=POSITIONS)
-    return llama.read_shape(reader, set_windows(reader, heads), positions=POSITIONS)
+    heads = replace(llama.read_heads(reader), bias=True, out_bias=False)
+    return llama.read_shape(reader, set_windows(reader, heads))
 
 
 def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:

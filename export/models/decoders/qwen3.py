@@ -12,26 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.config.config_reader import ConfigReader
 from export.decoder_graphs.language_model import language_model
 from export.models.decoders import llama, qwen2
 
 # ---------------------------------------------------------------------------------------- config
 
-HEAD_WIDTH = 128
-"""Default of `head_dim`."""
-
 
 def read_config(values: Mapping[str, Any]) -> llama.Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
+    reader = llama.open_config(values, max_position_embeddings=qwen2.POSITIONS, head_dim=128)
     reader.refuse_unless(mlp_bias=False)
-    bias = reader.flag("attention_bias", False)
-    heads = llama.read_heads(
-        reader, bias=bias, out_bias=bias, head_width=HEAD_WIDTH, positions=qwen2.POSITIONS
-    )
-    layers = qwen2.set_windows(reader, heads)
-    return llama.read_shape(reader, layers, positions=qwen2.POSITIONS, has_head_norms=True)
+    layers = qwen2.set_windows(reader, llama.read_heads(reader))
+    return llama.read_shape(reader, layers, has_head_norms=True)
 
 
 # ----------------------------------------------------------------------------------- declaration

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.windows import Grid
 from export.models.encoders import bert
@@ -30,24 +30,32 @@ class Stack:
     """In each grid, of deformable attention."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Both towers, and what reads them."""
 
     image: swin_pyramid.Config
     text: bert.Config
-    width: int
-    grids: int
-    queries: int
+    supported = {
+        "position_embedding_type": "sine",
+        "two_stage": True,
+        "embedding_init_target": True,
+        "query_dim": 4,
+        "use_timm_backbone": False,
+        "backbone": None,
+    }
+    width: int = key("d_model", 256)
+    grids: int = key("num_feature_levels", 4)
+    queries: int = key("num_queries", 900)
     encoder: Stack
     decoder: Stack
-    activation: str
-    norm_epsilon: float
-    base: float
+    activation: str = key("activation_function", "relu", "activation")
+    norm_epsilon: float = key("layer_norm_eps", 1e-5)
+    base: float = key("positional_embedding_temperature", 20)
     """Of the wavelengths of an image's positions."""
-    shares_boxes: bool
+    shares_boxes: bool = key("decoder_bbox_embed_share", True)
     """Whether all layers of the decoder have one box head."""
-    tokens: int
+    tokens: int = key("max_text_len", 256)
     """Of a text, at most."""
 
     @property
@@ -72,32 +80,16 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForObjectDetection")
-    reader.refuse_unless(
-        position_embedding_type="sine",
-        two_stage=True,
-        embedding_init_target=True,
-        query_dim=4,
-        use_timm_backbone=False,
-        backbone=None,
-    )
     text = ConfigReader(values.get("text_config") or {}, f"{reader.place}, text_config")
     text.choice("model_type", ("bert",), "bert")
-    bare = {**text.values, "architectures": None}
-    config = Config(
-        swin_pyramid.read_config(
+    config = reader.read(
+        Config,
+        image=swin_pyramid.read_config(
             values.get("backbone_config") or {}, f"{reader.place}, backbone_config"
         ),
-        bert.Config(**bert.read_fields(text), head=bert.read_config(bare).head),
-        width=reader.integer("d_model", 256),
-        grids=reader.integer("num_feature_levels", 4),
-        queries=reader.integer("num_queries", 900),
+        text=bert.read_config({**text.values, "architectures": None}, text.place),
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),
-        activation=reader.activation("activation_function", "relu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
-        base=reader.number("positional_embedding_temperature", 20),
-        shares_boxes=reader.flag("decoder_bbox_embed_share", True),
-        tokens=reader.integer("max_text_len", 256),
     )
     if config.width % GROUPS:
         raise CheckpointError(f"{reader.place}: d_model must be a multiple of {GROUPS}")

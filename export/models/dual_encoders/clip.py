@@ -23,10 +23,10 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Graphs, LimitedByPositions, LimitedByText, Lowering
 from export.checkpoint.checkpoint import Checkpoint
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention.attention import within
-from export.layers.blocks import BlockConfig, EncoderBlock, make_encoder_blocks, read_blocks
+from export.layers.blocks import BASE, BlockConfig, EncoderBlock, make_encoder_blocks
 from export.layers.images.vision import (
     FixedSizeTower,
     PatchEmbedding,
@@ -42,70 +42,60 @@ from inference.errors import CheckpointError
 LEGACY_END_TOKEN = 2  # written by old versions for every checkpoint, true or not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageConfig:
     """The ViT; sizes are (height, width)."""
 
-    tower: BlockConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
+    supported = {"num_channels": 3}
+    tower: BlockConfig = key()
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size", 32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextConfig(LimitedByPositions):
     """The text tower."""
 
-    tower: BlockConfig
-    vocabulary_size: int
-    positions: int
+    tower: BlockConfig = key()
+    vocabulary_size: int = key("vocab_size", 49408)
+    positions: int = key("max_position_embeddings", 77)
     end_token: int | None
     """None: the largest id of a text is its end token, as in CLIP's published code."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByText):
     """Both towers and the common space."""
 
     image: ImageConfig
     text: TextConfig
-    embedding_width: int
+    embedding_width: int = key("projection_dim", 512)
+
+
+IMAGE_DEFAULTS = BASE | {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+TEXT_DEFAULTS = IMAGE_DEFAULTS | {
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "intermediate_size": 2048,
+}
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    image, text = _section(values, "vision"), _section(values, "text")
-    image.refuse_unless(num_channels=3)
+    reader = ConfigReader(values)
+    image = _section(reader, "vision", IMAGE_DEFAULTS).read(ImageConfig)
+    text = _section(reader, "text", TEXT_DEFAULTS)
     end_token = text.values.get("eos_token_id", 49407)
     if not isinstance(end_token, int):
         raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
-    return Config(
-        ImageConfig(
-            read_tower(image, width=768, mlp_width=3072, heads=12),
-            image=image.pair("image_size", 224),
-            patch=image.pair("patch_size", 32),
-        ),
-        TextConfig(
-            read_tower(text, width=512, mlp_width=2048, heads=8),
-            vocabulary_size=text.integer("vocab_size", 49408),
-            positions=text.integer("max_position_embeddings", 77),
-            end_token=None if end_token == LEGACY_END_TOKEN else end_token,
-        ),
-        embedding_width=ConfigReader(values).integer("projection_dim", 512),
-    )
+    end_token = None if end_token == LEGACY_END_TOKEN else end_token
+    return reader.read(Config, image=image, text=text.read(TextConfig, end_token=end_token))
 
 
-def _section(values: Mapping[str, Any], side: str) -> ConfigReader:
+def _section(reader: ConfigReader, side: str, defaults: Mapping[str, Any]) -> ConfigReader:
     """A tower's section; `*_config_dict` of old checkpoints takes precedence."""
-    reader = ConfigReader(values)
     old = f"{side}_config_dict"
-    return reader.section(old if values.get(old) is not None else f"{side}_config")
-
-
-def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> BlockConfig:
-    """A tower's section of `config.json`, with the defaults of `transformers`."""
-    sizes = {"width": width, "mlp_width": mlp_width, "heads": heads}
-    fields = read_blocks(reader, **sizes, activation="quick_gelu", norm_epsilon=1e-5)
-    return BlockConfig(**fields)
+    return reader.section(old if old in reader.given else f"{side}_config", defaults)
 
 
 # --------------------------------------------------------------------------------------- network

@@ -92,7 +92,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     model.refuse_unless(**_MODEL)
     model.refuse_others(*_MODEL_FIELDS, *_TRAINING)
     activation = "quick_gelu" if model.flag("quick_gelu", False) else "gelu"
-    image, text = model.section("vision_cfg"), model.section("text_cfg")
+    image = model.section("vision_cfg", {"patch_size": 16})
+    text = model.section("text_cfg", names={"max_position_embeddings": "context_length"})
     image.refuse_others(*_VISION_FIELDS, *_TRAINING, *_WITHOUT_EFFECT)
     text.refuse_others(*_TEXT_FIELDS, *_WITHOUT_EFFECT)
     is_resnet = isinstance(image.values.get("layers"), list)
@@ -107,19 +108,15 @@ def _read_vit(reader: ConfigReader, activation: str) -> ImageConfig:
     reader.refuse_unless(**_VIT)
     width, head_width = reader.integer("width", 768), reader.integer("head_width", 64)
     tower = _read_tower(reader, width, _count_heads(reader, width, head_width), activation)
-    return ImageConfig(tower, reader.pair("image_size", 224), reader.pair("patch_size", 16))
+    return reader.read(ImageConfig, tower=tower)
 
 
 def _read_text_tower(reader: ConfigReader, activation: str) -> TextConfig:
     reader.refuse_unless(**_TEXT)
     width, heads = reader.integer("width", 512), reader.integer("heads", 8)
     reader.divide(width, heads)
-    return TextConfig(
-        _read_tower(reader, width, heads, activation),
-        vocabulary_size=reader.integer("vocab_size", 49408),
-        positions=reader.integer("context_length", 77),
-        end_token=None,
-    )
+    tower = _read_tower(reader, width, heads, activation)
+    return reader.read(TextConfig, tower=tower, end_token=None)
 
 
 def _read_tower(reader: ConfigReader, width: int, heads: int, activation: str) -> BlockConfig:

@@ -58,25 +58,19 @@ def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Conf
     """
     reader = ConfigReader(values)
     reader.refuse_classes_but(name)
-    image, text = reader.section("vision_config"), reader.section("text_config")
-    image.refuse_unless(num_channels=3)
-    width = reader.integer("projection_dim", 512)
-    if text.integer("hidden_size", 512) != width:
-        raise CheckpointError(f"{text.place}: hidden_size must be projection_dim = {width}")
-    return clip.Config(
-        clip.ImageConfig(
-            clip.read_tower(image, width=768, mlp_width=3072, heads=12),
-            image=image.pair("image_size", 768),
-            patch=image.pair("patch_size", patch),
-        ),
-        clip.TextConfig(
-            clip.read_tower(text, width=512, mlp_width=2048, heads=8),
-            vocabulary_size=text.integer("vocab_size", 49408),
-            positions=text.integer("max_position_embeddings", 16),
-            end_token=None,
-        ),
-        embedding_width=width,
+    image = reader.section(
+        "vision_config", clip.IMAGE_DEFAULTS | {"image_size": 768, "patch_size": patch}
     )
+    text = reader.section("text_config", clip.TEXT_DEFAULTS | {"max_position_embeddings": 16})
+    config = reader.read(
+        clip.Config,
+        image=image.read(clip.ImageConfig),
+        text=text.read(clip.TextConfig, end_token=None),
+    )
+    width = config.embedding_width
+    if config.text.tower.width != width:
+        raise CheckpointError(f"{text.place}: hidden_size must be projection_dim = {width}")
+    return config
 
 
 # --------------------------------------------------------------------------------------- network

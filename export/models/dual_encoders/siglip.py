@@ -27,7 +27,7 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.layers.attention.attention import CrossAttention
-from export.layers.blocks import MLP, BlockConfig, make_encoder_blocks, read_blocks
+from export.layers.blocks import BASE, MLP, BlockConfig, make_encoder_blocks
 from export.layers.images.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models.dual_encoders import clip
 from inference.bundle.inputs import ImageSpec
@@ -51,30 +51,28 @@ class Config(LimitedByPositions):
     """T: every text is padded to so many."""
 
 
+DEFAULTS = BASE | {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+"""Of a tower, in `transformers`."""
+
+
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
     reader = ConfigReader(values)
     reader.refuse_classes_but("SiglipModel")
-    image, text = reader.section("vision_config"), reader.section("text_config")
+    image, text = (reader.section(f"{side}_config", DEFAULTS) for side in ("vision", "text"))
     image.refuse_unless(num_channels=3, vision_use_head=True)
     width = image.integer("hidden_size", 768)
     text.refuse_unless(projection_size=width)
     if text.values.get("projection_size") is None and text.integer("hidden_size", 768) != width:
         raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
     return Config(
-        image_tower=read_tower(image),
-        text_tower=read_tower(text),
+        image_tower=image.read(BlockConfig),
+        text_tower=text.read(BlockConfig),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 16),
         vocabulary_size=text.integer("vocab_size", 32000),
         positions=text.integer("max_position_embeddings", 64),
     )
-
-
-def read_tower(reader: ConfigReader) -> BlockConfig:
-    """A tower's section of `config.json`, with the defaults of `transformers`."""
-    fields = read_blocks(reader, activation="gelu_pytorch_tanh", norm_epsilon=1e-6)
-    return BlockConfig(**fields)
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Section, no_section
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
@@ -70,23 +70,23 @@ class StackConfig:
     mlp_width: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The network's part of `config.json`."""
 
     form: Form
-    vocabulary_size: int
-    source_vocabulary_size: int
-    width: int
-    positions: int
-    pad_token_id: int
-    activation: str
+    vocabulary_size: int = key("vocab_size")
+    source_vocabulary_size: int = key("vocab_size")
+    width: int = key("d_model")
+    positions: int = key("max_position_embeddings")
+    pad_token_id: int = key("pad_token_id", kind="index")
+    activation: str = key("activation_function", kind="activation")
     embedding_scale: float
     encoder: StackConfig
     decoder: StackConfig
-    has_one_table: bool
+    has_one_table: bool = key("tie_word_embeddings", True)
     """One table of tokens for source and target."""
-    has_tied_output: bool
+    has_tied_output: bool = key("tie_word_embeddings", True)
     """The target's table is the output's, where the file has no other."""
     source_width: int | None = None
     """Of the vectors that cross-attention reads, where it is not D."""
@@ -118,28 +118,20 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         add_final_layer_norm=form.has_final_norm,
         static_position_embeddings=form.positions is not Positions.LEARNED,
     )
-    width = reader.integer("d_model")
+    defaults = {"pad_token_id": form.pad_token_id, "activation_function": form.activation}
+    reader = ConfigReader(reader.values, reader.place, defaults)
     is_scaled = reader.flag("scale_embedding", form.is_embedding_scaled)
-    vocabulary_size = reader.integer("vocab_size")
-    is_tied = reader.flag("tie_word_embeddings", True)
-    return Config(
+    return reader.read(
+        Config,
         form=form,
-        vocabulary_size=vocabulary_size,
-        source_vocabulary_size=vocabulary_size,
-        width=width,
-        positions=reader.integer("max_position_embeddings"),
-        pad_token_id=reader.index("pad_token_id", form.pad_token_id),
-        activation=reader.activation("activation_function", form.activation),
-        embedding_scale=width**0.5 if is_scaled else 1.0,
+        embedding_scale=reader.integer("d_model") ** 0.5 if is_scaled else 1.0,
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),
-        has_one_table=is_tied,
-        has_tied_output=is_tied,
     )
 
 
 def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
-    reader.divisible("d_model", f"{side}_attention_heads")
+    reader.heads(f"{side}_attention_heads", width="d_model")
     heads, mlp_width = (reader.integer(f"{side}_{name}") for name in ("attention_heads", "ffn_dim"))
     layers = reader.layers(f"{side}_layers")
     return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)

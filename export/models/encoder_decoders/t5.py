@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, no_section
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
@@ -45,21 +45,21 @@ POSITIONS = 2048
 (128 tokens in all published checkpoints, which were trained with 512 and 1024 tokens)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
+    vocabulary_size: int = key("vocab_size")
     width: int
     heads: Heads
-    mlp_width: int
+    mlp_width: int = key("d_ff")
     activation: str
     is_gated: bool
     encoder_layers: int
     decoder_layers: int
     buckets: int
     farthest: int
-    epsilon: float
+    epsilon: float = key("layer_norm_epsilon", 1e-6)
     output_scale: float
     """Factor of the last hidden state before the output table."""
     translates: bool
@@ -80,8 +80,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     layers = reader.layers("num_layers", 6)
     gate, name = _activation(reader)
     buckets, farthest = read_distances(reader)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
+    return reader.read(
+        Config,
         width=width,
         heads=Heads(
             width,
@@ -91,14 +91,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
             scale=1.0,
             head_width=reader.integer("d_kv", 64),
         ),
-        mlp_width=reader.integer("d_ff"),
         activation=name,
         is_gated=gate,
         encoder_layers=layers,
         decoder_layers=reader.layers("num_decoder_layers", layers),
         buckets=buckets,
         farthest=farthest,
-        epsilon=reader.number("layer_norm_epsilon", 1e-6),
         output_scale=width**-0.5 if _is_output_scaled(reader) else 1.0,
         translates=bool(translation_prefixes(values)),
     )

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, language_pairs
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, packed_projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
@@ -41,16 +41,17 @@ from inference.bundle.manifest import Limits
 class Config:
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
-    positions: int
+    supported = {"norm_first": False}
+    vocabulary_size: int = key("vocab_size")
+    positions: int = key("max_positions")
     """Longest source and target; the paper's table has no end."""
-    encoder_layers: int
-    decoder_layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-    has_final_norm: bool
+    encoder_layers: int = key("num_encoder_layers", 6, "layers")
+    decoder_layers: int = key("num_decoder_layers", 6, "layers")
+    heads: Heads = key()
+    mlp_width: int = key("dim_feedforward", 2048)
+    activation: str = key("activation", "relu", "activation")
+    norm_epsilon: float = key("layer_norm_eps", 1e-5)
+    has_final_norm: bool = key("final_norm", False)
 
     @property
     def width(self) -> int:
@@ -65,21 +66,9 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are the base model of the paper's table 3."""
-    reader = ConfigReader(values)
-    reader.refuse_unless(norm_first=False)
-    width, heads = reader.integer("d_model", 512), reader.integer("nhead", 8)
-    reader.divide(width, heads)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("max_positions"),
-        encoder_layers=reader.layers("num_encoder_layers", 6),
-        decoder_layers=reader.layers("num_decoder_layers", 6),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("dim_feedforward", 2048),
-        activation=reader.activation("activation", "relu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
-        has_final_norm=reader.flag("final_norm", False),
-    )
+    names = {"hidden_size": "d_model", "num_attention_heads": "nhead"}
+    defaults = {"hidden_size": 512, "num_attention_heads": 8}
+    return ConfigReader(values, defaults=defaults, names=names).read(Config)
 
 
 # --------------------------------------------------------------------------------------- network

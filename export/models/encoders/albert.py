@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.blocks import make_encoder_blocks
 from export.models.encoders import bert
@@ -30,35 +30,31 @@ from export.text_encoders.network import TextModel, with_heads
 HEADS = tuple(kind for kind in HeadKind if kind is not HeadKind.NEXT_SENTENCE)
 ORDER_LABELS = ("in_order", "swapped")
 """Of two sentences (§3.1, "sentence-order prediction")."""
+_DEFAULTS = {
+    "vocab_size": 30000,
+    "num_hidden_layers": 12,
+    "hidden_size": 4096,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "hidden_act": "gelu_new",
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(bert.Config):
     """BERT's, the embeddings' width, and how the layers share weights."""
 
-    embedding_width: int
-    groups: int
+    embedding_width: int = key("embedding_size", 128)
+    groups: int = key("num_hidden_groups", 1)
     """Sets of weights; each serves an equal share of the layers."""
-    blocks_per_layer: int
+    blocks_per_layer: int = key("inner_group_num", 1)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    defaults = {
-        "vocab_size": 30000,
-        "hidden_size": 4096,
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "hidden_act": "gelu_new",
-    }
-    reader = ConfigReader({**defaults, **values})
-    return Config(
-        **bert.read_fields(reader),
-        head=read_head(reader, "Albert", HEADS, relation=ORDER_LABELS),
-        embedding_width=reader.integer("embedding_size", 128),
-        groups=reader.integer("num_hidden_groups", 1),
-        blocks_per_layer=reader.integer("inner_group_num", 1),
-    )
+    reader = ConfigReader(values, defaults=_DEFAULTS)
+    head = read_head(reader, "Albert", HEADS, relation=ORDER_LABELS)
+    return reader.read(Config, head=head)
 
 
 # --------------------------------------------------------------------------------------- network

@@ -20,9 +20,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import LimitedByPositions
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
-from export.layers.blocks import BlockConfig, EncoderBlock, make_encoder_blocks, read_blocks
+from export.layers.blocks import BASE, BlockConfig, EncoderBlock, make_encoder_blocks
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel, with_heads
@@ -30,33 +30,25 @@ from export.text_encoders.network import TextEncoder, TextModel, with_heads
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByPositions, BlockConfig):
     """The encoder and its head."""
 
-    vocabulary_size: int
-    positions: int
-    segment_types: int
+    supported = {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+    }
+    vocabulary_size: int = key("vocab_size", 30522)
+    positions: int = key("max_position_embeddings", 512)
+    segment_types: int = key("type_vocab_size", 2)
     head: HeadConfig
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any], place: str = "config.json") -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
-    return Config(**read_fields(reader), head=read_head(reader, "Bert", tuple(HeadKind)))
-
-
-def read_fields(reader: ConfigReader) -> dict[str, Any]:
-    """The fields of `Config` but the head, which relatives of BERT have too."""
-    reader.refuse_unless(
-        is_decoder=False, add_cross_attention=False, position_embedding_type="absolute"
-    )
-    return {
-        "vocabulary_size": reader.integer("vocab_size", 30522),
-        "positions": reader.integer("max_position_embeddings", 512),
-        "segment_types": reader.integer("type_vocab_size", 2),
-        **read_blocks(reader),
-    }
+    reader = ConfigReader(values, place, BASE)
+    return reader.read(Config, head=read_head(reader, "Bert", tuple(HeadKind)))
 
 
 # --------------------------------------------------------------------------------------- network

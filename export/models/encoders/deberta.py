@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, bert_block, with_and_without
 from export.layers.activation import activation
 from export.layers.attention.attention import SelfAttention, within
@@ -36,6 +36,14 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+_DEFAULTS = {
+    "vocab_size": 128100,
+    "num_hidden_layers": 24,
+    "hidden_size": 1536,
+    "num_attention_heads": 24,
+    "intermediate_size": 6144,
+    "layer_norm_eps": 1e-7,
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Convolution:
     activation: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(bert.Config):
     """BERT's, and how positions enter the scores.
 
@@ -56,36 +64,28 @@ class Config(bert.Config):
     """
 
     embedding_width: int
-    has_absolute_positions: bool
+    has_absolute_positions: bool = key("position_biased_input", True)
     distances: Distances | None
     convolution: Convolution | None
-    pooler_activation: str
-    has_legacy_head: bool
+    pooler_activation: str = key("pooler_hidden_act", "gelu")
+    has_legacy_head: bool = key("legacy", True)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
-    width, heads = reader.integer("hidden_size", 1536), reader.integer("num_attention_heads", 24)
-    reader.divide(width, heads)
-    reader.refuse_unless(attention_head_size=width // heads, pooler_hidden_size=width)
+    reader = ConfigReader(values, defaults=_DEFAULTS)
+    heads = reader.read(Heads)
+    width = heads.model_width
+    reader.refuse_unless(attention_head_size=heads.width, pooler_hidden_size=width)
     types = _attention_types(reader)
     kinds = 1 + ("c2p" in types) + ("p2c" in types)
-    config = Config(
-        vocabulary_size=reader.integer("vocab_size", 128100),
-        positions=reader.integer("max_position_embeddings", 512),
+    config = reader.read(
+        Config,
         segment_types=reader.index("type_vocab_size", 0),
         embedding_width=reader.integer("embedding_size", width),
-        layers=reader.layers("num_hidden_layers", 24),
-        heads=Heads(width, heads, scale=1 / math.sqrt(width // heads * kinds)),
-        mlp_width=reader.integer("intermediate_size", 6144),
-        activation=reader.activation("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-7),
-        has_absolute_positions=reader.flag("position_biased_input", True),
+        heads=replace(heads, scale=1 / math.sqrt(heads.width * kinds)),
         distances=_read_distances(reader, types),
         convolution=_read_convolution(reader),
-        pooler_activation=reader.text("pooler_hidden_act", "gelu"),
-        has_legacy_head=reader.flag("legacy", True),
         head=read_head(reader, "DebertaV2", HEADS),
     )
     if not config.has_legacy_head and config.head.fills_masks and config.embedding_width != width:

@@ -13,7 +13,7 @@ from typing import Any
 
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
-from export.layers.attention.heads import Heads
+from export.layers.blocks import BASE
 from export.models.encoders.bert import EMBEDDINGS, Config, Encoder
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
@@ -23,24 +23,20 @@ from export.text_encoders.network import TextModel, with_heads
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
 NORM_EPSILON = 1e-12
+NAMES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; sinusoidal positions need no mention, the file contains their table."""
-    reader = ConfigReader(values)
-    width, heads = reader.integer("dim", 768), reader.integer("n_heads", 12)
-    reader.divide(width, heads)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size", 30522),
-        positions=reader.integer("max_position_embeddings", 512),
-        segment_types=0,
-        layers=reader.layers("n_layers", 6),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("hidden_dim", 3072),
-        activation=reader.activation("activation", "gelu"),
-        norm_epsilon=NORM_EPSILON,
-        head=read_head(reader, "DistilBert", HEADS),
-    )
+    reader = ConfigReader(values, defaults=BASE | {"num_hidden_layers": 6}, names=NAMES)
+    head = read_head(reader, "DistilBert", HEADS)
+    return reader.read(Config, segment_types=0, norm_epsilon=NORM_EPSILON, head=head)
 
 
 # --------------------------------------------------------------------------------------- network

@@ -19,8 +19,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, with_and_without
+from export.layers.blocks import BASE
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, text_architecture
 from export.text_encoders.heads import HeadKind, read_head
@@ -29,24 +30,20 @@ from export.text_encoders.network import TextModel, with_heads
 # ---------------------------------------------------------------------------------------- config
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
-_DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+_DEFAULTS = BASE | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(bert.Config):
     """BERT's, and E."""
 
-    embedding_width: int
+    embedding_width: int = key("embedding_size", 128)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader({**_DEFAULTS, **values})
-    return Config(
-        **bert.read_fields(reader),
-        head=read_head(reader, "Electra", HEADS),
-        embedding_width=reader.integer("embedding_size", 128),
-    )
+    reader = ConfigReader(values, defaults=_DEFAULTS)
+    return reader.read(Config, head=read_head(reader, "Electra", HEADS))
 
 
 # --------------------------------------------------------------------------------------- network

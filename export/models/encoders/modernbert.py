@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import LimitedByPositions
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.activation import activation
 from export.layers.attention.attention import SelfAttention
@@ -37,11 +37,11 @@ from inference.errors import CheckpointError
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
 GLOBAL_BASE, LOCAL_BASE = 160_000.0, 10_000.0
-_LAYERS = 22
+_DEFAULTS = {"num_hidden_layers": 22, "hidden_size": 768, "num_attention_heads": 12}
 _KINDS = ("full_attention", "sliding_attention")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByPositions):
     """The encoder and its head.
 
@@ -52,17 +52,17 @@ class Config(LimitedByPositions):
         pools_mean: Whether classes are read from the mean of all tokens, or from the first one.
     """
 
-    vocabulary_size: int
-    positions: int
+    vocabulary_size: int = key("vocab_size", 50368)
+    positions: int = key("max_position_embeddings", 8192)
     layers: tuple[Heads, ...]
-    mlp_width: int
-    mlp_bias: bool
-    activation: str
-    norm_epsilon: float
-    norm_bias: bool
-    head_activation: str
-    has_head_bias: bool
-    has_output_bias: bool
+    mlp_width: int = key("intermediate_size", 1152)
+    mlp_bias: bool = key("mlp_bias", False)
+    activation: str = key("hidden_activation", "gelu", "activation")
+    norm_epsilon: float = key("norm_eps", 1e-5)
+    norm_bias: bool = key("norm_bias", False)
+    head_activation: str = key("classifier_activation", "gelu")
+    has_head_bias: bool = key("classifier_bias", False)
+    has_output_bias: bool = key("decoder_bias", True)
     pools_mean: bool
     head: HeadConfig
 
@@ -74,20 +74,11 @@ class Config(LimitedByPositions):
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader({"num_hidden_layers": _LAYERS, **values})
+    reader = ConfigReader(values, defaults=_DEFAULTS)
     positions = reader.integer("max_position_embeddings", 8192)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size", 50368),
-        positions=positions,
+    return reader.read(
+        Config,
         layers=_read_layers(reader, positions),
-        mlp_width=reader.integer("intermediate_size", 1152),
-        mlp_bias=reader.flag("mlp_bias", False),
-        activation=reader.activation("hidden_activation", "gelu"),
-        norm_epsilon=reader.number("norm_eps", 1e-5),
-        norm_bias=reader.flag("norm_bias", False),
-        head_activation=reader.text("classifier_activation", "gelu"),
-        has_head_bias=reader.flag("classifier_bias", False),
-        has_output_bias=reader.flag("decoder_bias", True),
         pools_mean=reader.choice("classifier_pooling", ("cls", "mean"), "cls") == "mean",
         head=read_head(reader, "ModernBert", HEADS),
     )
@@ -95,10 +86,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 def _read_layers(reader: ConfigReader, positions: int) -> tuple[Heads, ...]:
     """Heads of each layer: every third one sees the whole text, unless `layer_types` differs."""
-    width, count = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    reader.divide(width, count)
     bias = reader.flag("attention_bias", False)
-    heads = Heads(width, count, bias=bias, out_bias=bias)
+    heads = reader.read(Heads, bias=bias, out_bias=bias)
     everywhere, near = _read_rotaries(reader, heads.width, positions)
     period = reader.integer("global_attn_every_n_layers", 3)
     sliding = llama.sliding_layers(reader, lambda layer: layer % period != 0)

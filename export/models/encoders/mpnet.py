@@ -21,6 +21,7 @@ from torch import Tensor
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.attention.positions import RelativePositions
+from export.layers.blocks import BASE
 from export.models.encoders import bert, roberta
 from export.models.encoders.roberta import HEADS, Config
 from export.text_encoders.declaration import text_architecture
@@ -36,10 +37,10 @@ BUCKETS, FARTHEST = 32, 128
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader({"vocab_size": 30527, **values})
+    reader = ConfigReader(values, defaults=BASE | {"vocab_size": 30527})
     reader.refuse_unless(relative_attention_num_buckets=BUCKETS)
-    fields = bert.read_fields(reader) | {"segment_types": 0}
-    return Config(**fields, head=read_head(reader, "MPNet", HEADS), pad_token=PAD_TOKEN)
+    head = read_head(reader, "MPNet", HEADS)
+    return reader.read(Config, segment_types=0, head=head, pad_token=PAD_TOKEN)
 
 
 # --------------------------------------------------------------------------------------- network

@@ -25,7 +25,7 @@ from torch.nn import functional
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.labels import classify_section, labels
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.layers.images.image_heads import ImageModel
 from export.layers.images.pixel_arrays import (
@@ -57,21 +57,21 @@ TEXTS = (HeadKind.MASKED, HeadKind.SEQUENCE)
 MASK_HEADS, MASK_KEY_WIDTH = 8, 256  # of the layer that decodes masked tokens, in every checkpoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The latents, the three kinds of layers, and the inputs."""
 
-    latents: int
+    latents: int = key("num_latents", 256)
     """N."""
-    repeats: int
+    repeats: int = key("num_blocks", 1, "layers")
     """Times that the layers are applied, with the same weights."""
-    layers: int
+    layers: int = key("num_self_attends_per_block", 26, "layers")
     read: LatentShape
     """Of the layer that reads the inputs."""
     process: LatentShape
     """Of the layers between latents."""
-    vocabulary_size: int
-    positions: int
+    vocabulary_size: int = key("vocab_size", 262)
+    positions: int = key("max_position_embeddings", 2048)
     image_size: tuple[int, int]
     """Height and width; learned positions belong to it."""
     image: str | None
@@ -98,14 +98,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
     inputs = PIXELS[image].width if image else token_width
     if head.fills_masks:
         reader.divide(token_width, MASK_HEADS)
-    return Config(
-        latents=reader.integer("num_latents", 256),
-        repeats=reader.layers("num_blocks", 1),
-        layers=reader.layers("num_self_attends_per_block", 26),
+    return reader.read(
+        Config,
         read=_reading(reader, inputs),
         process=_processing(reader),
-        vocabulary_size=reader.integer("vocab_size", 262),
-        positions=reader.integer("max_position_embeddings", 2048),
         image_size=_image_size(reader, image),
         image=image,
         head=head,

@@ -19,8 +19,9 @@ from typing import Any
 
 from torch import Tensor
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, with_and_without
+from export.layers.blocks import BASE
 from export.models.encoders import bert
 from export.text_encoders.declaration import class_names, masked_names, text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
@@ -34,11 +35,11 @@ CLASSES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Came
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(bert.Config):
     """BERT's, and the token that is not counted."""
 
-    pad_token: int
+    pad_token: int = key("pad_token_id", 1, "index")
 
     @property
     def limits(self) -> Limits:
@@ -48,12 +49,10 @@ class Config(bert.Config):
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
-    family = CLASSES[reader.text("model_type", "roberta")]
-    defaults = {"vocab_size": 50265} if family == "Roberta" else {}
-    fields = bert.read_fields(ConfigReader({**defaults, **values}))
-    head = read_head(reader, family, HEADS)
-    return Config(**fields, head=head, pad_token=reader.index("pad_token_id", 1))
+    family = CLASSES[ConfigReader(values).text("model_type", "roberta")]
+    vocabulary = {"vocab_size": 50265} if family == "Roberta" else {}
+    reader = ConfigReader(values, defaults=BASE | vocabulary)
+    return reader.read(Config, head=read_head(reader, family, HEADS))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
@@ -44,7 +44,7 @@ SEGMENT_TYPES = 3
 """First text, second text, and the class token behind them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The encoder and its head.
 
@@ -53,15 +53,21 @@ class Config:
         summary: A key of `SUMMARIES`: the vector that classes are read from.
     """
 
-    vocabulary_size: int
-    layers: int
+    supported = {
+        "attn_type": "bi",
+        "bi_data": False,
+        "summary_use_proj": True,
+        "summary_proj_to_labels": False,
+    }
+    vocabulary_size: int = key("vocab_size", 32000)
+    layers: int = key("n_layer", 24, "layers")
     heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
+    mlp_width: int = key("d_inner", 4096)
+    activation: str = key("ff_activation", "gelu", "activation")
+    norm_epsilon: float = key("layer_norm_eps", 1e-12)
     clamp: int
-    summary: str
-    summary_activation: str
+    summary: str = key("summary_type", "last", "choice", supported=SUMMARIES)
+    summary_activation: str = key("summary_activation", "tanh")
     head: HeadConfig
 
     @property
@@ -70,33 +76,22 @@ class Config:
         return Limits(max_input_tokens=MAX_TOKENS)
 
 
+_NAMES = {"hidden_size": "d_model", "num_attention_heads": "n_head"}
+_DEFAULTS = {"hidden_size": 1024, "num_attention_heads": 16}
+
+
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
-    reader.refuse_unless(
-        attn_type="bi", bi_data=False, summary_use_proj=True, summary_proj_to_labels=False
-    )
-    width, heads = reader.integer("d_model", 1024), reader.integer("n_head", 16)
-    reader.divide(width, heads)
+    reader = ConfigReader(values, defaults=_DEFAULTS, names=_NAMES)
+    heads = reader.read(Heads, bias=False, out_bias=False)
+    width = heads.model_width
     if width % 2:
         raise CheckpointError(f"{reader.place}: d_model = {width} must be even: sines and cosines")
-    reader.refuse_unless(d_head=width // heads)
-    summary = reader.text("summary_type", "last")
-    if summary not in SUMMARIES:
-        raise CheckpointError(
-            f"{reader.place}: summary_type = {summary!r} is not supported, "
-            f"only {', '.join(SUMMARIES)}"
-        )
-    return Config(
-        vocabulary_size=reader.integer("vocab_size", 32000),
-        layers=reader.layers("n_layer", 24),
-        heads=Heads(width, heads, bias=False, out_bias=False),
-        mlp_width=reader.integer("d_inner", 4096),
-        activation=reader.activation("ff_activation", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
+    reader.refuse_unless(d_head=heads.width)
+    return reader.read(
+        Config,
+        heads=heads,
         clamp=max(0, int(reader.number("clamp_len", -1))),
-        summary=summary,
-        summary_activation=reader.text("summary_activation", "tanh"),
         head=read_head(reader, "XLNet", HEADS),
     )
 

@@ -15,15 +15,13 @@ words serves both languages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, language_pairs
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key, reading
 from export.config.weight_names import Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
@@ -39,12 +37,12 @@ from inference.bundle.manifest import Limits
 class Config:
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    attention_width: int
-    readout_width: int
-    max_positions: int
+    vocabulary_size: int = key("vocab_size")
+    word_width: int = key("embedding_size")
+    hidden_width: int = key("hidden_size")
+    attention_width: int = key("attention_size")
+    readout_width: int = key("readout_size")
+    max_positions: int = key("max_positions")
     """Longest source and target in training; a recurrence has no position table."""
 
     @property
@@ -53,17 +51,7 @@ class Config:
         return Limits(max_input_tokens=self.max_positions, max_total_tokens=self.max_positions)
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    reader = ConfigReader(values)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        attention_width=reader.integer("attention_size"),
-        readout_width=reader.integer("readout_size"),
-        max_positions=reader.integer("max_positions"),
-    )
+read_config = reading(Config)
 
 
 # --------------------------------------------------------------------------------------- network

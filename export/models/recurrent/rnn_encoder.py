@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.layers.recurrence.recurrent_stack import RecurrentConfig
 from export.text_encoders.declaration import text_architecture
@@ -34,13 +34,13 @@ FINAL = "final"
 """Pooling of a classifier: the state behind the last word, and before the first one leftward."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The network's part of `config.json`."""
 
-    recurrent: RecurrentConfig
-    is_bidirectional: bool
-    pooling: str
+    recurrent: RecurrentConfig = key()
+    is_bidirectional: bool = key("bidirectional", False)
+    pooling: str = key("pooling", FINAL, "choice", supported=(FINAL, "mean", "max"))
     head: HeadConfig
 
     @property
@@ -52,12 +52,7 @@ class Config:
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration."""
     reader = ConfigReader(values)
-    return Config(
-        recurrent=RecurrentConfig.read(reader),
-        is_bidirectional=reader.flag("bidirectional", False),
-        pooling=reader.choice("pooling", (FINAL, PoolingMode.MEAN, PoolingMode.MAX), FINAL),
-        head=read_head(reader, "Rnn", HEADS),
-    )
+    return reader.read(Config, head=read_head(reader, "Rnn", HEADS))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -13,14 +13,12 @@ Differences from the papers: the state is not carried over from one text to the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from export.architecture import Architecture, no_section
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import reading
 from export.config.weight_names import Rename
 from export.decoder_graphs.language_model import LanguageModel
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
@@ -42,9 +40,7 @@ class Config(RecurrentConfig):
         return Limits(max_input_tokens=longest - 1, max_total_tokens=longest)
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    return Config.read(ConfigReader(values))
+read_config = reading(Config)
 
 
 # --------------------------------------------------------------------------------------- network

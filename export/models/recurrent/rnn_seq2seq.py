@@ -18,15 +18,13 @@ directions (Sutskever reverses it); no maxout readout (Cho).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, language_pairs
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key, reading
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoder_graphs.source import text_source
@@ -45,9 +43,9 @@ CONTEXTS = ("initial", "final", "mean")
 class Config:
     """The network's part of `config.json`; encoder and decoder have the same sizes."""
 
-    recurrent: RecurrentConfig
-    is_bidirectional: bool
-    context: str
+    recurrent: RecurrentConfig = key()
+    is_bidirectional: bool = key("bidirectional", False)
+    context: str = key("context", kind="choice", supported=CONTEXTS)
 
     @property
     def limits(self) -> Limits:
@@ -56,14 +54,7 @@ class Config:
         return Limits(max_input_tokens=longest, max_total_tokens=longest)
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    reader = ConfigReader(values)
-    return Config(
-        recurrent=RecurrentConfig.read(reader),
-        is_bidirectional=reader.flag("bidirectional", False),
-        context=reader.choice("context", CONTEXTS),
-    )
+read_config = reading(Config)
 
 
 # --------------------------------------------------------------------------------------- network

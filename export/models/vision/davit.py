@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention.attention import Attention, SelfAttention
 from export.layers.attention.heads import Heads
@@ -57,10 +57,10 @@ class Config:
     """The network's part of `config.json`."""
 
     stages: tuple[StageConfig, ...]
-    window: int
-    mlp_ratio: float
-    activation: str
-    has_bias: bool
+    window: int = key("window_size", 12)
+    mlp_ratio: float = key("mlp_ratio", 4.0)
+    activation: str = key("activation_function", "gelu", "activation")
+    has_bias: bool = key("qkv_bias", True)
     """Of queries, keys and values."""
 
     @property
@@ -96,13 +96,7 @@ def read_config(reader: ConfigReader) -> Config:
     for stage in stages:
         reader.divide(stage.width, stage.heads)
         reader.divide(stage.width, stage.groups)
-    return Config(
-        stages,
-        window=reader.integer("window_size", 12),
-        mlp_ratio=reader.number("mlp_ratio", 4.0),
-        activation=reader.activation("activation_function", "gelu"),
-        has_bias=reader.flag("qkv_bias", True),
-    )
+    return reader.read(Config, stages=stages)
 
 
 def _counts(reader: ConfigReader, name: str) -> tuple[int, ...]:

@@ -27,7 +27,6 @@ from export.architecture import Lowering
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention.attention import SelfAttention
-from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP, EncoderBlock, GatedMLP
 from export.layers.images.image_heads import ClassToken, ClassTokenAndMean, ImageModel
 from export.models.vision import vit
@@ -73,27 +72,15 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; what we lack is refused."""
     reader = ConfigReader(values)
     model_type = reader.text("model_type", "dinov2")
-    reader.refuse_unless(num_channels=3, head_dim=None)
-    reader.divisible("hidden_size", "num_attention_heads")
-    width = reader.integer("hidden_size")
-    inner, is_gated = (
-        int(width * reader.number("mlp_ratio", 4)),
-        reader.flag("use_swiglu_ffn", False),
-    )
     has_registers = model_type == REGISTERS
-    network = vit.Config(
-        image=reader.pair("image_size", 224),
-        patch=reader.pair("patch_size", 16 if has_registers else 14),
-        layers=reader.layers("num_hidden_layers"),
-        heads=Heads(
-            width, reader.integer("num_attention_heads"), bias=reader.flag("qkv_bias", True)
-        ),
-        mlp_width=(int(inner * 2 / 3) + 7) // 8 * 8 if is_gated else inner,  # as published
-        activation="silu" if is_gated else reader.activation("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-6),
-    )
+    reader.defaults = {"patch_size": 16 if has_registers else 14, "layer_norm_eps": 1e-6}
+    inner = int(reader.integer("hidden_size") * reader.number("mlp_ratio", 4))
+    is_gated = reader.flag("use_swiglu_ffn", False)
+    if is_gated:
+        inner = (int(inner * 2 / 3) + 7) // 8 * 8  # as published
+    activation = "silu" if is_gated else reader.activation("hidden_act", "gelu")
     return Config(
-        vit=network,
+        vit=vit.read_config(reader, mlp_width=inner, activation=activation),
         registers=reader.integer("num_register_tokens", 4) if has_registers else 0,
         is_gated=is_gated,
         **read_head(values, HEADS[model_type]),

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import BERT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
@@ -35,18 +35,19 @@ from inference.errors import CheckpointError
 class NetworkConfig:
     """The network's part of `config.json`; sizes are (height, width)."""
 
-    image: Grid
-    patch: Grid
-    first_width: int
-    depths: tuple[int, ...]
-    heads: tuple[int, ...]
-    window: int
-    mlp_ratio: float
-    activation: str
-    norm_epsilon: float
-    has_bias: bool
+    supported = {"num_channels": 3}
+    image: Grid = key("image_size", 224)
+    patch: Grid = key("patch_size", 4)
+    first_width: int = key("embed_dim", 96)
+    depths: tuple[int, ...] = key("depths")
+    heads: tuple[int, ...] = key("num_heads")
+    window: int = key("window_size", 7)
+    mlp_ratio: float = key("mlp_ratio", 4.0)
+    activation: str = key("hidden_act", "gelu", "activation")
+    norm_epsilon: float = key("layer_norm_eps", 1e-5)
+    has_bias: bool = key("qkv_bias", True)
     """Of queries, keys and values."""
-    has_positions: bool
+    has_positions: bool = key("use_absolute_embeddings", False)
     """Whether patches have learned absolute positions too."""
     has_final_norm: bool = True
     has_any_size: bool = False
@@ -80,28 +81,11 @@ def read_document_config(reader: ConfigReader) -> NetworkConfig:
 
 def read_network_config(reader: ConfigReader) -> NetworkConfig:
     """The network's part of `config.json`."""
-    reader.refuse_unless(num_channels=3)
-    depths, heads = reader.sizes("depths"), reader.sizes("num_heads")
-    if len(depths) != len(heads) or not depths:
+    config = reader.read(NetworkConfig)
+    if len(config.depths) != len(config.heads) or not config.depths:
         raise CheckpointError(f"{reader.place}: depths and num_heads need one number a stage")
-    config = NetworkConfig(
-        image=reader.pair("image_size", 224),
-        patch=reader.pair("patch_size", 4),
-        first_width=reader.integer("embed_dim", 96),
-        depths=depths,
-        heads=heads,
-        window=reader.integer("window_size", 7),
-        mlp_ratio=reader.number("mlp_ratio", 4.0),
-        activation=reader.activation("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
-        has_bias=reader.flag("qkv_bias", True),
-        has_positions=reader.flag("use_absolute_embeddings", False),
-    )
-    for stage, count in enumerate(heads):
-        if config.stage_width(stage) % count:
-            raise CheckpointError(
-                f"{reader.place}: {count} heads do not share out width {config.stage_width(stage)}"
-            )
+    for stage, count in enumerate(config.heads):
+        reader.divide(config.stage_width(stage), count)
     return config
 
 

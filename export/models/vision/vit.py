@@ -13,11 +13,12 @@ the checkpoint's, once, before export; the pooler, which no decoder reads, is le
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import VIT_ATTENTION, Entry, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.blocks import BlockConfig, EncoderBlock, make_encoder_blocks
@@ -27,12 +28,13 @@ from inference.bundle.inputs import ImageSpec
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(BlockConfig):
     """The network's part of `config.json`; sizes are (height, width)."""
 
-    image: tuple[int, int]
-    patch: tuple[int, int]
+    supported = {"num_channels": 3}
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size", 16)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -45,23 +47,15 @@ class Config(BlockConfig):
         return self.grid[0] * self.grid[1] + 1
 
 
-def read_config(reader: ConfigReader) -> Config:
-    """The configuration; what we lack is refused."""
-    reader.refuse_unless(num_channels=3, head_dim=None)
-    reader.divisible("hidden_size", "num_attention_heads")
-    return Config(
-        image=reader.pair("image_size", 224),
-        patch=reader.pair("patch_size", 16),
-        layers=reader.layers("num_hidden_layers"),
-        heads=Heads(
-            reader.integer("hidden_size"),
-            reader.integer("num_attention_heads"),
-            bias=reader.flag("qkv_bias", True),
-        ),
-        mlp_width=reader.integer("intermediate_size"),
-        activation=reader.activation("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
-    )
+def read_config(reader: ConfigReader, **given: Any) -> Config:
+    """The configuration; what we lack is refused.
+
+    Args:
+        given: Fields that `config.json` has in another form.
+    """
+    reader.refuse_unless(head_dim=None)
+    heads = reader.read(Heads, bias=reader.flag("qkv_bias", True))
+    return reader.read(Config, heads=heads, **given)
 
 
 # --------------------------------------------------------------------------------------- network

@@ -31,7 +31,6 @@ from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_source import image_source_graphs
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import DecoderConfig
-from export.layers.blocks import read_blocks
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import prepare_tower
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
@@ -51,6 +50,14 @@ ENDS: Mapping[str, Mapping[str, int]] = {
     "t5": {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0},
 }
 """What `transformers` takes where `text_config` says nothing."""
+_IMAGE_DEFAULTS = {
+    "patch_size": 14,
+    "num_hidden_layers": 39,
+    "hidden_size": 1408,
+    "num_attention_heads": 16,
+    "intermediate_size": 6144,
+    "layer_norm_eps": 1e-6,
+}
 _IMAGE_TOKEN = "image_token_index"
 _NEW_TOKENS = 20
 """Of an answer; `transformers` reads no other length for the language model."""
@@ -86,18 +93,10 @@ def read_config(
         section.refuse_unless(word_embed_proj_dim=section.values.get("hidden_size"))
     text = language.read_config(section.given)
     token = reader.token(_IMAGE_TOKEN, text.vocabulary_size, text.vocabulary_size)
-    image = read_image(reader.section("vision_config"))
+    vision = reader.section("vision_config", _IMAGE_DEFAULTS)
+    vision.refuse_unless(qkv_bias=True)
+    image = vision.read(vit.Config)
     return Config(image, read_qformer(reader, image.width), language, text, token)
-
-
-def read_image(reader: ConfigReader) -> vit.Config:
-    """The image tower's section."""
-    reader.refuse_unless(num_channels=3, qkv_bias=True)
-    return vit.Config(
-        image=reader.pair("image_size", 224),
-        patch=reader.pair("patch_size", 14),
-        **read_blocks(reader, layers=39, width=1408, heads=16, mlp_width=6144, norm_epsilon=1e-6),
-    )
 
 
 def generation(

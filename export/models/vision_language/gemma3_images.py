@@ -99,7 +99,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    vision, section = reader.section("vision_config"), reader.section("text_config")
+    vision = reader.section("vision_config", siglip.DEFAULTS)
+    section = reader.section("text_config")
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
     is_tied = reader.flag("tie_word_embeddings", True)
@@ -108,7 +109,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
     side = patch_grid((image, image), (patch, patch))[0]
     config = Config(
-        tower=siglip.read_tower(vision),
+        tower=vision.read(BlockConfig),
         image=image,
         patch=patch,
         pool=max(1, side // isqrt(tokens)),

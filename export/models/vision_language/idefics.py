@@ -17,7 +17,7 @@ prompt's last token, which differs only for a prompt that ends with an end token
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.architecture import Architecture, Graphs
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
 from export.layers.attention.cached_attention import CachedAttention
@@ -46,13 +46,13 @@ from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageConfig:
     """The image tower, and the resampler where there is one."""
 
     tower: BlockConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size", 14)
     resampler: perceiver_resampler.Config | None
 
     @property
@@ -63,25 +63,28 @@ class ImageConfig:
         return patch_count(self.image, self.patch) + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The network's part of `config.json`."""
 
+    supported = {"head_dim": None}
     image: ImageConfig
-    vocabulary_size: int
-    added_tokens: int
+    vocabulary_size: int = key("vocab_size", 32000)
+    added_tokens: int = key("additional_vocab_size", 0, "index")
     """A: behind the vocabulary, in tables of their own."""
-    positions: int
-    layers: int
+    positions: int = key("max_position_embeddings", 2048)
+    layers: int = key("num_hidden_layers", 32, "layers")
     heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-    interval: int
+    mlp_width: int = key("intermediate_size", 11008)
+    activation: str = key("hidden_act", "silu", "activation")
+    norm_epsilon: float = key("rms_norm_eps", 1e-6)
+    interval: int = key("cross_layer_interval", 1)
     """A gated block is in front of every so many layers, from the first on."""
-    gate: Literal["float", "vector"]
-    has_head_norms: bool
-    has_tied_output: bool
+    gate: Literal["float", "vector"] = key(
+        "alpha_type", "float", "choice", supported=("float", "vector")
+    )
+    has_head_norms: bool = key("qk_layer_norms", False)
+    has_tied_output: bool = key("tie_word_embeddings", False)
     image_token: int
     end_token: int | None
 
@@ -103,77 +106,51 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values)
-    reader.refuse_unless(head_dim=None)
+    reader = ConfigReader(values, defaults={"hidden_size": 4096, "num_attention_heads": 32})
     reader.refuse_heads("ForVisionText2Text")
-    width, count = reader.integer("hidden_size", 4096), reader.integer("num_attention_heads", 32)
-    reader.divide(width, count)
-    interval, layers = (
-        reader.integer("cross_layer_interval", 1),
-        reader.layers("num_hidden_layers", 32),
-    )
-    if layers % interval:
-        raise CheckpointError(
-            f"{reader.place}: num_hidden_layers = {layers} is not a multiple of "
-            f"cross_layer_interval = {interval}"
-        )
-    positions = reader.integer("max_position_embeddings", 2048)
-    vocabulary = reader.integer("vocab_size", 32000)
-    added = reader.index("additional_vocab_size", 0)
+    heads = reader.read(Heads, bias=False, out_bias=False)
+    rotary = read_rotary(reader, heads.width, reader.integer("max_position_embeddings", 2048))
     # the published checkpoints' second added token, where no tokenizer gives its id
-    image_token = reader.index(IMAGE_TOKEN, vocabulary + 1)
+    image_token = reader.index(IMAGE_TOKEN, reader.integer("vocab_size", 32000) + 1)
+    ends = values.get("eos_token_id", 2)
+    config = reader.read(
+        Config,
+        image=_read_image(reader),
+        heads=replace(heads, rotary=rotary),
+        image_token=image_token,
+        end_token=ends[0] if isinstance(ends, list) else ends,
+    )
+    if config.layers % config.interval:
+        raise CheckpointError(
+            f"{reader.place}: num_hidden_layers = {config.layers} is not a multiple of "
+            f"cross_layer_interval = {config.interval}"
+        )
+    vocabulary, added = config.vocabulary_size, config.added_tokens
     if image_token >= vocabulary + added:
         raise CheckpointError(
             f"{reader.place}: {IMAGE_TOKEN} = {image_token} is outside the vocabulary of "
             f"{vocabulary} tokens and {added} added ones"
         )
-    ends = values.get("eos_token_id", 2)
-    return Config(
-        image=_read_image(reader),
-        vocabulary_size=vocabulary,
-        added_tokens=added,
-        positions=positions,
-        layers=layers,
-        heads=Heads(
-            width,
-            count,
-            bias=False,
-            out_bias=False,
-            rotary=read_rotary(reader, width // count, positions),
-        ),
-        mlp_width=reader.integer("intermediate_size", 11008),
-        activation=reader.activation("hidden_act", "silu"),
-        norm_epsilon=reader.number("rms_norm_eps", 1e-6),
-        interval=interval,
-        gate=cast(
-            Literal["float", "vector"], reader.choice("alpha_type", ("float", "vector"), "float")
-        ),
-        has_head_norms=reader.flag("qk_layer_norms", False),
-        has_tied_output=reader.flag("tie_word_embeddings", False),
-        image_token=image_token,
-        end_token=ends[0] if isinstance(ends, list) else ends,
-    )
+    return config
 
 
 def _read_image(reader: ConfigReader) -> ImageConfig:
-    vision = reader.section("vision_config")
+    vision = reader.section("vision_config", _IMAGE_DEFAULTS, {"hidden_size": "embed_dim"})
     vision.refuse_unless(num_channels=3)
-    width, heads = vision.integer("embed_dim", 768), vision.integer("num_attention_heads", 16)
-    vision.divide(width, heads)
-    tower = BlockConfig(
-        layers=vision.layers("num_hidden_layers", 32),
-        heads=Heads(width, heads),
-        mlp_width=vision.integer("intermediate_size", 5120),
-        activation=vision.activation("hidden_act", "gelu"),
-        norm_epsilon=vision.number("layer_norm_eps", 1e-5),
-    )
-    has_resampler = reader.flag("use_resampler", False)
-    return ImageConfig(
-        tower,
-        image=vision.pair("image_size", 224),
-        patch=vision.pair("patch_size", 14),
-        resampler=perceiver_resampler.read_config(reader, width) if has_resampler else None,
-    )
+    tower, resampler = vision.read(BlockConfig), None
+    if reader.flag("use_resampler", False):
+        perceiver = reader.section("perceiver_config")
+        resampler = perceiver.read(perceiver_resampler.Config, width=tower.width)
+    return vision.read(ImageConfig, tower=tower, resampler=resampler)
+
+
+_IMAGE_DEFAULTS = {
+    "num_hidden_layers": 32,
+    "hidden_size": 768,
+    "num_attention_heads": 16,
+    "intermediate_size": 5120,
+    "layer_norm_eps": 1e-5,
+}
 
 
 # ---------------------------------------------------------------------------------------- blocks

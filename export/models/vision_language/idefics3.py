@@ -29,14 +29,14 @@ from torch import Tensor, nn
 from export.architecture import Architecture, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.language_model import (
     DecoderConfig,
     ImageLanguageModel,
     image_language_model,
 )
-from export.layers.blocks import BlockConfig, read_blocks
+from export.layers.blocks import BASE, BlockConfig
 from export.layers.images.vision import patch_grid
 from export.models.decoders import llama
 from export.models.dual_encoders import siglip
@@ -48,7 +48,15 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
+_IMAGE_DEFAULTS = BASE | {
+    "hidden_size": 1152,
+    "num_attention_heads": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByText):
     """Image tower, pixel shuffle and language model.
 
@@ -58,9 +66,9 @@ class Config(LimitedByText):
         scale: s.
     """
 
-    tower: BlockConfig
-    image: int
-    patch: int
+    tower: BlockConfig = key()
+    image: int = key("image_size", 224)
+    patch: int = key("patch_size", 32)
     scale: int
     language: Architecture
     text: DecoderConfig
@@ -85,17 +93,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    vision = reader.section("vision_config")
+    vision = reader.section("vision_config", _IMAGE_DEFAULTS)
     vision.refuse_unless(num_channels=3)
-    fields = read_blocks(
-        vision, width=1152, heads=16, activation="gelu_pytorch_tanh", norm_epsilon=1e-6
-    )
     is_tied = reader.flag("tie_word_embeddings", False)
     language, text = read_language(reader, is_tied=is_tied)
-    config = Config(
-        tower=BlockConfig(**fields),
-        image=vision.integer("image_size", 224),
-        patch=vision.integer("patch_size", 32),
+    config = vision.read(
+        Config,
         scale=reader.integer("scale_factor", 2),
         language=language,
         text=text,

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.blocks import MLP
@@ -57,12 +57,12 @@ _ENDS: Mapping[str, Mapping[str, int]] = {
 """What `transformers` takes where `text_config` says nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(blip_2.Config):
     """BLIP-2's, and the instruction's vocabulary and positions."""
 
-    vocabulary_size: int
-    positions: int
+    vocabulary_size: int = key("vocab_size", 30522)
+    positions: int = key("max_position_embeddings", 512)
 
     @property
     def limits(self) -> Limits:
@@ -79,16 +79,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: another language model, or a token that it lacks.
     """
     section = ConfigReader(values).section("qformer_config")
-    own = blip_2.read_config(values, LANGUAGE_MODELS)
-    return Config(
-        own.image,
-        own.qformer,
-        own.language,
-        own.text,
-        own.image_token,
-        vocabulary_size=section.integer("vocab_size", 30522),
-        positions=section.integer("max_position_embeddings", 512),
-    )
+    return section.read(Config, **vars(blip_2.read_config(values, LANGUAGE_MODELS)))
 
 
 # ---------------------------------------------------------------------------------------- blocks

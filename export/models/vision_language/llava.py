@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, LimitedByText
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.language_model import (
     DecoderConfig,
@@ -72,36 +71,33 @@ class Tower:
         patch: Default of `patch_size`.
     """
 
-    read: Callable[[ConfigReader], BlockConfig]
+    defaults: Mapping[str, Any]
     build: Callable[[BlockConfig, tuple[int, int], tuple[int, int]], VisionTransformer]
     names: Callable[[str, str], dict[str, Entry]]
     leading: int
-    patch: int
 
 
 TOWERS: Mapping[str, Tower] = {
     "clip_vision_model": Tower(
-        partial(clip.read_tower, width=768, mlp_width=3072, heads=12),
+        clip.IMAGE_DEFAULTS | {"patch_size": 32},
         clip.VisionTransformer,
         clip.vision_names,
         leading=1,
-        patch=32,
     ),
     "siglip_vision_model": Tower(
-        siglip.read_tower,
+        siglip.DEFAULTS | {"patch_size": 16},
         siglip.VisionTransformer,
         lambda theirs, ours: {
             **siglip.vision_names(theirs, ours),
             **{f"{theirs}.head.{name}": None for name in siglip.HEAD},
         },
         leading=0,
-        patch=16,
     ),
 }
 """`model_type` of `vision_config` → the tower."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageConfig:
     """The image tower, its projection, and what is read of it.
 
@@ -113,8 +109,8 @@ class ImageConfig:
 
     kind: Tower
     tower: BlockConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size")
     layers: tuple[int, ...]
     is_first_skipped: bool
     activation: str
@@ -188,9 +184,10 @@ def read_language(reader: ConfigReader, *, is_tied: bool) -> tuple[Architecture,
 
 def _read_image(reader: ConfigReader) -> ImageConfig:
     vision = reader.section("vision_config")
-    vision.refuse_unless(num_channels=3)
     kind = TOWERS[vision.choice("model_type", TOWERS, "clip_vision_model")]
-    tower = kind.read(vision)
+    vision.defaults = kind.defaults
+    vision.refuse_unless(num_channels=3)
+    tower = vision.read(BlockConfig)
     given = reader.given.get("vision_feature_layer", -2)
     wanted = given if isinstance(given, list) else [given]
     numbers = [layer for layer in wanted if type(layer) is int]
@@ -201,11 +198,10 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
             f"{reader.place}: vision_feature_layer = {given!r} is outside the {tower.layers} blocks"
         )
     strategy = reader.choice("vision_feature_select_strategy", ("default", "full"), "default")
-    return ImageConfig(
-        kind,
-        tower,
-        image=vision.pair("image_size", 224),
-        patch=vision.pair("patch_size", kind.patch),
+    return vision.read(
+        ImageConfig,
+        kind=kind,
+        tower=tower,
         layers=layers,
         is_first_skipped=strategy == "default",
         activation=reader.activation("projector_hidden_act", "gelu"),

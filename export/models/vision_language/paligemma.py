@@ -92,7 +92,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    vision = reader.section("vision_config")
+    vision = reader.section("vision_config", siglip.DEFAULTS)
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section = reader.section("text_config")
     kind = section.choice("model_type", LANGUAGE_MODELS, "gemma")
@@ -104,7 +104,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     text = language.architecture.read_config({**_DEFAULTS, **given})
     reader.refuse_unless(projection_dim=text.width)
     return Config(
-        siglip.read_tower(vision),
+        vision.read(BlockConfig),
         vision.pair("image_size", 224),
         vision.pair("patch_size", 14),
         language,

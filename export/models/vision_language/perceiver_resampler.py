@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import key
 from export.config.weight_names import Entry
 from export.layers.attention.attention import Attention
 from export.layers.attention.heads import Heads
@@ -26,33 +26,19 @@ class Config:
     """Shape of a resampler."""
 
     width: int
-    """D."""
-    latents: int
+    """D, that of the image tower."""
+    latents: int = key("resampler_n_latents", 64)
     """L."""
-    layers: int
-    heads: int
-    head_width: int
-    mlp_width: int
-    has_head_norms: bool
+    layers: int = key("resampler_depth", 6, "layers")
+    heads: int = key("resampler_n_heads", 16)
+    head_width: int = key("resampler_head_dim", 96)
+    has_head_norms: bool = key("qk_layer_norms_perceiver", False)
     """Whether each head's queries and keys are normalised."""
 
-
-def read_config(reader: ConfigReader, width: int) -> Config:
-    """The configuration, from `perceiver_config` of a model's.
-
-    Args:
-        width: Of the image tower.
-    """
-    perceiver = reader.section("perceiver_config")
-    return Config(
-        width,
-        latents=perceiver.integer("resampler_n_latents", 64),
-        layers=perceiver.layers("resampler_depth", 6),
-        heads=perceiver.integer("resampler_n_heads", 16),
-        head_width=perceiver.integer("resampler_head_dim", 96),
-        mlp_width=4 * width,
-        has_head_norms=perceiver.flag("qk_layer_norms_perceiver", False),
-    )
+    @property
+    def mlp_width(self) -> int:
+        """Four times D."""
+        return 4 * self.width
 
 
 class LatentAttention(Attention):

@@ -32,7 +32,7 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.architecture import Graphs, LimitedByText
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import ImageLanguageModel, image_language_model
@@ -63,7 +63,7 @@ EPSILON = 1e-6
 """Of the tower's norms."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TowerConfig:
     """The image tower.
 
@@ -76,9 +76,9 @@ class TowerConfig:
     """
 
     blocks: BlockConfig
-    patch: int
-    frames: int
-    merge: int
+    patch: int = key("patch_size", 14)
+    frames: int = key("temporal_patch_size", 2)
+    merge: int = key("spatial_merge_size", 2)
     base: float
 
     @property
@@ -149,13 +149,8 @@ def read_tower(vision: ConfigReader, blocks: BlockConfig) -> TowerConfig:
     given = vision.values.get("rope_parameters") or {}
     parameters = ConfigReader(given, f"{vision.place}, rope_parameters")
     parameters.refuse_unless(rope_type="axial")
-    return TowerConfig(
-        blocks,
-        patch=vision.integer("patch_size", 14),
-        frames=vision.integer("temporal_patch_size", 2),
-        merge=vision.integer("spatial_merge_size", 2),
-        base=parameters.number("rope_theta", 10000.0),
-    )
+    base = parameters.number("rope_theta", 10000.0)
+    return vision.read(TowerConfig, blocks=blocks, base=base)
 
 
 def read_tokens(reader: ConfigReader, text: llama.Config) -> dict[str, int]:
@@ -190,8 +185,8 @@ def read_text(reader: ConfigReader) -> llama.Config:
         "tie_word_embeddings": is_tied,
         "rope_parameters": {**_SECTIONS, **parameters.values, **plain},
     }
-    text = ConfigReader(values, section.place)
-    heads = llama.read_heads(text, bias=True, out_bias=False)
+    text = llama.open_config(values, section.place)
+    heads = replace(llama.read_heads(text), bias=True, out_bias=False)
     assert heads.rotary is not None
     sections = text.section("rope_parameters").sizes("mrope_section")
     if sum(sections) != heads.width // 2:
