@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def measure(model: str, arguments: argparse.Namespace) -> list[Row]:
-    """One model's rows."""
+    """The measured rows of one model."""
     if arguments.served:
         return served.measure(
             model,

@@ -35,7 +35,7 @@ class Traffic:
 
     @property
     def title(self) -> str:
-        """What is sent."""
+        """Name of the items in a table."""
         if self.tokens is None:
             return "from jpeg"
         return f"{self.tokens} tokens" if self.tokens else "{}–{} words".format(*MIXED_WORDS)

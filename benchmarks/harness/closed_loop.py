@@ -62,7 +62,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Answered:
-    """One request."""
+    """Times and tokens of one request."""
 
     asked_s: float
     answered_s: float

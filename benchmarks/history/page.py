@@ -49,13 +49,12 @@ def write(groups: tuple[Group, ...] | None = None) -> None:
 
 
 def text() -> str:
-    """The page."""
+    """The page of all groups, in Markdown."""
     sections = ["\n".join(_section(group, recorded(group))) for group in GROUPS.values()]
     return "\n".join([_HEAD, _in_order(), *sections])
 
 
 def _in_order() -> str:
-    """All systems by year."""
     systems = [(one, group) for group in GROUPS.values() for one in group.systems]
     lines = ["| year | system | paper | checkpoint | task |", "|---|---|---|---|---|"]
     for one, group in sorted(systems, key=lambda pair: pair[0].year):

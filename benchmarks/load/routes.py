@@ -33,7 +33,7 @@ class Route:
 
     @property
     def names_a_model(self) -> bool:
-        """Whether requests need one."""
+        """Whether its requests name a model."""
         return MODEL in self.path or MODEL in str(self.sample)
 
     def model(self, models: Iterable[Model]) -> str | None:

@@ -58,7 +58,7 @@ class Workload:
     body: Callable[[random.Random], dict[str, Any]]
 
     def bodies(self, seed: int) -> Iterator[bytes]:
-        """Endless."""
+        """An endless stream of request bodies."""
         chance = random.Random(seed)
         while True:
             yield json.dumps({"model": self.model, **self.body(chance)}).encode()

@@ -85,7 +85,7 @@ class Triton:
 
     @property
     def load(self) -> int:
-        """Requests in it."""
+        """Number of its running and waiting requests."""
         return len(self.rows) + len(self.waiting)
 
     def submit(self, request: Request) -> None:
@@ -152,7 +152,7 @@ class Loop:
 
     @property
     def waiting(self) -> int:
-        """Turns that wait."""
+        """Number of turns that wait."""
         return len(self._turns)
 
     def turn(self) -> simpy.Event:

@@ -23,7 +23,7 @@ class Cell:
 
     @property
     def beams(self) -> int:
-        """Of all its rounds."""
+        """Beams of each round."""
         return self.rounds[0].beams
 
     @property

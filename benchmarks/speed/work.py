@@ -88,7 +88,7 @@ class Timing:
 
     @property
     def tokens_per_second(self) -> float:
-        """The headline."""
+        """Tokens of all sequences, per second."""
         return self.tokens / self.seconds
 
 

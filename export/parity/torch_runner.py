@@ -114,14 +114,12 @@ class TorchGroup(Group):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all states."""
         return sum(value.nbytes for value in self._values.values())
 
     @torch.no_grad()
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        """Encodes sources and prefills prompts, one row a prompt."""
         read = [self._read(prompt) for prompt in prompts]
         for state in self._states:
             for each in read:
@@ -160,7 +158,6 @@ class TorchGroup(Group):
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        """Appends one token to every row."""
         self._lengths = self._lengths + 1
         room = int(self._lengths.max())
         for state in self._states:
@@ -180,14 +177,12 @@ class TorchGroup(Group):
         return select_candidates(HostLogits(logits.numpy().copy(), rank), row_requests, row_of)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies the state of rows to other rows."""
         for state in self._states:
             if state.growth is not Growth.HOLD:
                 value = self._values[state.name]
                 value[list(targets)] = value[list(sources)]
 
     def retire(self, slot: int) -> None:
-        """Moves the last sequence into the slot."""
         last = len(self._lengths) - 1
         slots = torch.arange(last)
         if slot < last:
@@ -199,7 +194,6 @@ class TorchGroup(Group):
         self._lengths, self._sources = self._lengths[slots], self._sources[slots]
 
     def release(self) -> None:
-        """Drops all states."""
         self._values = {}
 
     def _prefill(self, values: dict[str, Tensor], tokens: Tensor, source: Tensor) -> Tensor:
@@ -235,7 +229,7 @@ class TorchGroup(Group):
     def _encode_images(
         self, prompt: Prompt, images: PromptImages
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same where prompts hold images: nothing for one without."""
+        """`_encode` where prompts hold images; states of no positions for a prompt without."""
         assert self._admit is not None
         axes = {port.name: port.shape.index("S") for port in self._admit.graph.outputs}
         held: dict[str | None, Tensor] = {}
@@ -302,7 +296,7 @@ class TorchGroup(Group):
 
 
 def _content(prompt: Prompt) -> Content:
-    """The same for equal prompts."""
+    """A key that equal prompts share."""
     parts = prompt.token_ids, prompt.source_ids, prompt.pixels, prompt.image_sizes
     return tuple(None if each is None else (each.shape, each.tobytes()) for each in parts)
 
@@ -368,14 +362,12 @@ class TorchRunner(Runner):
         self.whole_image_token = manifest.whole_image_token
 
     def group(self, width: int) -> Group:
-        """A new, empty group."""
         return TorchGroup(
             self.graphs, width, self._images, is_exact=self._is_exact, kept=self._kept
         )
 
     @torch.no_grad()
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
         align = self.graphs.lowerings.get("align")
         if align is None:
             raise InvalidRequest("this model has no alignments", field="return_alignment")

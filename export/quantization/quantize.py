@@ -299,6 +299,5 @@ class Rewrite:
 
 
 def _attribute(node: NodeProto, name: str, default: float) -> float:
-    """A node's numeric attribute."""
     found = next((a for a in node.attribute if a.name == name), None)
     return default if found is None else helper.get_attribute_value(found)

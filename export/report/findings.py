@@ -238,7 +238,6 @@ class CollectingReport(Report):
         self.failures: list[str] = []
 
     def fail(self, message: str) -> None:
-        """Keeps the message."""
         self.failures.append(message)
 
 

@@ -59,12 +59,6 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
     def prepare(
         self, request: ChatRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
-        """One call.
-
-        Raises:
-            InvalidRequest: the template refuses the messages, or fields exclude each other.
-            TooLong: more than the gateway or the model takes.
-        """
         stops = tuple(request.stop or ())
         options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
         options = structured(options, request, stops, allows_space=False)

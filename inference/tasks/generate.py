@@ -40,13 +40,6 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
     def prepare(
         self, request: GenerateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
-        """One call for each prompt.
-
-        Raises:
-            InvalidRequest: too many prompts, mutually exclusive fields, an unusable example, not
-                as many images as places for them.
-            ServingError: no prompt can be continued; the first one's error.
-        """
         model.task_limits.check_batch(len(request.prompts), "prompts")
         # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
         is_plain = model.reads_source and not request.examples

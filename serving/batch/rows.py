@@ -165,7 +165,7 @@ class RowReader:
 
 
 def _attempt(read: Callable[..., Any], *arguments: Any) -> Any:
-    """What a row holds, or its error."""
+    """What `read` returns, or the error that it raises."""
     try:
         return read(*arguments)
     except ServingError as error:

@@ -61,7 +61,6 @@ class Epub:
         self.segments = [segment for text in texts for segment in text.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
 
         def rendered(text: Html) -> str:

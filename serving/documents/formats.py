@@ -48,7 +48,6 @@ class Office:
         self.segments = [segment for part in self._parts.values() for segment in part.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return self._archive.written(
             {

@@ -148,7 +148,7 @@ class Html:
         )
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`; what the encoding lacks becomes a numeric entity."""
+        """The document, where what the encoding lacks is a numeric entity."""
         return self.text(segments).encode(self._encoding, "xmlcharrefreplace")
 
     def _rendered(self, element: Inline) -> str:

@@ -101,12 +101,10 @@ class Runs:
         """Fields around the current run; a table of contents is one of many paragraphs."""
 
     def paragraphs(self, root: Element) -> Iterable[Element]:
-        """See `Vocabulary.paragraphs`."""
         found: Iterable[Element] = root.iter(self._names.paragraph)
         return found
 
     def groups(self, paragraph: Element) -> list[Group]:
-        """See `Vocabulary.groups`."""
         fixed = self._names.first | self._names.last
         content = [child for child in paragraph if child.tag not in fixed]
         groups: list[list[Inline | str]] = [[]]
@@ -118,7 +116,6 @@ class Runs:
         return [Inline(None, tuple(_merged(group))) for group in groups if group]
 
     def replace(self, paragraph: Element, groups: Sequence[Group]) -> None:
-        """See `Vocabulary.replace`."""
         first = [child for child in paragraph if child.tag in self._names.first]
         last = [child for child in paragraph if child.tag in self._names.last]
         nodes = [node for group in groups for node in self._nodes(group.children)]

@@ -91,7 +91,6 @@ class XmlPart:
             _check_size(segment)
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         for paragraph, groups in self._paragraphs:
             content = [next(others) if group.has_words else group for group in groups]

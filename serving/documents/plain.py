@@ -49,7 +49,6 @@ class PlainText:
         self.segments = [part for part in self._parts if part.has_words]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return "".join(
             next(others).text if part.has_words else part.text for part in self._parts
@@ -79,7 +78,6 @@ class Subtitles:
         self.segments = [segment for cue in cues for segment in cue.markup.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return "".join(
             part

@@ -247,7 +247,7 @@ class GlossaryCalls:
 
     @property
     def calls(self) -> tuple[int, ...]:
-        """Their numbers."""
+        """Numbers of the calls of this sentence."""
         return tuple(call for call in (self.plain, self.forced) if call is not None)
 
     def result(self, outcomes: Outcomes, model: LoadedModel) -> Finished:
