@@ -9,7 +9,7 @@ from typing import Any
 
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
-from inference.processing.text_offsets import TextOffsets
+from inference.processing.tokenizer import TextOffsets
 from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText

@@ -11,8 +11,7 @@ import pytest
 import simpy
 import yaml
 
-from benchmarks.scaling.autoscaler import Autoscaler
-from benchmarks.scaling.model import Cluster, Costs
+from benchmarks.scaling.model import Autoscaler, Cluster, Costs
 from benchmarks.scaling.study import closed_throughput, fitted
 
 NOTHING_S = 1e-9
