@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.encoders import infinity
 from benchmarks.encoders.connection import Connection
-from benchmarks.encoders.models import bundle, checkpoint, repository_of
+from benchmarks.encoders.models import bundle, checkpoint
 from benchmarks.encoders.traffic import Item
 from examples.demo.server import serving
 
@@ -148,7 +148,7 @@ def running(engine: str, model: str, cache: Path) -> Iterator[Server]:
     runtime, _, precision = kind.partition("-")
     if product == "triptych":
         found = bundle(model, runtime, precision, cache)
-        with serving(repository_of(found)) as url:
+        with serving(found.folder.parents[1]) as url:
             yield Server(url, TriptychDialect(model))
     else:
         with infinity.serving(checkpoint(model, cache), runtime, precision, cache) as url:

@@ -107,11 +107,6 @@ EVERY = "all"
 """In place of names: every route that is served."""
 
 
-def native_names() -> tuple[str, ...]:
-    """The routes of tasks."""
-    return tuple(name for name, task in TASKS.items() if task.sample)
-
-
 def route_of(name: str) -> Route:
     """The route of this name.
 

@@ -311,7 +311,7 @@ def _lark(source: GrammarSource, *, has_space: bool) -> str:
     """
     space = '" "? ' if has_space else ""
     if source.choices:
-        options = " | ".join(map(_quoted, source.choices))
+        options = " | ".join(json.dumps(text, ensure_ascii=False) for text in source.choices)
         return f"start: {space}({options})"
     if source.regex is not None:
         # A slash ends Lark's expressions, and so does a line break.
@@ -326,10 +326,6 @@ def _lark(source: GrammarSource, *, has_space: bool) -> str:
     if isinstance(schema, dict):
         schema = {**schema, "x-guidance": _JSON_OPTIONS}
     return f"start: {space}object\nobject: %json {json.dumps(schema)}"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _escaped_slashes(expression: str) -> str:

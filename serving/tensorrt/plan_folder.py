@@ -150,13 +150,10 @@ class PlanFolder:
         """One build at a time, over all processes that use the folder: they share a GPU's time."""
         with (self.root / ".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._remove_abandoned()
+            # Under the lock, temporary files are those of killed builds.
+            for path in self.root.glob(f".*{_PART}"):
+                path.unlink(missing_ok=True)
             yield
-
-    def _remove_abandoned(self) -> None:
-        """Temporary files of killed builds: under the lock there are no others."""
-        for path in self.root.glob(f".*{_PART}"):
-            path.unlink(missing_ok=True)
 
     def _record(self, path: Path) -> dict[str, Any] | None:
         try:

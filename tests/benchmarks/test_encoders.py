@@ -298,7 +298,7 @@ def test_report_is_saved_and_loaded_again(tmp_path: Path) -> None:
 
 
 def test_committed_results_have_the_form_that_the_report_reads() -> None:
-    file = Path(__file__).parents[3] / "benchmarks" / "results" / "encoders.json"
+    file = Path(__file__).parents[2] / "benchmarks" / "results" / "encoders.json"
     assert "CLIP B/32, from jpeg, 8" in report.page(report.load(file))
 
 

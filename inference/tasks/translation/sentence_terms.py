@@ -60,11 +60,6 @@ class GlossarySentence:
     phrases: tuple[Spellings, ...] = ()
     stand_ins: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def is_spelled(self) -> bool:
-        """Whether every term can be forced."""
-        return all(self.phrases)
-
     def restored(self, output: str) -> str:
         """An output with the texts that names stand for."""
         texts = dict(self.stand_ins)
@@ -313,7 +308,7 @@ def with_terms(
         plain = len(calls)
         aligned = options.model_copy(update={"return_alignment": True})
         calls.append(model.generate_call(inputs, aligned))
-    if not is_aligned or (sentence.is_spelled and len(sentence.phrases) <= FORCED_TERMS):
+    if not is_aligned or (all(sentence.phrases) and len(sentence.phrases) <= FORCED_TERMS):
         forced = len(calls)
         calls.append(model.generate_call(inputs, _forcing(sentence, len(ids), options, model)))
     penalty = options.length_penalty
