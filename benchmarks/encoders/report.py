@@ -79,7 +79,9 @@ def load(file: Path) -> dict[str, Any]:
     return found
 
 
-def merged(part: dict[str, Any], section: Section, run: str, about: Row, rows: list[Row]) -> Row:
+def merge_rows(
+    part: dict[str, Any], section: Section, run: str, about: Row, rows: list[Row]
+) -> Row:
     """One half with new rows in the place of those of the same cell and engine.
 
     Args:

@@ -22,7 +22,7 @@ _CLOSED_S = 3.0
 _HALVINGS = 10
 
 
-def fitted(closed: Mapping[str, Any], steps: int, cores: int) -> Costs:
+def fit_costs(closed: Mapping[str, Any], steps: int, cores: int) -> Costs:
     """The costs with which one and the most requests in flight are as fast as measured.
 
     A gateway takes the CPU time that it took with the most in flight, and so much more where it was
@@ -163,10 +163,10 @@ def study(folder: Path) -> None:
         "here": {name: here(each, STEPS[name]) for name, each in measured["workloads"].items()},
         "utilisation": [loaded(part) for part in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)],
         "step": {
-            "spare node": doubled(SPARE_S),
-            "new node": doubled(NEW_NODE_S),
+            "spare node": double_load(SPARE_S),
+            "new node": double_load(NEW_NODE_S),
         },
-        "failure": {str(part): failed(part) for part in (0.7, 0.9)},
+        "failure": {str(part): fail_node(part) for part in (0.7, 0.9)},
     }
     write_json(found, folder / "scaling.json")
     draw(found, folder / "scaling.png")
@@ -174,10 +174,10 @@ def study(folder: Path) -> None:
 
 def here(measured: Mapping[str, Any], steps: int, cores: int = 2) -> dict[str, Any]:
     """Latencies of open loops on this machine, predicted and measured."""
-    costs, others = fitted(measured["closed"], steps, cores), others_of(measured["closed"])
+    costs, others = fit_costs(measured["closed"], steps, cores), others_of(measured["closed"])
     rows = []
     for each in measured["open"]:
-        predicted = simulated(costs, each["rate"], 60, cores=cores, others=others)
+        predicted = simulate(costs, each["rate"], 60, cores=cores, others=others)
         rows.append({"measured": each, "predicted": _percentiles(predicted.answers.latency_s)})
     return {"costs": asdict(costs), "open": rows}
 
@@ -186,11 +186,11 @@ def loaded(part: float) -> dict[str, Any]:
     """Latencies at a part of the capacity of as many Tritons as the rate needs."""
     tritons = TRANSLATE.machines(RPS)["tritons"]
     rate = part * tritons * TRANSLATE.costs.capacity
-    cluster = simulated(TRANSLATE.costs, rate, 60, tritons=tritons)
+    cluster = simulate(TRANSLATE.costs, rate, 60, tritons=tritons)
     return {"part": part, **_percentiles(cluster.answers.latency_s)}
 
 
-def doubled(start_s: float) -> dict[str, Any]:
+def double_load(start_s: float) -> dict[str, Any]:
     """The load doubles after a minute; an autoscaler follows."""
     scalers: list[Autoscaler] = []
 
@@ -201,11 +201,11 @@ def doubled(start_s: float) -> dict[str, Any]:
     def rate(now_s: float) -> float:
         return RPS if now_s < 60 else 2 * RPS
 
-    cluster = simulated(TRANSLATE.costs, rate, 360, prepare=prepare)
+    cluster = simulate(TRANSLATE.costs, rate, 360, prepare=prepare)
     return {"windows": _windows(cluster), "tritons": scalers[0].history}
 
 
-def failed(part: float) -> dict[str, Any]:
+def fail_node(part: float) -> dict[str, Any]:
     """A node with a quarter of the Tritons ends after a minute, and returns."""
 
     def prepare(cluster: Cluster) -> None:
@@ -221,11 +221,11 @@ def failed(part: float) -> dict[str, Any]:
 
     tritons = 8
     rate = part * tritons * TRANSLATE.costs.capacity
-    cluster = simulated(TRANSLATE.costs, rate, 180, tritons=tritons, prepare=prepare)
+    cluster = simulate(TRANSLATE.costs, rate, 180, tritons=tritons, prepare=prepare)
     return {"windows": _windows(cluster), "moved": cluster.answers.moved}
 
 
-def simulated(
+def simulate(
     costs: Costs,
     rate: float | Callable[[float], float],
     seconds: float,

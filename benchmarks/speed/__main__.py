@@ -88,7 +88,7 @@ def main() -> int:
     console.print(report.table(rows))
     console.print(report.comparison_table(comparisons))
     if arguments.output:
-        found = {"machine": machine.described(), "rounds": arguments.rounds, "rows": rows}
+        found = {"machine": machine.describe(), "rounds": arguments.rounds, "rows": rows}
         found |= {"comparisons": comparisons, **around(arguments)}
         found["load"] = {"before": before, "after": machine.load()}
         report.write(found, arguments.output)

@@ -126,13 +126,13 @@ class TorchGroup(Group):
                 new = each.values[state.name]
                 if state.growth is not Growth.HOLD:
                     new = new.repeat_interleave(self.width, dim=0)
-                self._values[state.name] = joined(self._values.get(state.name), new, state)
+                self._values[state.name] = append_rows(self._values.get(state.name), new, state)
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, *(each.source for each in read)])
         emitted = [torch.from_numpy(each.emitted) for each in read if each.emitted is not None]
         width = max((each.shape[1] for each in emitted), default=0)
-        rows = [_stretched(each, width, dim=1) for each in emitted]
+        rows = [_pad_behind(each, width, dim=1) for each in emitted]
         self._emitted = torch.cat(rows).numpy() if rows else None
         return self._candidates(torch.cat([each.logits for each in read]), row_requests)
 
@@ -146,7 +146,7 @@ class TorchGroup(Group):
         for state in self._states:
             if state.prefix:
                 room = state.prefix + tokens.shape[1]
-                values[state.name] = _stretched(values[state.name], room, dim=2)
+                values[state.name] = _pad_behind(values[state.name], room, dim=2)
         values |= self._empty_row(tokens.shape[1])
         logits = self._prefill(values, tokens, source)
         read = Prefilled(values, source, logits, self._emitted)
@@ -162,7 +162,7 @@ class TorchGroup(Group):
         room = int(self._lengths.max())
         for state in self._states:
             if state.growth is Growth.APPEND:
-                longer = _stretched(self._values[state.name], state.prefix + room, dim=2)
+                longer = _pad_behind(self._values[state.name], state.prefix + room, dim=2)
                 self._values[state.name] = longer
         lengths = self._lengths.repeat_interleave(self.width)
         tokens = torch.from_numpy(token_ids)[:, None]
@@ -315,18 +315,18 @@ def source_input(role: Role | None, prompt: Prompt) -> Tensor:
     return torch.tensor(text)[None]
 
 
-def joined(old: Tensor | None, new: Tensor, state: State) -> Tensor:
+def append_rows(old: Tensor | None, new: Tensor, state: State) -> Tensor:
     """Rows of both, stretched to one size along the dynamic dimension."""
     if old is None or not len(old):
         return new
     for dim, size in enumerate(state.shape):
         if dim and isinstance(size, str):
             room = max(old.shape[dim], new.shape[dim])
-            old, new = _stretched(old, room, dim), _stretched(new, room, dim)
+            old, new = _pad_behind(old, room, dim), _pad_behind(new, room, dim)
     return torch.cat([old, new])
 
 
-def _stretched(value: Tensor, size: int, dim: int) -> Tensor:
+def _pad_behind(value: Tensor, size: int, dim: int) -> Tensor:
     """The tensor with zeros behind, up to `size` along `dim`."""
     missing = max(0, size - value.shape[dim])
     padding = [0, 0] * (value.ndim - 1 - dim) + [0, missing]

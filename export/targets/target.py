@@ -14,8 +14,8 @@ from export.quantization.calibration_set import CalibrationSet
 from export.quantization.lower_precision import lower_precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
-from export.targets.runtime_choice import lowered
-from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
+from export.targets.runtime_choice import lower_for
+from export.targets.tensorrt.lowering import add_profiles, finish_tensorrt, for_tensorrt
 from inference.bundle.manifest import Bundle, Manifest
 
 
@@ -76,7 +76,7 @@ class CpuTarget(Target):
     samples: CalibrationSet | None = None
 
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
-        to_onnx(lowered(lowering, self.runtime), path)
+        to_onnx(lower_for(lowering, self.runtime), path)
 
     @property
     def finishing(self) -> str | None:
@@ -111,7 +111,7 @@ class TensorRtTarget(Target):
     """TensorRT on a card; its plans are built where they are served."""
 
     def complete(self, manifest: Manifest) -> Manifest:
-        return planned(manifest)
+        return add_profiles(manifest)
 
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
         to_onnx(for_tensorrt(lowering), path)

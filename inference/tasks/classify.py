@@ -14,7 +14,7 @@ from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, map_valid
-from inference.tasks.shared.labels import Activation, Scores, activated, best_first, windows
+from inference.tasks.shared.labels import Activation, Scores, activate, best_first, windows
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
@@ -86,7 +86,7 @@ class ClassifyPlan(Plan):
     def _scores(self, item: _Item, outcomes: Sequence[Outcome]) -> Scores:
         """(labels,): the mean over an item's windows."""
         logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
-        return np.asarray(activated(logits, self.activation).mean(axis=0))
+        return np.asarray(activate(logits, self.activation).mean(axis=0))
 
     def _ranked(self, scores: Scores) -> list[ClassScore]:
         return [

@@ -12,7 +12,7 @@ from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
-from inference.tasks.shared.labels import activated
+from inference.tasks.shared.labels import activate
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores
@@ -61,7 +61,7 @@ class RerankPlan(Plan):
             def scored(position: int, pair: tuple[Row, int] | ServingError) -> RankedDocument:
                 row, cut = unwrap(pair)
                 logits = row.read(outcomes, Role.LOGITS)
-                score = activated(logits, self.section.activation)[0]
+                score = activate(logits, self.section.activation)[0]
                 return RankedDocument(
                     index=position,
                     score=float(score),

@@ -18,7 +18,7 @@ from inference.tasks.shared.labels import (
     Entity,
     LabelledToken,
     Scores,
-    activated,
+    activate,
     entities,
     windows,
     without_overlaps,
@@ -96,7 +96,7 @@ class TagPlan(Plan):
         for window in item.windows:
             row = self.rows[window.number]
             logits = row.read(outcomes, Role.LOGITS, len(window.positions))
-            tokens = _tokens(item, window, activated(logits, "softmax"))
+            tokens = _tokens(item, window, activate(logits, "softmax"))
             found += entities(tokens, self.section.labels, self.request.aggregation)
         if not self.request.return_outside:
             found = [entity for entity in found if entity.label != OUTSIDE]

@@ -47,9 +47,9 @@ from inference.tasks.translation.sentence_terms import (
 from inference.tasks.translation.source_sentences import (
     MostTokens,
     SourceText,
-    addressed,
-    divided,
+    divide,
     encoded_sentences,
+    split_target_prefix,
 )
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
@@ -216,10 +216,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
-            own, rest = addressed(text, direction, model)
+            own, rest = split_target_prefix(text, direction, model)
             most = None if request.divide_long_sentences is False else MostTokens(own, model)
             source = SourceText(rest, field, language)
-            paragraph, termed, parted = divided(source, speller, model, most)
+            paragraph, termed, parted = divide(source, speller, model, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model)
             sentences = []

@@ -113,7 +113,7 @@ class Runs:
                 groups += [[element], []]
             else:
                 groups[-1].append(element)
-        return [Inline(None, tuple(_merged(group))) for group in groups if group]
+        return [Inline(None, tuple(_merge_runs(group))) for group in groups if group]
 
     def replace(self, paragraph: Element, groups: Sequence[Group]) -> None:
         first = [child for child in paragraph if child.tag in self._names.first]
@@ -126,7 +126,7 @@ class Runs:
             if child.tag == self._names.run:
                 yield from self._run(child)
             elif child.tag in self._names.containers and not self._fields:
-                inside = _merged(list(self._elements(child)))
+                inside = _merge_runs(list(self._elements(child)))
                 yield Inline(Key("container", child), tuple(inside))
             elif child.tag not in self._names.dropped:
                 yield Inline(Key("beside", child))
@@ -207,7 +207,7 @@ def _is_break(element: Inline, names: Names) -> bool:
     return key.kind in ("inside", "beside") and inner is not None and inner.tag in names.breaks
 
 
-def _merged(elements: Sequence[Inline | str]) -> list[Inline | str]:
+def _merge_runs(elements: Sequence[Inline | str]) -> list[Inline | str]:
     """Runs of one look as one, and white space as part of the run before it."""
     found: list[Inline | str] = []
     for element in elements:

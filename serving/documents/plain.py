@@ -20,7 +20,7 @@ _TURN = re.compile(r"[ \t]*[-–—]")
 _AS_WRITTEN = Characters(read=str, write=str)
 
 
-def decoded(content: bytes) -> tuple[str, str]:
+def decode_text(content: bytes) -> tuple[str, str]:
     """A text and its encoding: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
@@ -44,7 +44,7 @@ class PlainText:
     """
 
     def __init__(self, content: bytes) -> None:
-        text, self._encoding = decoded(content)
+        text, self._encoding = decode_text(content)
         self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
@@ -65,7 +65,7 @@ class Subtitles:
     """
 
     def __init__(self, content: bytes) -> None:
-        text, self._encoding = decoded(content)
+        text, self._encoding = decode_text(content)
         self._parts: list[str | _Cue] = []
         place = 0
         for match in limited(_CUE.finditer(text)):
@@ -98,7 +98,7 @@ class _Cue:
         """The cue with other segments."""
         if not segments:
             return self._break.join(self._lines) + self._end
-        return self._break.join(_wrapped(self.markup.text(segments), len(self._lines))) + self._end
+        return self._break.join(_wrap(self.markup.text(segments), len(self._lines))) + self._end
 
     @property
     def _break(self) -> str:
@@ -115,7 +115,7 @@ def _cues(body: str) -> list[_Cue]:
     return [_Cue(lines, end)] if lines else []
 
 
-def _wrapped(text: str, count: int) -> list[str]:
+def _wrap(text: str, count: int) -> list[str]:
     """The text in at most so many lines, of about the same length; tags are not broken."""
     words = re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text)
     size = len(text) / count

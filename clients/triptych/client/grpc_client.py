@@ -74,7 +74,7 @@ class GrpcClient(BlockingMethods):
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
         with grpc_exchange.errors(self._target):
             message = method(request, timeout=self._timeout_s, metadata=self._metadata)
-        return grpc_exchange.parsed(message, operation, self._target)
+        return grpc_exchange.parse(message, operation, self._target)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
@@ -88,7 +88,7 @@ class GrpcClient(BlockingMethods):
         try:
             with grpc_exchange.errors(self._target):
                 while message is not None:
-                    yield grpc_exchange.parsed(message, operation, self._target)
+                    yield grpc_exchange.parse(message, operation, self._target)
                     message = next(stream, None)
         finally:
             stream.cancel()
@@ -159,7 +159,7 @@ class AsyncGrpcClient(AwaitableMethods):
         request, method = grpc_exchange.message_of(operation), self._method(operation)
         with grpc_exchange.errors(self._target):
             message = await method(request, timeout=self._timeout_s, metadata=self._metadata)
-        return grpc_exchange.parsed(message, operation, self._target)
+        return grpc_exchange.parse(message, operation, self._target)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
         request, method = grpc_exchange.message_of(operation), self._method(operation)
@@ -173,7 +173,7 @@ class AsyncGrpcClient(AwaitableMethods):
         try:
             with grpc_exchange.errors(self._target):
                 while message is not grpc.aio.EOF:
-                    yield grpc_exchange.parsed(message, operation, self._target)
+                    yield grpc_exchange.parse(message, operation, self._target)
                     message = await call.read()
         finally:
             call.cancel()

@@ -76,7 +76,7 @@ class Client(BlockingMethods):
     def send(self, operation: Operation[Response]) -> Response:
         def attempt() -> Response:
             response = self._attempt(http_exchange.request(self._http, operation))
-            return http_exchange.parsed(operation, response)
+            return http_exchange.parse(operation, response)
 
         return self._retries.run(attempt)
 
@@ -153,7 +153,7 @@ class AsyncClient(AwaitableMethods):
     async def send(self, operation: Operation[Response]) -> Response:
         async def attempt() -> Response:
             response = await self._attempt(http_exchange.request(self._http, operation))
-            return http_exchange.parsed(operation, response)
+            return http_exchange.parse(operation, response)
 
         return await self._retries.run_async(attempt)
 

@@ -29,7 +29,7 @@ from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_sco
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import ParityError, observe, relative_difference
 from export.precision import Precision
-from export.quantization.int8_parity import joined, row_cosines
+from export.quantization.int8_parity import join_numbers, row_cosines
 from export.targets.cuda.signature import Types, opset_of, value_types
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Growth, Manifest
@@ -212,7 +212,7 @@ def _compare_scores(
 ) -> None:
     bounds = BOUNDS[parity.precision, parity.kind]
     cosines, same = [], []
-    for want, got in zip(joined(wanted), joined(given), strict=True):
+    for want, got in zip(join_numbers(wanted), join_numbers(given), strict=True):
         a, b = _rows(want.value), _rows(got.value)
         found = row_cosines(a, b)
         if not found.min() >= bounds.cosine:  # NaN must fail

@@ -30,7 +30,7 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall, Outcomes
 from inference.tasks.translation.languages import LanguageEncoding
-from inference.tasks.translation.term_placement import SourceTerm, Target, contains, placed
+from inference.tasks.translation.term_placement import SourceTerm, Target, contains, place_terms
 
 Spellings = tuple[tuple[int, ...], ...]
 
@@ -278,7 +278,7 @@ class GlossaryCalls:
         targets: list[Target] = []
         for one in plain.hypotheses:
             weights = weights_of(one.alignment, rows=len(one.token_ids))
-            targets.append(placed(one.token_ids, weights, self.terms, model.tokenizer))
+            targets.append(place_terms(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
         pieces = map(self.sentence.restored, targets[0].pieces)
         return plain.written(texts, pieces, targets[0].weights)
