@@ -1,6 +1,6 @@
 """Public methods have docstrings, those that inherit one apart.
 
-Ruff demands all other docstrings; its rule for methods (D102) knows no base classes.
+Ruff demands all other docstrings; its rule for methods knows no base classes.
 """
 
 from __future__ import annotations
