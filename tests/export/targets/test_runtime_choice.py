@@ -116,7 +116,7 @@ def test_the_faster_runtime_is_published_with_its_placement(
         }
         return _times((2.0, 4.0), (1.0, 2.0))
 
-    monkeypatch.setattr(build, "timed", slow_onnxruntime)
+    monkeypatch.setattr(build, "time_calls", slow_onnxruntime)
     monkeypatch.setattr(build, "choose_placement", lambda _: Placed(TWO, {ONE: 10.0, TWO: 20.0}))
     manifest = _exported(tmp_path)
     assert list(seen) == ["onnxruntime", "openvino"]
