@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.harness.machine import described, load, markdown, write_json
+from benchmarks.harness.machine import describe, load, markdown, write_json
 from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
 from inference.engine.scheduler import Capacity
@@ -85,7 +85,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             entries.append(measure(work, given, Path(folder)))
         print(json.dumps(entries[-1]), flush=True)
-    write_json({"machine": described(), "load": load(), "works": entries}, RESULTS)
+    write_json({"machine": describe(), "load": load(), "works": entries}, RESULTS)
     for entry in entries:
         print(_title(entry))
         print(markdown(HEADER, _lines(entry)))

@@ -57,7 +57,7 @@ class NullGroup(Group):
         return self._candidates(row_requests)
 
     def release(self, *_: object) -> None:
-        """Nothing."""
+        """The group holds nothing that would be given back."""
 
     admit_deferred = copy = retire = release
 
@@ -80,11 +80,9 @@ class NullRunner(Runner):
     capabilities = Capabilities(defers_admission=True)
 
     def group(self, width: int) -> NullGroup:
-        """A group without state."""
         return NullGroup(width)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """It has no alignments."""
         raise NotImplementedError
 
 

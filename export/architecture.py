@@ -35,7 +35,7 @@ class LimitedByPositions:
 
     @property
     def limits(self) -> Limits:
-        """Of one text."""
+        """The limits of one text."""
         return Limits(max_input_tokens=self.positions)
 
 

@@ -97,7 +97,9 @@ def stateless_config(
         precision: The manifest's; of OpenVINO, also how what is not int8 is computed.
         placement: The manifest's, for the CPU; by default one instance with `THREADS`.
     """
-    rows = _largest_rows(graph) if graph.profiles else MAX_ROWS
+    # The batcher may join the rows of the largest profile.
+    largest = (shapes[2][0] for each in graph.profiles for shapes in each.shapes.values())
+    rows = max(largest, default=MAX_ROWS)
     config = _config(name, BACKENDS[runtime], max_batch=rows, device=device)
     if runtime == "openvino":
         # What is not int8 is float32 (D123): not every processor has bf16.
@@ -116,11 +118,6 @@ def stateless_config(
         for tensor in tensors:
             _add_batched(ports.add(), tensor)
     return text_format.MessageToString(config)
-
-
-def _largest_rows(graph: Graph) -> int:
-    """Rows that the batcher may join: those of the largest profile."""
-    return max(shapes[2][0] for each in graph.profiles for shapes in each.shapes.values())
 
 
 def _config(name: str, backend: str, max_batch: int, device: str) -> pb.ModelConfig:

@@ -31,7 +31,7 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int:
-    """The same, hyper-threads counted once."""
+    """`usable_cores`, where hyper-threads of one core count once."""
     cores = os.sched_getaffinity(0)
     shared = {tuple(_words(Path(_SIBLINGS.format(core)))) or core for core in cores}
     return min(len(shared), usable_cores())
@@ -96,7 +96,7 @@ def _groups() -> Iterator[Path]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Of a file; none if there is none."""
+    """Lines of a file; none if there is no file."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

@@ -33,11 +33,6 @@ _ZERO = "unsigned_zero"
 _FLIP = np.uint8(128)
 
 
-def has_products_of_bytes(graph: GraphProto) -> bool:
-    """Whether a graph multiplies activations by int8 weights."""
-    return any(node.op_type in _ZERO_POINTS for node in graph.node)
-
-
 def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
     """Changes the weights of all products in place; they lie in the graph then.
 
@@ -129,7 +124,7 @@ def _with_unsigned_weights(
         loaded, folder = load(model, load_external_data=False), model.parent
     else:
         loaded, folder = load_from_string(model), Path(_setting(options, EXTERNAL_DATA))
-    if not has_products_of_bytes(loaded.graph):
+    if not any(node.op_type in _ZERO_POINTS for node in loaded.graph.node):
         return model
     use_unsigned_weights(loaded.graph, folder)
     if isinstance(model, Path) and _setting(options, EXTERNAL_DATA) != str(folder):

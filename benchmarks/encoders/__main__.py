@@ -43,13 +43,13 @@ def main() -> int:
         return 0
     section = report.SERVED if arguments.served else report.IN_PROCESS
     run = time.strftime("%Y-%m-%d %H:%M:%S")
-    about: Row = {"machine": machine.described(), "rounds": arguments.rounds}
+    about: Row = {"machine": machine.describe(), "rounds": arguments.rounds}
     before, rows = machine.load(), []
     for model in arguments.models:
         rows += [row | {"run": run} for row in measure(model, arguments)]
         console.print(report.table([row for row in rows if row["model"] == model], section))
         about["load"] = {"before": before, "after": machine.load()}
-        half = report.merged(found[section.name], section, run, about, rows)
+        half = report.merge_rows(found[section.name], section, run, about, rows)
         write_json(found | {section.name: half}, arguments.output)
     for line in report.ratio_lines(report.ratios(rows, section)):
         console.print(line)
@@ -57,11 +57,11 @@ def main() -> int:
 
 
 def measure(model: str, arguments: argparse.Namespace) -> list[Row]:
-    """One model's rows."""
+    """The measured rows of one model."""
     if arguments.served:
         return served.measure(
             model,
-            chosen(served.ENGINES, arguments),
+            choose_engines(served.ENGINES, arguments),
             arguments.in_flight,
             arguments.rounds,
             arguments.longest,
@@ -75,11 +75,11 @@ def measure(model: str, arguments: argparse.Namespace) -> list[Row]:
         for work in in_process.works(model, arguments.batches, arguments.longest)
         if not arguments.works or in_process.title(work) in arguments.works
     ]
-    engines = chosen(in_process.ENGINES, arguments)
+    engines = choose_engines(in_process.ENGINES, arguments)
     return in_process.measure(model, engines, cells, arguments.rounds, arguments.cache, console)
 
 
-def chosen(engines: tuple[str, ...], arguments: argparse.Namespace) -> list[str]:
+def choose_engines(engines: tuple[str, ...], arguments: argparse.Namespace) -> list[str]:
     """The engines that the flags select: `--only` before `--quick`."""
     if arguments.only is None:
         return [name for name in engines if name in QUICK_ENGINES or not arguments.quick]

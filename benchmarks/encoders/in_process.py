@@ -42,7 +42,7 @@ def start(engine: str, model: str, cache: Path) -> SystemProcess:
 
 
 def measure_seconds(process: SystemProcess, work: Work) -> float:
-    """One batch."""
+    """Seconds that a system takes for one batch."""
     return float(process.run({"work": asdict(work), "save": None})["seconds"])
 
 
@@ -113,5 +113,5 @@ def measure_cell(
 
 
 def title(work: Work) -> str:
-    """What is encoded."""
+    """Name of the inputs in a table."""
     return f"{work.tokens} tokens" if work.kind == "text" else f"from {work.kind}"

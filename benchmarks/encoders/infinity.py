@@ -52,7 +52,7 @@ def serving(folder: Path, engine: str, precision: str, cache: Path) -> Iterator[
     """
     cache, folder = cache.resolve(), folder.resolve()
     programs = environment(cache) / "bin"
-    source = exported(folder, programs, cache) if engine == "optimum" else folder
+    source = export_onnx(folder, programs, cache) if engine == "optimum" else folder
     port = free_port()
     command = [
         # Relative: of a local model, its optimum engine finds ONNX files in no other way.
@@ -92,7 +92,7 @@ def environment(cache: Path) -> Path:
     return folder
 
 
-def exported(folder: Path, programs: Path, cache: Path) -> Path:
+def export_onnx(folder: Path, programs: Path, cache: Path) -> Path:
     """The checkpoint with its ONNX file, as `optimum-cli export onnx` makes it."""
     made = cache / "infinity-onnx" / folder.name
     if not (made / "model.onnx").is_file():

@@ -119,11 +119,6 @@ def bundle(name: str, runtime: str, precision: str, cache: Path) -> Bundle:
     return newest_bundle(repository, name)
 
 
-def repository_of(found: Bundle) -> Path:
-    """The model repository that a bundle lies in."""
-    return found.folder.parents[1]
-
-
 def _make(name: str, folder: Path) -> None:
     import torch
     import transformers

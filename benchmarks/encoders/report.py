@@ -79,7 +79,9 @@ def load(file: Path) -> dict[str, Any]:
     return found
 
 
-def merged(part: dict[str, Any], section: Section, run: str, about: Row, rows: list[Row]) -> Row:
+def merge_rows(
+    part: dict[str, Any], section: Section, run: str, about: Row, rows: list[Row]
+) -> Row:
     """One half with new rows in the place of those of the same cell and engine.
 
     Args:
@@ -128,7 +130,7 @@ def ratios(rows: Sequence[Row], section: Section) -> dict[str, dict[str, Any]]:
 
 
 def table(rows: Sequence[Row], section: Section) -> Table:
-    """For the console."""
+    """The table for a console."""
     header, lines = cells(rows, section)
     made = Table(*header, title="items per second, medians")
     for line in lines:
@@ -137,7 +139,7 @@ def table(rows: Sequence[Row], section: Section) -> Table:
 
 
 def markdown(rows: Sequence[Row], section: Section) -> str:
-    """The same table for docs/speed.md."""
+    """The table in Markdown, for docs/speed.md."""
     return harness.markdown(*cells(rows, section))
 
 
@@ -187,7 +189,7 @@ def cpu_text(cpu_ms: dict[str, float]) -> str:
 
 
 def ratio_lines(found: dict[str, dict[str, Any]]) -> Iterable[str]:
-    """Each pair on a line."""
+    """A line for each pair of engines."""
     for pair, values in found.items():
         yield (
             f"- {pair}: {values['geometric_mean']:.2f} (geometric mean of {values['cells']}), "
@@ -196,7 +198,7 @@ def ratio_lines(found: dict[str, dict[str, Any]]) -> Iterable[str]:
 
 
 def page(report: dict[str, Any]) -> str:
-    """Both halves in Markdown."""
+    """Both sections in Markdown."""
     parts = []
     for section in SECTIONS:
         part = report[section.name]

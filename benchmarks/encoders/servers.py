@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.encoders import infinity
 from benchmarks.encoders.connection import Connection
-from benchmarks.encoders.models import bundle, checkpoint, repository_of
+from benchmarks.encoders.models import bundle, checkpoint
 from benchmarks.encoders.traffic import Item
 from examples.demo.server import serving
 
@@ -48,19 +48,16 @@ class TriptychDialect:
         self._task = "classify" if model == "vit-b16" else "embed"
 
     def request(self, item: Item) -> tuple[str, str, bytes]:
-        """See `Dialect.request`."""
         if isinstance(item, str):
             return f"/v1/{self._task}", JSON, json.dumps({"texts": [item]}).encode()
         return self._form(item, {})
 
     def probe(self, item: Item) -> tuple[str, str, bytes]:
-        """See `Dialect.probe`."""
         if isinstance(item, str) or self._task == "embed":
             return self.request(item)
         return self._form(item, {"top_k": str(LABELS), "function_to_apply": "none"})
 
     def vector(self, body: bytes) -> NDArray[np.float64]:
-        """See `Dialect.vector`."""
         [item] = json.loads(body)["data"]
         if self._task == "embed":
             return np.array(item["embedding"])
@@ -81,18 +78,15 @@ class InfinityDialect:
     """OpenAI's `/embeddings`; images as data URIs, the one form in which it takes them as bytes."""
 
     def request(self, item: Item) -> tuple[str, str, bytes]:
-        """See `Dialect.request`."""
         if isinstance(item, str):
             return "/embeddings", JSON, json.dumps({"model": "m", "input": [item]}).encode()
         head = b'{"model": "m", "modality": "image", "input": ["data:image/jpeg;base64,'
         return "/embeddings", JSON, head + base64.b64encode(item) + b'"]}'
 
     def probe(self, item: Item) -> tuple[str, str, bytes]:
-        """See `Dialect.probe`."""
         return self.request(item)
 
     def vector(self, body: bytes) -> NDArray[np.float64]:
-        """See `Dialect.vector`."""
         [item] = json.loads(body)["data"]
         return np.array(item["embedding"])
 
@@ -154,7 +148,7 @@ def running(engine: str, model: str, cache: Path) -> Iterator[Server]:
     runtime, _, precision = kind.partition("-")
     if product == "triptych":
         found = bundle(model, runtime, precision, cache)
-        with serving(repository_of(found)) as url:
+        with serving(found.folder.parents[1]) as url:
             yield Server(url, TriptychDialect(model))
     else:
         with infinity.serving(checkpoint(model, cache), runtime, precision, cache) as url:

@@ -63,7 +63,6 @@ class Triptych:
         self._output = graph.outputs[0].name
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Encoder.run`."""
         ids = inputs
         if not isinstance(ids, list) and ids.ndim == 2:
             lengths = np.full(len(ids), ids.shape[1], np.int32)
@@ -151,7 +150,6 @@ class Transformers:
         self._prepared, self._network = Prepared(folder), network(name, folder, self._dtype)
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Encoder.run`."""
         import torch
 
         inputs = {name: torch.from_numpy(value) for name, value in self._prepared(inputs).items()}
@@ -183,7 +181,6 @@ class OpenVino:
         self._request = compiled.create_infer_request()
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Encoder.run`."""
         found = self._request.infer(self._prepared(inputs), share_inputs=True)
         return np.asarray(found[0])
 
@@ -229,7 +226,6 @@ class OnnxRuntime:
         self._session = onnxruntime.InferenceSession(file, options)
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Encoder.run`."""
         found: NDArray[Any] = self._session.run(None, self._prepared(inputs))[0]
         return found
 

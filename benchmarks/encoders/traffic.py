@@ -35,7 +35,7 @@ class Traffic:
 
     @property
     def title(self) -> str:
-        """What is sent."""
+        """Name of the items in a table."""
         if self.tokens is None:
             return "from jpeg"
         return f"{self.tokens} tokens" if self.tokens else "{}–{} words".format(*MIXED_WORDS)
@@ -60,11 +60,11 @@ def photos(seed: int) -> Iterator[bytes]:
     made = [photo(chance) for _ in range(PHOTOS)]
     number = 0
     while True:
-        yield commented(made[number % PHOTOS], f"{seed} {number}")
+        yield add_comment(made[number % PHOTOS], f"{seed} {number}")
         number += 1
 
 
-def commented(jpeg: bytes, comment: str) -> bytes:
+def add_comment(jpeg: bytes, comment: str) -> bytes:
     """The file with a comment segment (ITU-T T.81, B.2.4.5) behind its start marker."""
     text = comment.encode()
     return jpeg[:2] + b"\xff\xfe" + struct.pack(">H", len(text) + 2) + text + jpeg[2:]

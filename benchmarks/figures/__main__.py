@@ -80,7 +80,7 @@ def client(url: str | None, repository: Path) -> Iterator[Client]:
 
 @contextmanager
 def no_client() -> Iterator[None]:
-    """For figures that need none."""
+    """Stands for the client of figures that use none."""
     yield None
 
 

@@ -73,10 +73,6 @@ class Reader:
 
     Args:
         words: Whether the scores count words, not tokens.
-
-    Attributes:
-        peak: Mean over the rows of all `read`, without end tokens, of their largest weight.
-        end: Of their weight on the end token.
     """
 
     def __init__(self, client: Client, model: str, *, words: bool = False) -> None:
@@ -85,12 +81,12 @@ class Reader:
 
     @property
     def peak(self) -> float:
-        """See the class."""
+        """Mean over the rows of all `read`, without end tokens, of their largest weight."""
         return float(np.mean([peak for peak, _ in self._rows]))
 
     @property
     def end(self) -> float:
-        """See the class."""
+        """Mean over the same rows of their weight on the end token."""
         return float(np.mean([end for _, end in self._rows]))
 
     def align(self, texts: Sequence[str]) -> list[tuple[str, Alignment]]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure, percent
-from export.catalog.entries import listed
+from export.catalog.entries import read_catalog
 from export.layers.attention.cached_attention import CachedAttention
 from export.registry import architecture
 from inference.engine.state.group_state import MemoryModel
@@ -77,7 +77,7 @@ Measurements = dict[str, Cache]
 
 def measure() -> Measurements:
     """The caches of the named checkpoints."""
-    return {one.name: _cache(one.config) for one in listed() if one.name in NAMES}
+    return {one.name: _cache(one.config) for one in read_catalog() if one.name in NAMES}
 
 
 def _cache(values: object) -> Cache:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
-from export.catalog.entries import listed
+from export.catalog.entries import read_catalog
 from export.config.config_reader import ConfigReader
 from export.layers.attention.rotary import Rotary, read_rotary
 
@@ -69,7 +69,7 @@ def products(rotary: Rotary, query: torch.Tensor, key: torch.Tensor, start: int)
 
 def published() -> Rotary:
     """The rotation of a published checkpoint, by the reader of its configuration."""
-    config = next(one.config for one in listed() if one.name == SCALED)
+    config = next(one.config for one in read_catalog() if one.name == SCALED)
     return read_rotary(ConfigReader(config), WIDTH, 2)
 
 

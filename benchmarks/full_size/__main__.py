@@ -46,7 +46,7 @@ _PRECISIONS = ("fp32", "bf16", "int8", "int8-fast")
 Row = Mapping[str, Any]
 
 
-def merged(path: Path, machine: Row, measured: Iterable[Measured]) -> dict[str, Any]:
+def merge_rows(path: Path, machine: Row, measured: Iterable[Measured]) -> dict[str, Any]:
     """Writes new rows into the file, in place of those of the same settings; what it holds now."""
     rows = {_key(row): row for row in read(path)}
     rows |= {_key(row): row for row in map(asdict, measured)}
@@ -110,13 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.make:
         print(make_checkpoint(options.make[0], Path(options.make[1])))
         return
-    described = {} if options.table else machine.described()
+    described = {} if options.table else machine.describe()
     for name in () if options.table else options.names or SHAPES:
         for precision in options.precision:
             setting = Setting(name, precision, options.runtime)
             with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
                 measured = measure(setting, Path(folder))
-            merged(options.output, described, [measured])
+            merge_rows(options.output, described, [measured])
             print(table(row for row in read(options.output) if row["name"] == name), flush=True)
     print(table(read(options.output)))
 

@@ -121,7 +121,7 @@ class Memory:
     held_bytes: int = 0
 
     def largest(self, other: Memory) -> Memory:
-        """The larger of each."""
+        """The larger of each figure."""
         return Memory(
             max(self.resident_bytes, other.resident_bytes), max(self.held_bytes, other.held_bytes)
         )

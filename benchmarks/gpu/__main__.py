@@ -141,7 +141,7 @@ def _failed(error: Exception, model: str, precision: str) -> Outcome:
 
 def write(card: Card, outcomes: Sequence[Outcome], output: Path) -> None:
     """The outcomes, the card and the machine, as JSON."""
-    found: dict[str, Any] = {"card": card.name, "machine": machine.described()}
+    found: dict[str, Any] = {"card": card.name, "machine": machine.describe()}
     found["outcomes"] = [each.as_json() for each in outcomes]
     write_json(found, output)
 

@@ -25,7 +25,7 @@ class Outcome:
     found: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """The fields, for a JSON file."""
         return asdict(self)
 
 

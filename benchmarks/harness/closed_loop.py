@@ -62,7 +62,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Answered:
-    """One request."""
+    """Times and tokens of one request."""
 
     asked_s: float
     answered_s: float
@@ -109,10 +109,10 @@ def closed_loop(
     for thread in threads:
         thread.join()
     cpu_s = {part: seconds - before[part] for part, seconds in after.items()}
-    return counted(answers, start_s, stop_s, cpu_s)
+    return count_answers(answers, start_s, stop_s, cpu_s)
 
 
-def counted(
+def count_answers(
     answers: Sequence[Answered], start_s: float, stop_s: float, cpu_s: dict[str, float]
 ) -> Loop:
     """What was done from start to stop; of a request that reaches beyond, the part within."""
@@ -222,4 +222,4 @@ def http_loop(
         stop_s, after = time.perf_counter(), processes.cpu_seconds()
         run(stop_s, is_over=True)
     cpu_s = {part: seconds - before[part] for part, seconds in after.items()}
-    return counted(answers, start_s, stop_s, cpu_s)
+    return count_answers(answers, start_s, stop_s, cpu_s)

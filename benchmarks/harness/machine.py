@@ -22,7 +22,7 @@ FEATURES = ("amx_int8", "amx_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2"
 LIBRARIES = ("onnxruntime", "ctranslate2", "transformers", "torch", "numpy")
 
 
-def described() -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """Processor, cores, instructions that matter, bandwidth, versions."""
     return {
         "processor": processor(),

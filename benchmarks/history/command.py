@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.history import page
-from benchmarks.history.measurement import measured, record
+from benchmarks.history.measurement import measure_group, record
 from benchmarks.history.tables import tables
 from examples.history.system import Group
 from examples.history.systems import GROUPS
@@ -109,7 +109,7 @@ def _compare(
 ) -> None:
     found = {}
     for group in groups:
-        found[group.name] = figures = measured(group, repository, count, console)
+        found[group.name] = figures = measure_group(group, repository, count, console)
         for title, table in tables(group, figures).items():
             console.print(table.as_rich(f"{group.title}: {title}"))
         if write:

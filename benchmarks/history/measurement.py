@@ -22,7 +22,7 @@ Figures = dict[str, Any]
 `megabytes` by form, `items_per_second`, `scores` and `curve`, the last three by column."""
 
 
-def measured(group: Group, repository: Path, count: int, console: Console) -> Figures:
+def measure_group(group: Group, repository: Path, count: int, console: Console) -> Figures:
     """Measures every system of a group.
 
     Args:
@@ -87,7 +87,7 @@ def record(group: Group, figures: Figures) -> None:
     (RESULTS / f"{group.name}.json").write_text(text + "\n", encoding="utf-8")
 
 
-def recorded(group: Group) -> Figures:
+def read_recorded(group: Group) -> Figures:
     """A group's figures of its last recorded run; without one, those of no system."""
     file = RESULTS / f"{group.name}.json"
     if not file.is_file():

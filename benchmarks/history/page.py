@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.history.columns import COLUMNS
-from benchmarks.history.measurement import Figures, recorded
+from benchmarks.history.measurement import Figures, read_recorded
 from benchmarks.history.tables import tables
 from examples.history.system import Group
 from examples.history.systems import GROUPS
@@ -41,7 +41,7 @@ Megabytes of a checkpoint are those of its weights on disk, mostly float16; ONNX
 def write(groups: tuple[Group, ...] | None = None) -> None:
     """Writes the page, and the plots of some groups (by default of all)."""
     for group in groups or tuple(GROUPS.values()):
-        figures = recorded(group)
+        figures = read_recorded(group)
         if is_plotted(group) and figures["systems"]:
             _plot_file(group).parent.mkdir(exist_ok=True)
             plot(group, figures, _plot_file(group))
@@ -49,13 +49,12 @@ def write(groups: tuple[Group, ...] | None = None) -> None:
 
 
 def text() -> str:
-    """The page."""
-    sections = ["\n".join(_section(group, recorded(group))) for group in GROUPS.values()]
+    """The page of all groups, in Markdown."""
+    sections = ["\n".join(_section(group, read_recorded(group))) for group in GROUPS.values()]
     return "\n".join([_HEAD, _in_order(), *sections])
 
 
 def _in_order() -> str:
-    """All systems by year."""
     systems = [(one, group) for group in GROUPS.values() for one in group.systems]
     lines = ["| year | system | paper | checkpoint | task |", "|---|---|---|---|---|"]
     for one, group in sorted(systems, key=lambda pair: pair[0].year):

@@ -33,7 +33,7 @@ class Route:
 
     @property
     def names_a_model(self) -> bool:
-        """Whether requests need one."""
+        """Whether its requests name a model."""
         return MODEL in self.path or MODEL in str(self.sample)
 
     def model(self, models: Iterable[Model]) -> str | None:
@@ -105,11 +105,6 @@ NAMING = ("embed", "score")
 """Tasks whose requests name a model: their default takes short texts alone, or there is none."""
 EVERY = "all"
 """In place of names: every route that is served."""
-
-
-def native_names() -> tuple[str, ...]:
-    """The routes of tasks."""
-    return tuple(name for name, task in TASKS.items() if task.sample)
 
 
 def route_of(name: str) -> Route:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from benchmarks.load.routes import EVERY, OTHERS, native_names
+from benchmarks.load.routes import EVERY, OTHERS
+from triptych.tasks import TASKS
 
 IMAGES = Path(__file__).resolve().parents[2] / "examples" / "demo" / "pictures"
 PROFILES = ("closed", "poisson")
-DEFAULT_TASKS = native_names()
+DEFAULT_TASKS = tuple(name for name, task in TASKS.items() if task.sample)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import psutil
 
 from benchmarks.encoders.connection import Connection
 from benchmarks.harness.closed_loop import closed_loop, poisson_arrivals
-from benchmarks.harness.machine import Processes, described, load
+from benchmarks.harness.machine import Processes, describe, load
 from examples.demo.server import serving
 
 IN_FLIGHT = (1, 8, 32)
@@ -58,7 +58,7 @@ class Workload:
     body: Callable[[random.Random], dict[str, Any]]
 
     def bodies(self, seed: int) -> Iterator[bytes]:
-        """Endless."""
+        """An endless stream of request bodies."""
         chance = random.Random(seed)
         while True:
             yield json.dumps({"model": self.model, **self.body(chance)}).encode()
@@ -101,7 +101,7 @@ def measure(repository: Path) -> dict[str, Any]:
         before = load()
         with serving(Path(folder)) as url:
             found = {workload.name: measured(workload, url) for workload in WORKLOADS}
-    return {"machine": described(), "load_before": before, "workloads": found}
+    return {"machine": describe(), "load_before": before, "workloads": found}
 
 
 def measured(workload: Workload, url: str) -> dict[str, Any]:

@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 import simpy
 
+from benchmarks.figures.style import canvas, save, settings
 from benchmarks.harness.machine import write_json
-from benchmarks.scaling.autoscaler import Autoscaler
-from benchmarks.scaling.draw import draw
 from benchmarks.scaling.measure import TOKENS
-from benchmarks.scaling.model import Cluster, Costs, Process
+from benchmarks.scaling.model import Autoscaler, Cluster, Costs, Process
 
 _CLOSED_S = 3.0
 _HALVINGS = 10
 
 
-def fitted(closed: Mapping[str, Any], steps: int, cores: int) -> Costs:
+def fit_costs(closed: Mapping[str, Any], steps: int, cores: int) -> Costs:
     """The costs with which one and the most requests in flight are as fast as measured.
 
     A gateway takes the CPU time that it took with the most in flight, and so much more where it was
@@ -164,10 +163,10 @@ def study(folder: Path) -> None:
         "here": {name: here(each, STEPS[name]) for name, each in measured["workloads"].items()},
         "utilisation": [loaded(part) for part in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)],
         "step": {
-            "spare node": doubled(SPARE_S),
-            "new node": doubled(NEW_NODE_S),
+            "spare node": double_load(SPARE_S),
+            "new node": double_load(NEW_NODE_S),
         },
-        "failure": {str(part): failed(part) for part in (0.7, 0.9)},
+        "failure": {str(part): fail_node(part) for part in (0.7, 0.9)},
     }
     write_json(found, folder / "scaling.json")
     draw(found, folder / "scaling.png")
@@ -175,10 +174,10 @@ def study(folder: Path) -> None:
 
 def here(measured: Mapping[str, Any], steps: int, cores: int = 2) -> dict[str, Any]:
     """Latencies of open loops on this machine, predicted and measured."""
-    costs, others = fitted(measured["closed"], steps, cores), others_of(measured["closed"])
+    costs, others = fit_costs(measured["closed"], steps, cores), others_of(measured["closed"])
     rows = []
     for each in measured["open"]:
-        predicted = simulated(costs, each["rate"], 60, cores=cores, others=others)
+        predicted = simulate(costs, each["rate"], 60, cores=cores, others=others)
         rows.append({"measured": each, "predicted": _percentiles(predicted.answers.latency_s)})
     return {"costs": asdict(costs), "open": rows}
 
@@ -187,11 +186,11 @@ def loaded(part: float) -> dict[str, Any]:
     """Latencies at a part of the capacity of as many Tritons as the rate needs."""
     tritons = TRANSLATE.machines(RPS)["tritons"]
     rate = part * tritons * TRANSLATE.costs.capacity
-    cluster = simulated(TRANSLATE.costs, rate, 60, tritons=tritons)
+    cluster = simulate(TRANSLATE.costs, rate, 60, tritons=tritons)
     return {"part": part, **_percentiles(cluster.answers.latency_s)}
 
 
-def doubled(start_s: float) -> dict[str, Any]:
+def double_load(start_s: float) -> dict[str, Any]:
     """The load doubles after a minute; an autoscaler follows."""
     scalers: list[Autoscaler] = []
 
@@ -202,11 +201,11 @@ def doubled(start_s: float) -> dict[str, Any]:
     def rate(now_s: float) -> float:
         return RPS if now_s < 60 else 2 * RPS
 
-    cluster = simulated(TRANSLATE.costs, rate, 360, prepare=prepare)
+    cluster = simulate(TRANSLATE.costs, rate, 360, prepare=prepare)
     return {"windows": _windows(cluster), "tritons": scalers[0].history}
 
 
-def failed(part: float) -> dict[str, Any]:
+def fail_node(part: float) -> dict[str, Any]:
     """A node with a quarter of the Tritons ends after a minute, and returns."""
 
     def prepare(cluster: Cluster) -> None:
@@ -222,11 +221,11 @@ def failed(part: float) -> dict[str, Any]:
 
     tritons = 8
     rate = part * tritons * TRANSLATE.costs.capacity
-    cluster = simulated(TRANSLATE.costs, rate, 180, tritons=tritons, prepare=prepare)
+    cluster = simulate(TRANSLATE.costs, rate, 180, tritons=tritons, prepare=prepare)
     return {"windows": _windows(cluster), "moved": cluster.answers.moved}
 
 
-def simulated(
+def simulate(
     costs: Costs,
     rate: float | Callable[[float], float],
     seconds: float,
@@ -275,3 +274,53 @@ def _windows(cluster: Cluster) -> list[dict[str, float]]:
         if chosen.size:
             found.append({"start_s": float(start_s), **_percentiles(chosen.tolist())})
     return found
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Four panels: this machine, load, a step of load, a failed node."""
+    with settings():
+        figure, ((here, load), (step, failure)) = canvas(8, 5.6, rows=2, columns=2)
+        _here(here, found["here"])
+        parts = [each["part"] for each in found["utilisation"]]
+        for name in ("p50_ms", "p99_ms"):
+            load.plot(parts, [each[name] for each in found["utilisation"]], label=name[:3])
+        load.set(title="load of the Tritons, of their capacity", ylabel="ms", ylim=(0, None))
+        load.legend()
+        _step(step, found["step"])
+        for part, each in found["failure"].items():
+            _latency(failure, each["windows"], f"load {part}")
+        failure.axvspan(60, 85, color="0.92")
+        failure.set(title="a node with a quarter of the Tritons ends", xlabel="s", ylabel="p99, s")
+        failure.legend()
+        save(figure, path)
+
+
+def _here(axis: Any, found: Mapping[str, Any]) -> None:
+    for (name, each), colour in zip(found.items(), ("C0", "C1"), strict=True):
+        rates = [row["measured"]["rate"] for row in each["open"]]
+        for kind, line in (("measured", "o-"), ("predicted", "x--")):
+            for part, alpha in (("p50_ms", 1.0), ("p99_ms", 0.5)):
+                values = [row[kind][part] for row in each["open"]]
+                label = f"{name}, {kind} {part[:3]}"
+                axis.plot(rates, values, line, color=colour, alpha=alpha, label=label)
+    axis.set(title="this machine", xlabel="requests/s", ylabel="ms", yscale="log")
+    axis.legend(fontsize=5, loc="upper left")
+    axis.set_ylim(None, 3 * axis.get_ylim()[1])
+
+
+def _step(axis: Any, found: Mapping[str, Any]) -> None:
+    other = axis.twinx()
+    for place, (name, each) in enumerate(found.items()):
+        _latency(axis, each["windows"], name)
+        times, counts = zip(*each["tritons"], strict=True)
+        other.step(times, counts, color=f"C{place}", alpha=0.4, linestyle=":", where="post")
+    other.set(ylabel="Tritons (dotted)", ylim=(0, None))
+    axis.axvline(60, color="0.8", linewidth=0.8)
+    axis.set(title="load doubles at 60 s", xlabel="s", ylabel="p99, s")
+    axis.legend(loc="center right")
+
+
+def _latency(axis: Any, windows: list[dict[str, float]], label: str) -> None:
+    times = [each["start_s"] + 5 for each in windows]
+    axis.plot(times, [each["p99_ms"] / 1000 for each in windows], label=label)
+    axis.set_yscale("log")

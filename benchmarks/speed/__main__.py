@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ from benchmarks.harness import machine
 from benchmarks.harness.system import THREADS, System, start_systems
 from benchmarks.speed import genai, llama_cpp, poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
-from benchmarks.speed.examples import example_work
 from benchmarks.speed.prepare import prepare_all
 from benchmarks.speed.questions import LETTERS, PICTURES, QWEN
-from benchmarks.speed.rounds import Cell, measure
-from benchmarks.speed.work import Work, random_work
+from benchmarks.speed.work import Cell, Item, Work, measure, random_work
+from examples.texts.grammar import sentences
+from inference.processing.text import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"
+MAX_NEW_TOKENS = 64
+ROUNDS = 16
 RESULTS = Path(__file__).parents[1] / "results"
 OURS = tuple(
     System(runtime, precision)
@@ -85,7 +88,7 @@ def main() -> int:
     console.print(report.table(rows))
     console.print(report.comparison_table(comparisons))
     if arguments.output:
-        found = {"machine": machine.described(), "rounds": arguments.rounds, "rows": rows}
+        found = {"machine": machine.describe(), "rounds": arguments.rounds, "rows": rows}
         found |= {"comparisons": comparisons, **around(arguments)}
         found["load"] = {"before": before, "after": machine.load()}
         report.write(found, arguments.output)
@@ -188,6 +191,21 @@ def work(kind: str, batch: int, beams: int, seed: int) -> Work:
     if kind == "example":
         return example_work(batch, beams, seed)
     return random_work(kind, batch, beams, VOCABULARY, seed, NEW_TOKENS[kind])
+
+
+@cache
+def sources(count: int) -> tuple[tuple[int, ...], ...]:
+    """Distinct held-out sentences as token ids of the example."""
+    tokenizer = load_tokenizer(bundle("example-es-en", "fp32", CACHE))
+    texts = dict.fromkeys(pair.spanish for pair in sentences("held_out", 2 * count, seed=1))
+    return tuple(tuple(tokenizer.encode(text)) for text in list(texts)[:count])
+
+
+def example_work(batch: int, beams: int, seed: int) -> Work:
+    """A batch that no other round has."""
+    start = batch * seed
+    items = tuple(Item(source=ids) for ids in sources(ROUNDS * 32)[start : start + batch])
+    return Work(items, beams, MAX_NEW_TOKENS, is_forced=False)
 
 
 if __name__ == "__main__":

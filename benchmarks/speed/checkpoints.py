@@ -25,7 +25,7 @@ from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.manifest import Request, build_manifest, content_hash
-from export.pipeline.publish import publish, published, staging
+from export.pipeline.publish import find_published, publish, staging
 from export.precision import Precision, Runtime
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
@@ -141,7 +141,7 @@ def bundle(
     is_first = runtime is Runtime.ONNXRUNTIME
     repository = cache / (precision if is_first else f"{runtime}-{precision}")
     source = open_checkpoint(str(checkpoint(name, cache)))
-    if published(repository, name, content_hash(source, Request(name))) is not None:
+    if find_published(repository, name, content_hash(source, Request(name))) is not None:
         return newest_bundle(repository, name)
     shutil.rmtree(repository / name, ignore_errors=True)
     if precision == Precision.FP32 and is_first:

@@ -62,7 +62,6 @@ class OpenVinoGenai:
         self._requests = 0
 
     def run(self, work: Work) -> Timing:
-        """See `EngineCore.run`."""
         import openvino
 
         assert work.beams == 1

@@ -131,7 +131,6 @@ class LlamaCpp:
         self._batch = llama_cpp.llama_batch_init(_BATCH_TOKENS, 0, 1)
 
     def run(self, work: Work) -> Timing:
-        """See `EngineCore.run`."""
         assert work.beams == 1
         assert work.is_forced
         timing = Timing(answers=[[] for _ in work.items])

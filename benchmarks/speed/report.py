@@ -12,8 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.machine import write_json
-from benchmarks.speed.rounds import Result
-from benchmarks.speed.work import Timing
+from benchmarks.speed.work import Result, Timing
 
 OURS = "triptych"
 REFERENCE = "transformers"

@@ -51,7 +51,6 @@ class Triptych:
         self._engine = Engine(runner, RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
-        """See `EngineCore.run`."""
         from inference.engine.engine_core import final_result
         from inference.sequences import TokenChunk
 
@@ -125,7 +124,6 @@ class CTranslate2:
             self._generator = ctranslate2.Generator(folder, **options)
 
     def run(self, work: Work) -> Timing:
-        """See `EngineCore.run`."""
         timing = Timing()
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
@@ -184,7 +182,6 @@ class Transformers:
             )
 
     def run(self, work: Work) -> Timing:
-        """See `EngineCore.run`."""
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList
 

@@ -34,7 +34,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from pydantic import BaseModel
 
 from triptych import messages
-from triptych.fields import MessageField, fields_of, list_name, listed, reachable
+from triptych.fields import MessageField, fields_of, list_name, reachable, row_messages
 from triptych.glossaries import messages as glossaries
 from triptych.task import IMAGES, Task
 
@@ -286,7 +286,7 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
     of_tasks = [message for task in tasks for message in (task.request, task.response)]
     shared = (messages.Chunk, messages.ModelList, messages.ErrorBody, *GLOSSARY_MESSAGES)
     kinds = reachable([*of_tasks, *shared])
-    every = [*map(_message, kinds), *map(_list_of, listed(kinds)), *_HELPERS]
+    every = [*map(_message, kinds), *map(_list_of, row_messages(kinds)), *_HELPERS]
     names = [message.name for message in every]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"several messages are called {', '.join(sorted(twice))}")

@@ -108,7 +108,7 @@ def reachable(roots: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
     return list(found)
 
 
-def listed(messages: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
+def row_messages(messages: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
     """The messages that a field of `messages` holds as lists of lists, each once."""
     fields = (field for message in messages for field in fields_of(message).values())
     rows = (field.type for field in fields if field.shape == "rows" and field.is_message)

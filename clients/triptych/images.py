@@ -36,7 +36,7 @@ def encode(image: Image) -> str:
         UnreadableImage: The file does not exist, or `image` has no supported type.
     """
     if isinstance(image, str) and not _is_file(image):
-        return _checked(image)
+        return _check(image)
     if isinstance(image, str | os.PathLike):
         return _base64(_read(Path(image)))
     if isinstance(image, bytes | bytearray | memoryview):
@@ -78,7 +78,7 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _checked(text: str) -> str:
+def _check(text: str) -> str:
     if text.startswith("data:"):
         return text
     if len(text) < _SHORTEST_BASE64 or "." in text:

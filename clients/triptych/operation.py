@@ -77,7 +77,7 @@ def fields_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "self"}
 
 
-def validated(message: type[_Request], **fields: Any) -> _Request:
+def validate(message: type[_Request], **fields: Any) -> _Request:
     """A message with these fields.
 
     Raises:
@@ -95,7 +95,7 @@ def _request(task: Task, given: dict[str, Any]) -> BaseModel:
         name: value if value is None or name not in fields else _value(fields[name], value)
         for name, value in given.items()
     }
-    request = validated(task.request, **values)
+    request = validate(task.request, **values)
     _check_unicode(request, "")
     return request
 
@@ -121,7 +121,7 @@ def _check_unicode(value: Any, place: str) -> None:
 def _value(field: MessageField, given: Any) -> Any:
     """What a message takes, of what the methods take: any iterable for a list, and so on."""
     if field.name == IMAGES:
-        return _encoded(given)
+        return _encode(given)
     if field.shape == "map":
         return dict(given) or None
     if field.shape == "rows":
@@ -138,16 +138,16 @@ def _one(field: MessageField, given: Any) -> Any:
     if not field.is_message or isinstance(given, BaseModel):
         return given
     if isinstance(given, Mapping):
-        return validated(field.type, **given)
+        return validate(field.type, **given)
     if isinstance(given, str) and field.has_text_form:
         return field.type.from_text(given)
     names = tuple(field.type.model_fields)
     if len(given) != len(names):
         raise InvalidArgument(f"{field.name}: expected ({', '.join(names)}), not {given!r}")
-    return validated(field.type, **dict(zip(names, given, strict=True)))
+    return validate(field.type, **dict(zip(names, given, strict=True)))
 
 
-def _encoded(given: Image | Iterable[Image]) -> list[str]:
+def _encode(given: Image | Iterable[Image]) -> list[str]:
     """Base64 of one or many. An open file is iterable, and so are bytes; both are one image."""
     one = isinstance(given, str | bytes | bytearray | memoryview | os.PathLike)
     if one or hasattr(given, "read") or hasattr(given, "save"):

@@ -78,7 +78,7 @@ class Entry:
         return self.reason is None
 
 
-def listed() -> list[Listed]:
+def read_catalog() -> list[Listed]:
     """All checkpoints of the file, in its order."""
     return [Listed(**fields) for fields in json.loads(_FILE.read_text(encoding="utf-8"))]
 
@@ -89,8 +89,8 @@ def entries(task: str | None = None) -> list[Entry]:
     Args:
         task: Only checkpoints that are known for it, or that this version serves it from.
     """
-    every = (entry(checkpoint) for checkpoint in listed())
-    known = {checkpoint.name: checkpoint.task for checkpoint in listed()}
+    every = (entry(checkpoint) for checkpoint in read_catalog())
+    known = {checkpoint.name: checkpoint.task for checkpoint in read_catalog()}
     return [one for one in every if task is None or task in (*one.tasks, known[one.name])]
 
 

@@ -105,7 +105,6 @@ def generation_defaults(
 def _fields(
     checkpoint: Checkpoint, values: Mapping[str, Any], limits: Limits, *, has_source: bool
 ) -> dict[str, Any]:
-    """The fields of `Generation`."""
     names = ("decoder_start_token_id", "bos_token_id") if has_source else ()
     start = _ids(_first(values, *names))
     ends = _ids(values.get("eos_token_id"))

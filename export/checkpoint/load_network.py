@@ -90,7 +90,6 @@ class _NotDrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Calls a function of torch, unless it draws."""
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") in _RANDOM:
             return args[0] if args else kwargs["tensor"]

@@ -56,5 +56,5 @@ def require_memory(network_bytes: int, limit_bytes: int) -> None:
 
 
 def in_gib(count: int) -> str:
-    """For messages."""
+    """A number of bytes in GiB, for messages."""
     return f"{count / _GIB:,.1f} GiB"

@@ -271,7 +271,10 @@ class LazySessions:
         session = self._open.pop(key, None)
         if session is None:
             self._make_room(file_bytes(self._files[key]))
-            session = open_cpu_session(self._files[key], _without_arena())
+            # Without an arena memory of a call is freed when it ends; numbers do not depend on it.
+            options = onnxruntime.SessionOptions()
+            options.enable_cpu_mem_arena = False
+            session = open_cpu_session(self._files[key], options)
         self._open[key] = session
         return onnx_run(self._open)(key, feeds)
 
@@ -287,13 +290,6 @@ class LazySessions:
                 return
             del self._open[key], held[key]
             return_memory()
-
-
-def _without_arena() -> onnxruntime.SessionOptions:
-    """Options by which memory of a call is freed when it ends; numbers do not depend on it."""
-    options = onnxruntime.SessionOptions()
-    options.enable_cpu_mem_arena = False
-    return options
 
 
 OpenGraphs = LazySessions | CompiledRun | PagedRun

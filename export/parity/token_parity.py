@@ -61,7 +61,6 @@ class LockstepRunner(TorchRunner):
         return self.served <= max(tolerance, min(MULTIPLE * self.torch, CEILING))  # NaN is not
 
     def group(self, width: int) -> Group:
-        """A group of each runner."""
         rounded = super().group(width)
         return _LockstepGroup(self, self._runner.group(width), self._exact.group(width), rounded)
 

@@ -114,27 +114,25 @@ class TorchGroup(Group):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all states."""
         return sum(value.nbytes for value in self._values.values())
 
     @torch.no_grad()
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        """Encodes sources and prefills prompts, one row a prompt."""
         read = [self._read(prompt) for prompt in prompts]
         for state in self._states:
             for each in read:
                 new = each.values[state.name]
                 if state.growth is not Growth.HOLD:
                     new = new.repeat_interleave(self.width, dim=0)
-                self._values[state.name] = joined(self._values.get(state.name), new, state)
+                self._values[state.name] = append_rows(self._values.get(state.name), new, state)
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, *(each.source for each in read)])
         emitted = [torch.from_numpy(each.emitted) for each in read if each.emitted is not None]
         width = max((each.shape[1] for each in emitted), default=0)
-        rows = [_stretched(each, width, dim=1) for each in emitted]
+        rows = [_pad_behind(each, width, dim=1) for each in emitted]
         self._emitted = torch.cat(rows).numpy() if rows else None
         return self._candidates(torch.cat([each.logits for each in read]), row_requests)
 
@@ -148,7 +146,7 @@ class TorchGroup(Group):
         for state in self._states:
             if state.prefix:
                 room = state.prefix + tokens.shape[1]
-                values[state.name] = _stretched(values[state.name], room, dim=2)
+                values[state.name] = _pad_behind(values[state.name], room, dim=2)
         values |= self._empty_row(tokens.shape[1])
         logits = self._prefill(values, tokens, source)
         read = Prefilled(values, source, logits, self._emitted)
@@ -160,12 +158,11 @@ class TorchGroup(Group):
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        """Appends one token to every row."""
         self._lengths = self._lengths + 1
         room = int(self._lengths.max())
         for state in self._states:
             if state.growth is Growth.APPEND:
-                longer = _stretched(self._values[state.name], state.prefix + room, dim=2)
+                longer = _pad_behind(self._values[state.name], state.prefix + room, dim=2)
                 self._values[state.name] = longer
         lengths = self._lengths.repeat_interleave(self.width)
         tokens = torch.from_numpy(token_ids)[:, None]
@@ -180,14 +177,12 @@ class TorchGroup(Group):
         return select_candidates(HostLogits(logits.numpy().copy(), rank), row_requests, row_of)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies the state of rows to other rows."""
         for state in self._states:
             if state.growth is not Growth.HOLD:
                 value = self._values[state.name]
                 value[list(targets)] = value[list(sources)]
 
     def retire(self, slot: int) -> None:
-        """Moves the last sequence into the slot."""
         last = len(self._lengths) - 1
         slots = torch.arange(last)
         if slot < last:
@@ -199,7 +194,6 @@ class TorchGroup(Group):
         self._lengths, self._sources = self._lengths[slots], self._sources[slots]
 
     def release(self) -> None:
-        """Drops all states."""
         self._values = {}
 
     def _prefill(self, values: dict[str, Tensor], tokens: Tensor, source: Tensor) -> Tensor:
@@ -235,7 +229,7 @@ class TorchGroup(Group):
     def _encode_images(
         self, prompt: Prompt, images: PromptImages
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same where prompts hold images: nothing for one without."""
+        """`_encode` where prompts hold images; states of no positions for a prompt without."""
         assert self._admit is not None
         axes = {port.name: port.shape.index("S") for port in self._admit.graph.outputs}
         held: dict[str | None, Tensor] = {}
@@ -302,7 +296,7 @@ class TorchGroup(Group):
 
 
 def _content(prompt: Prompt) -> Content:
-    """The same for equal prompts."""
+    """A key that equal prompts share."""
     parts = prompt.token_ids, prompt.source_ids, prompt.pixels, prompt.image_sizes
     return tuple(None if each is None else (each.shape, each.tobytes()) for each in parts)
 
@@ -321,18 +315,18 @@ def source_input(role: Role | None, prompt: Prompt) -> Tensor:
     return torch.tensor(text)[None]
 
 
-def joined(old: Tensor | None, new: Tensor, state: State) -> Tensor:
+def append_rows(old: Tensor | None, new: Tensor, state: State) -> Tensor:
     """Rows of both, stretched to one size along the dynamic dimension."""
     if old is None or not len(old):
         return new
     for dim, size in enumerate(state.shape):
         if dim and isinstance(size, str):
             room = max(old.shape[dim], new.shape[dim])
-            old, new = _stretched(old, room, dim), _stretched(new, room, dim)
+            old, new = _pad_behind(old, room, dim), _pad_behind(new, room, dim)
     return torch.cat([old, new])
 
 
-def _stretched(value: Tensor, size: int, dim: int) -> Tensor:
+def _pad_behind(value: Tensor, size: int, dim: int) -> Tensor:
     """The tensor with zeros behind, up to `size` along `dim`."""
     missing = max(0, size - value.shape[dim])
     padding = [0, 0] * (value.ndim - 1 - dim) + [0, missing]
@@ -370,14 +364,12 @@ class TorchRunner(Runner):
         )
 
     def group(self, width: int) -> Group:
-        """A new, empty group."""
         return TorchGroup(
             self.graphs, width, self._images, is_exact=self._is_exact, kept=self._kept
         )
 
     @torch.no_grad()
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
         align = self.graphs.lowerings.get("align")
         if align is None:
             raise InvalidRequest("this model has no alignments", field="return_alignment")

@@ -97,7 +97,7 @@ class Report:
         raise ParityError(f"{message}; nothing was published")
 
     def as_json(self) -> dict[str, Any]:
-        """For `report.json`."""
+        """The fields, for `report.json`."""
         return asdict(self)
 
 

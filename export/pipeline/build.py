@@ -30,7 +30,7 @@ from export.targets.runtime_choice import (
     check_precision,
     check_runtime,
     choose,
-    timed,
+    time_calls,
     why_not_in_blocks,
 )
 from export.targets.target import CpuTarget, target_of
@@ -91,7 +91,7 @@ def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manif
             built = _fastest(stack, source, request, repository)
         else:
             runtime = request.runtime if request.runtime.is_named else source.candidates[0]
-            built = _staged(stack, source, request, runtime, repository, is_last=True)
+            built = _stage(stack, source, request, runtime, repository, is_last=True)
         _finish(built, source, repository)
     return built.bundle.manifest, built.report
 
@@ -145,7 +145,7 @@ def _fastest(stack: ExitStack, source: Source, request: Request, repository: Pat
         try:
             check_runtime(source.graphs, runtime, request.precision)
             is_last = runtime is source.candidates[-1]
-            built[runtime] = _staged(stack, source, request, runtime, repository, is_last=is_last)
+            built[runtime] = _stage(stack, source, request, runtime, repository, is_last=is_last)
         except SetupError as error:
             dropped[runtime] = error.message
             console.print(f"  dropped: {error.message}", markup=False, soft_wrap=True)
@@ -153,7 +153,7 @@ def _fastest(stack: ExitStack, source: Source, request: Request, repository: Pat
         reasons = "; ".join(f"{runtime}: {reason}" for runtime, reason in dropped.items())
         raise SetupError(f"no runtime passes the gate: {reasons}")
     with phase("timing the runtimes"):
-        choice = choose(timed({name: each.bundle for name, each in built.items()}), dropped)
+        choice = choose(time_calls({name: each.bundle for name, each in built.items()}), dropped)
     console.print(choice.table())
     chosen = built[choice.runtime]
     chosen.report.runtime_choice = asdict(choice)
@@ -167,7 +167,7 @@ def _fastest(stack: ExitStack, source: Source, request: Request, repository: Pat
     return replace(chosen, bundle=replace(chosen.bundle, manifest=manifest))
 
 
-def _staged(
+def _stage(
     stack: ExitStack,
     source: Source,
     request: Request,

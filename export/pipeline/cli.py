@@ -14,7 +14,7 @@ from export.checkpoint.memory import limit_bytes
 from export.graphs.source_model import SourceModel
 from export.pipeline.build import build, console
 from export.pipeline.manifest import Request, bundle_name, content_hash, tasks
-from export.pipeline.publish import published
+from export.pipeline.publish import find_published
 from export.precision import Device, Precision, Runtime, check_device
 from export.registry import tasks as registered_tasks
 from export.report.findings import summary
@@ -152,7 +152,7 @@ def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
     )
     with refusing_malformed(checkpoint.folder):
         tasks(model.architecture, model.configuration, request.task)
-    version = published(repository, request.name, content_hash(checkpoint, request))
+    version = find_published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:
         console.print(f"{request.name} version {version} is up to date")
         return

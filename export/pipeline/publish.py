@@ -52,7 +52,7 @@ def staging(repository: Path) -> Iterator[Staging]:
         yield Staging(Path(folder))
 
 
-def published(repository: Path, name: str, content_hash: str) -> int | None:
+def find_published(repository: Path, name: str, content_hash: str) -> int | None:
     """The newest complete version, if it has that content; then there is nothing to do."""
     for version in versions(repository / name):
         try:

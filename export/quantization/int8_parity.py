@@ -111,7 +111,7 @@ def compare(
             f"{parity.precision} changes {place} too much: cosine {worst:.4f}, "
             f"{LEAST_COSINE} is required; nothing was published{remedy}"
         )
-    pairs = list(pairs_of(joined(wanted), joined(given)))
+    pairs = list(pairs_of(join_numbers(wanted), join_numbers(given)))
     cosines = np.concatenate([row_cosines(a, b) for a, b in pairs])
     parity.least_cosine, parity.mean_cosine = float(cosines.min()), float(cosines.mean())
     is_sampled = parity.calibration is not None
@@ -126,13 +126,13 @@ def compare(
 
 def least_cosine(wanted: list[Observation], given: list[Observation]) -> tuple[float, str]:
     """The least cosine of two rows, and where it is; NaN if any is NaN."""
-    wanted, given = joined(wanted), joined(given)
+    wanted, given = join_numbers(wanted), join_numbers(given)
     found = [float(row_cosines(a, b).min()) for a, b in pairs_of(wanted, given)]
     index = int(np.argmin(found))  # the first NaN, if there is one
     return found[index], wanted[index].place
 
 
-def joined(observations: Sequence[Observation]) -> list[Observation]:
+def join_numbers(observations: Sequence[Observation]) -> list[Observation]:
     """Outputs of one number a text (its relevance) as one row: a single number has no angle."""
     kept: list[Observation] = []
     numbers: dict[str, list[Array]] = {}
@@ -167,7 +167,7 @@ def row_cosines(a: Array, b: Array) -> Array:
 def least_cosines(wanted: Sequence[Observation], given: Sequence[Observation]) -> dict[str, float]:
     """Graph and output → the least cosine of a row with its original; NaN if any is."""
     found: dict[str, float] = {}
-    for want, got in zip(joined(wanted), joined(given), strict=True):
+    for want, got in zip(join_numbers(wanted), join_numbers(given), strict=True):
         least = float(row_cosines(_rows(want.value), _rows(got.value)).min())
         output = output_of(want.place)
         found[output] = min(found.get(output, 1.0), least) if least == least else least

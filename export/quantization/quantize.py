@@ -131,7 +131,11 @@ class Rewrite:
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self.tokens = {value.name for value in graph.input}
         # Of weights that several layers share, the exporter leaves the transposition in the graph.
-        self.turned = {n.output[0]: n.input[0] for n in graph.node if self._is_turned_weight(n)}
+        self.turned = {
+            n.output[0]: n.input[0]
+            for n in graph.node
+            if n.op_type == "Transpose" and self._is_matrix(n.input[0])
+        }
         self.tables = {n.input[0] for n in graph.node if self._is_token_lookup(n)}
         self._rows: dict[str, tuple[str, str]] = {}  # x → (quantised x, its row scales)
         self._stored: set[str] = set()
@@ -162,10 +166,6 @@ class Rewrite:
         ]
         del self.graph.node[:]
         self.graph.node.extend(nodes)
-
-    def _is_turned_weight(self, node: NodeProto) -> bool:
-        """A weight (N, K) that is transposed as the graph runs."""
-        return node.op_type == "Transpose" and self._is_matrix(node.input[0])
 
     def _is_token_lookup(self, node: NodeProto) -> bool:
         """A table indexed by an input of the graph; positions are computed, and stay float32."""
@@ -299,6 +299,5 @@ class Rewrite:
 
 
 def _attribute(node: NodeProto, name: str, default: float) -> float:
-    """A node's numeric attribute."""
     found = next((a for a in node.attribute if a.name == name), None)
     return default if found is None else helper.get_attribute_value(found)

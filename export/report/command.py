@@ -15,7 +15,7 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.load_network import limit_threads
 from export.precision import Precision
 from export.report.checks import Verification
-from export.report.findings import Check, Findings, Status, charts, widest
+from export.report.findings import Check, Findings, Status, charts
 from inference.bundle.manifest import Bundle, Manifest
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.errors import BundleError, CheckpointError, SetupError
@@ -38,7 +38,7 @@ def html_page(findings: Findings) -> str:
     return environment.get_template(_TEMPLATE).render(
         findings=findings,
         charts=drawn,
-        label_width=widest(drawn),
+        label_width=max((len(bar.label) for chart in drawn for bar in chart.bars), default=0),
         verdict="passed" if findings.has_passed else "failed",
         origin=_origin(findings),
     )

@@ -156,11 +156,6 @@ def _share(value: float, largest: float) -> float:
     return math.log(value / _SMALLEST) / math.log(largest / _SMALLEST)
 
 
-def widest(charts: Sequence[Chart]) -> int:
-    """Characters of the longest label, for the labels' column."""
-    return max((len(bar.label) for chart in charts for bar in chart.bars), default=0)
-
-
 class Status(StrEnum):
     """Outcome of one check."""
 
@@ -238,7 +233,6 @@ class CollectingReport(Report):
         self.failures: list[str] = []
 
     def fail(self, message: str) -> None:
-        """Keeps the message."""
         self.failures.append(message)
 
 

@@ -86,8 +86,6 @@ def panel(bundle: Bundle) -> dict[str, tuple[str, Feeds]]:
 
 
 class _EqualLengths(Probe):
-    """Texts of one length."""
-
     def lengths(self, longest: int, count: int) -> Any:
         """(count,) of `longest`."""
         return np.full(count, longest, np.int32)
@@ -111,13 +109,13 @@ class Placed:
     calls_per_second: Mapping[Placement, float]
 
     def line(self) -> str:
-        """For the console."""
+        """The choice and the rates, on a line for the console."""
         found = [f"{_words(each)} {rate:.1f}" for each, rate in self.calls_per_second.items()]
         timed = f"calls a second: {', '.join(found)}" if found else "no other one has enough cores"
         return f"{_words(self.chosen)} ({timed})"
 
     def as_json(self) -> dict[str, Any]:
-        """For the report."""
+        """The choice and the rates, for the report."""
         rates = self.calls_per_second.items()
         return {
             "placement": self.chosen.model_dump(),

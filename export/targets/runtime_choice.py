@@ -129,7 +129,7 @@ def why_not_in_blocks(graphs: Graphs) -> str | None:
     return None
 
 
-def lowered(lowering: Lowering, runtime: Runtime) -> Lowering:
+def lower_for(lowering: Lowering, runtime: Runtime) -> Lowering:
     """A graph's lowering for a runtime.
 
     OpenVINO has none of ONNX Runtime's fused operators, but for those of a generator, which it
@@ -186,7 +186,7 @@ def choose(milliseconds: Milliseconds, dropped: Mapping[str, str]) -> Choice:
     return Choice(chosen, milliseconds, relative, dict(dropped))
 
 
-def timed(bundles: Mapping[str, Bundle], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
+def time_calls(bundles: Mapping[str, Bundle], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
     """Median milliseconds of each call of the panel, by runtime.
 
     Args:

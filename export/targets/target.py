@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import override
-
 from export.architecture import Graphs, Lowering
 from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report
@@ -16,8 +14,8 @@ from export.quantization.calibration_set import CalibrationSet
 from export.quantization.lower_precision import lower_precision
 from export.targets.cuda.lowering import finish_cuda, for_cuda
 from export.targets.cuda.substitutes import substitute
-from export.targets.runtime_choice import lowered
-from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
+from export.targets.runtime_choice import lower_for
+from export.targets.tensorrt.lowering import add_profiles, finish_tensorrt, for_tensorrt
 from inference.bundle.manifest import Bundle, Manifest
 
 
@@ -77,21 +75,17 @@ class CpuTarget(Target):
     runtime: Runtime = Runtime.ONNXRUNTIME
     samples: CalibrationSet | None = None
 
-    @override
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
-        to_onnx(lowered(lowering, self.runtime), path)
+        to_onnx(lower_for(lowering, self.runtime), path)
 
     @property
-    @override
     def finishing(self) -> str | None:
         return None if self.precision is Precision.FP32 else f"lowering to {self.precision}"
 
     @property
-    @override
     def compares_with_network(self) -> bool:
         return False  # ONNX is compared with ONNX
 
-    @override
     def finish(self, report: Report, graphs: Graphs, bundle: Bundle) -> Manifest:
         return lower_precision(report, graphs, bundle, self.precision, self.samples)
 
@@ -100,17 +94,14 @@ class CpuTarget(Target):
 class CudaTarget(Target):
     """ONNX Runtime on a card."""
 
-    @override
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
         to_onnx(for_cuda(key, lowering, self.precision), path)
         substitute(path, key)
 
     @property
-    @override
     def finishing(self) -> str:
         return f"checking {self.precision} graphs for CUDA"
 
-    @override
     def finish(self, report: Report, graphs: Graphs, bundle: Bundle) -> Manifest:
         return finish_cuda(report, graphs, bundle, self.precision)
 
@@ -119,20 +110,16 @@ class CudaTarget(Target):
 class TensorRtTarget(Target):
     """TensorRT on a card; its plans are built where they are served."""
 
-    @override
     def complete(self, manifest: Manifest) -> Manifest:
-        return planned(manifest)
+        return add_profiles(manifest)
 
-    @override
     def write(self, key: str, lowering: Lowering, path: Path) -> None:
         to_onnx(for_tensorrt(lowering), path)
 
     @property
-    @override
     def finishing(self) -> str:
         return f"checking {self.precision} graphs for TensorRT"
 
-    @override
     def finish(self, report: Report, graphs: Graphs, bundle: Bundle) -> Manifest:
         finish_tensorrt(report, graphs, bundle, self.precision)
         return bundle.manifest

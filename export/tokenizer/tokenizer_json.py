@@ -118,7 +118,7 @@ def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
         return _rebuilt(checkpoint) or FastTokenizer(content, {}, side)
     if is_of_bytes(checkpoint.config, settings):
         return FastTokenizer(byte_tokenizer(settings), {}, side)
-    return _converted(checkpoint)
+    return _convert(checkpoint)
 
 
 def _rebuilt(checkpoint: Checkpoint) -> FastTokenizer | None:
@@ -137,7 +137,7 @@ def _rebuilt(checkpoint: Checkpoint) -> FastTokenizer | None:
     return None
 
 
-def _converted(checkpoint: Checkpoint) -> FastTokenizer:
+def _convert(checkpoint: Checkpoint) -> FastTokenizer:
     """`tokenizer.json` made by `transformers`' own converter (extra `[convert]`).
 
     Raises:

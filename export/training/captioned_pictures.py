@@ -243,7 +243,7 @@ def read_pictures(
 
 
 def _check(folder: Path, captions: Sequence[Caption], names: list[str]) -> None:
-    """Before any picture is decoded."""
+    """Refuses missing pictures before any is decoded."""
     missing = [
         f"{each.picture} (line {each.line})"
         for each in captions

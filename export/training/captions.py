@@ -186,7 +186,7 @@ class Recipe:
 
     @property
     def spec(self) -> ImageSpec:
-        """The same, as the pictures are prepared."""
+        """The processor's recipe as an `ImageSpec`."""
         own: Any = self.processor
         return ImageSpec(
             resize="exact",

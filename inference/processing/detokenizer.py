@@ -134,5 +134,4 @@ class LeadingSpace:
         return text.removeprefix(" ")
 
     def finish(self) -> str:
-        """Nothing."""
         return ""

@@ -99,7 +99,7 @@ def draw(text: str) -> Image.Image:
 
 @cache
 def font_file() -> bytes:
-    """Of Pillow's own font."""
+    """The bytes of Pillow's own font."""
     font = ImageFont.load_default(_FONT_SIZE)
     assert isinstance(font, ImageFont.FreeTypeFont), "Pillow was built without FreeType"
     return font.font_bytes

@@ -257,7 +257,6 @@ class LlGrammar:
         self._bans: LRUCache[bytes, NDArray[np.int64]] = LRUCache(CACHED_BANS)
 
     def start(self) -> LlState:
-        """See `Grammar.start`."""
         return LlState(self, self._matcher.deep_copy())
 
     def banned(self, mask: bytes) -> NDArray[np.int64]:
@@ -271,13 +270,12 @@ class LlGrammar:
 
 
 class LlState:
-    """See `inference.engine.search.request.GrammarState`."""
+    """A `GrammarState` over llguidance's matcher."""
 
     def __init__(self, grammar: LlGrammar, matcher: Any) -> None:
         self._grammar, self._matcher = grammar, matcher
 
     def banned(self) -> NDArray[np.int64]:
-        """See `GrammarState.banned`."""
         forced = self._matcher.compute_ff_bytes()
         if forced and not self._grammar.vocabulary.writes(forced):
             self._grammar.vocabulary.check(forced, self._grammar.field)
@@ -286,18 +284,15 @@ class LlState:
         return self._grammar.banned(mask)
 
     def take(self, token_id: int) -> None:
-        """See `GrammarState.take`."""
         self._matcher.consume_token(token_id)
         self._check()
 
     @property
     def accepts(self) -> bool:
-        """See `GrammarState.accepts`."""
         return bool(self._matcher.is_accepting())
 
     @property
     def is_complete(self) -> bool:
-        """See `GrammarState.is_complete`."""
         return bool(self._matcher.is_stopped())
 
     def _check(self) -> None:
@@ -316,7 +311,7 @@ def _lark(source: GrammarSource, *, has_space: bool) -> str:
     """
     space = '" "? ' if has_space else ""
     if source.choices:
-        options = " | ".join(map(_quoted, source.choices))
+        options = " | ".join(json.dumps(text, ensure_ascii=False) for text in source.choices)
         return f"start: {space}({options})"
     if source.regex is not None:
         # A slash ends Lark's expressions, and so does a line break.
@@ -331,10 +326,6 @@ def _lark(source: GrammarSource, *, has_space: bool) -> str:
     if isinstance(schema, dict):
         schema = {**schema, "x-guidance": _JSON_OPTIONS}
     return f"start: {space}object\nobject: %json {json.dumps(schema)}"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _escaped_slashes(expression: str) -> str:

@@ -71,7 +71,7 @@ class SentencePiecePair:
         return ids
 
     def tokens_without_rows(self) -> list[str]:
-        """See `Rows.without`."""
+        """Tokens for texts of which the model has no embedding."""
         return self._rows.without(self._ids.items())
 
     def encode_output(self, text: str) -> list[int] | None:
@@ -81,12 +81,10 @@ class SentencePiecePair:
         return ids if None not in found and self._rows.writes(ids) else None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Target text of generated ids."""
         text = self._raw(ids).strip()
         return clean_up(text) if self._clean_up else text
 
     def detokenizer(self) -> Detokenizer:
-        """An incremental `decode`."""
         return Detokenizer(self._raw, [Stripping(), *(_cleaning() if self._clean_up else ())])
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
@@ -96,11 +94,9 @@ class SentencePiecePair:
         return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
 
     def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
-        """See `Tokenizer.bytes_of`."""
         return [self._bytes(number) or b"" for number in ids]
 
     def token_bytes(self, count: int) -> list[bytes | None] | None:
-        """See `ByteTokenizer.token_bytes`."""
         return list(map(self._bytes, range(count)))
 
     def _bytes(self, number: int) -> bytes | None:
@@ -160,7 +156,7 @@ class FastTokenizer:
         return self._checked(self._encoded(text, add_special_tokens=add_special_tokens))
 
     def tokens_without_rows(self) -> list[str]:
-        """See `Rows.without`."""
+        """Tokens for texts of which the model has no embedding."""
         return self._rows.without(self._tokenizer.get_vocab(with_added_tokens=True).items())
 
     def _encoded(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -181,7 +177,7 @@ class FastTokenizer:
         return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
 
     def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
-        """See `SpanTokenizer.starts`; a special token that is added begins where one ended."""
+        """As the base; a special token that is added begins where one ended."""
         encoding = self._tokenizer.encode(text)
         found, end = [], 0
         spans = zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
@@ -226,18 +222,15 @@ class FastTokenizer:
         return ids if self._unknown not in ids and self._rows.writes(ids) else None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, special tokens left out."""
         return self.render(ids, skip_special_tokens=True)
 
     def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Text of ids."""
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
         if self._word_end:
             text = text.replace(self._word_end, " ").strip()
         return clean_up(text) if self._clean_up else text
 
     def detokenizer(self) -> Detokenizer:
-        """An incremental `decode`."""
         filters: list[Filter] = []
         if self._word_end:
             filters += (Replacement(self._word_end, " "), Stripping())
@@ -248,7 +241,6 @@ class FastTokenizer:
         return [self._piece(number) for number in ids]
 
     def bytes_of(self, ids: Sequence[int]) -> list[bytes]:
-        """See `Tokenizer.bytes_of`."""
         return [b"" if number in self._special else self._bytes(number) for number in ids]
 
     def token_bytes(self, count: int) -> list[bytes | None] | None:

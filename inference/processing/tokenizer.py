@@ -1,13 +1,13 @@
-"""The interface of tokenizers, apart from their libraries."""
+"""The interface of tokenizers, apart from their libraries, and places of tokens in texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from inference.errors import InvalidRequest
-from inference.processing.detokenizer import Detokenizer
+from inference.processing.detokenizer import INCOMPLETE, Detokenizer
 from triptych.parameters import TruncationDirection
 
 
@@ -187,3 +187,83 @@ class SpanTokenizer(Tokenizer, Protocol):
 
     def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Text of ids."""
+
+
+def cut_texts(
+    tokenizer: SpanTokenizer,
+    texts: Sequence[str],
+    limit: int,
+    end: TruncationDirection,
+    most: int,
+) -> EncodedText | None:
+    """A text or a pair, cut to at most `limit` tokens; see `EncodedText.truncated`.
+
+    Args:
+        end: Where texts are cut.
+        most: Characters of each text that are tokenised, from the end that is kept.
+
+    Returns:
+        The tokens with their offsets in the whole texts; None where a text goes on behind `most`
+        characters whose tokens all fit, so that it is not known which tokens follow.
+    """
+    read = [text[:most] if end == "right" else text[-most:] for text in texts]
+    whole = tokenizer.encode_text(*read, with_offsets=True)
+    kept = whole.truncated(limit, end)
+    cut, unread = 0, [len(text) - len(part) for text, part in zip(texts, read, strict=True)]
+    for which, part in enumerate(read):
+        places = whole.places(which)
+        count = len(places) - len(kept.places(which))
+        if count and end == "right":
+            cut += unread[which] + len(part) - places[-count][0]
+        elif count:
+            cut += unread[which] + places[count - 1][1]
+        elif unread[which]:
+            return None
+    if end == "left" and any(unread):
+        before = [0 if which is None else unread[which] for which in kept.sequences]
+        each = zip(kept.offsets, before, strict=True)
+        moved = [(start + more, stop + more) for (start, stop), more in each]
+        kept = replace(kept, offsets=moved)
+    return replace(kept, cut_characters=cut)
+
+
+class TextOffsets:
+    """The place of each token of one sequence: characters of its text before the token's first.
+
+    Tokens that share a character have its place. Places are those of the text that the tokenizer's
+    detokenizer returns, which may lack a token's space. Until a character is complete they follow
+    from the bytes of the tokens alone.
+
+    Args:
+        start: Characters before the first token.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, start: int = 0) -> None:
+        self._tokenizer = tokenizer
+        self._detokenizer = tokenizer.detokenizer()
+        self._length = start
+        """Characters of the text that is certain."""
+        self._pending = b""
+        """Bytes behind that text that end within a character."""
+
+    def add(self, ids: Sequence[int]) -> list[int]:
+        """The places of further tokens."""
+        each = zip(ids, self._tokenizer.bytes_of(ids), strict=True)
+        return [self._place(number, own) for number, own in each]
+
+    def _place(self, number: int, own: bytes) -> int:
+        before = self._pending + own[:1]
+        place = self._length + len(_text(before)) - bool(own)
+        self._pending += own
+        text = self._detokenizer.add([number])
+        if text:
+            if text != _text(self._pending):
+                place = self._length + max(0, len(text) - len(_text(own)))
+            self._length += len(text)
+        if text or not _text(self._pending).endswith(INCOMPLETE):
+            self._pending = b""
+        return place
+
+
+def _text(found: bytes) -> str:
+    return found.decode(errors="replace")

@@ -37,7 +37,7 @@ def multiply_in_float32(model: openvino.Model) -> None:
     operators in int8, and without that (`LP_TRANSFORMS_MODE`) it computes attention otherwise
     than the graph states.
     """
-    roundings = [each for each in model.get_ordered_ops() if _is_rounding(each)]
+    roundings = [each for each in model.get_ordered_ops() if each.get_type_name() == "FakeQuantize"]
     if not roundings:
         return
     manager = passes.Manager()
@@ -46,11 +46,6 @@ def multiply_in_float32(model: openvino.Model) -> None:
     for node in roundings:
         node.output(0).replace(_rounded(node))
     model.validate_nodes_and_infer_types()
-
-
-def _is_rounding(node: Any) -> bool:
-    """Whether a node rounds to fixed levels."""
-    return bool(node.get_type_name() == "FakeQuantize")
 
 
 def _rounded(node: Any) -> Any:

@@ -60,7 +60,10 @@ def session_options(config: dict[str, Any]) -> Any:
     level = int(optimization.get("graph", {}).get("level", 0))
     if level in _LEVELS:
         options.graph_optimization_level = _LEVELS[level]
-    _refuse_accelerators(optimization.get("execution_accelerators", {}))
+    accelerators = optimization.get("execution_accelerators", {})
+    # This backend has none; those for a GPU are ignored on the CPU, as natively.
+    for accelerator in accelerators.get("cpu_execution_accelerator", ()):
+        raise InvalidArgument(f"unknown Execution Accelerator '{accelerator['name']}' is requested")
     for key, value in parameters.items():
         if key.startswith("session."):
             options.add_session_config_entry(key, value)
@@ -76,12 +79,6 @@ def _execution_mode(number: int) -> Any:
             f"but got {number}."
         )
     return ort.ExecutionMode.ORT_PARALLEL if number else ort.ExecutionMode.ORT_SEQUENTIAL
-
-
-def _refuse_accelerators(accelerators: dict[str, Any]) -> None:
-    """This backend has none; those for a GPU are ignored on the CPU, as natively."""
-    for accelerator in accelerators.get("cpu_execution_accelerator", ()):
-        raise InvalidArgument(f"unknown Execution Accelerator '{accelerator['name']}' is requested")
 
 
 def _integer(parameters: dict[str, str], name: str) -> int:

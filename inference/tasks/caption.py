@@ -47,8 +47,6 @@ class CaptionPlan(Plan):
     """Rows and columns of patches, where attention was requested."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
-        """The captions."""
-
         def captioned(index: int, number: int) -> Caption:
             return self._caption(index, finished_of(outcomes[number]))
 
@@ -56,7 +54,6 @@ class CaptionPlan(Plan):
         return CaptionResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
-        """Each caption as it is generated."""
         items = one_call_each(self.numbers, self._read)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
         return Streaming(items, self.calls, is_greedy=is_greedy)
@@ -135,13 +132,6 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
     def prepare(
         self, request: CaptionRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> CaptionPlan:
-        """One call for each readable image.
-
-        Raises:
-            InvalidRequest: too many images, mutually exclusive fields.
-            TooLong: the prompt leaves no room for a caption.
-            ServingError: no image can be read; the first one's error.
-        """
         check_stream(request.stream, return_attention=request.return_attention)
         options = sampling_overrides(request, model, widens_beam=True)
         if request.return_attention:
@@ -196,11 +186,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         return request.prompt
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
         return [generator_canary(model)]
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs."""
         return {"max_best_of": model.task_limits.max_best_of}
 
 

@@ -13,7 +13,7 @@ from inference.processing.prepared_image import PreparedImage
 from inference.processing.templates.chat_template import ChatTemplate
 from inference.tasks.generation.continuation import ContinuationPlan, rows_of
 from inference.tasks.generation.image_places import ImagePlaces
-from inference.tasks.generation.overrides import sampling_overrides, structured
+from inference.tasks.generation.overrides import add_structure, sampling_overrides
 from inference.tasks.generation.prompt_task import (
     IMAGE_PROMPTS,
     PromptPixels,
@@ -59,15 +59,9 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
     def prepare(
         self, request: ChatRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
-        """One call.
-
-        Raises:
-            InvalidRequest: the template refuses the messages, or fields exclude each other.
-            TooLong: more than the gateway or the model takes.
-        """
         stops = tuple(request.stop or ())
         options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
-        options = structured(options, request, stops, allows_space=False)
+        options = add_structure(options, request, stops, allows_space=False)
 
         def read() -> IncrementalText:
             return IncrementalText(model.tokenizer, stops=stops)

@@ -14,7 +14,7 @@ from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import answer_each, attempt_each, map_valid
-from inference.tasks.shared.labels import Activation, Scores, activated, best_first, windows
+from inference.tasks.shared.labels import Activation, Scores, activate, best_first, windows
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
@@ -69,12 +69,6 @@ class ClassifyPlan(Plan):
     prompt_tokens: int = 0
 
     def finish(self, outcomes: Sequence[Outcome]) -> ClassifyResponse:
-        """The labels of each item.
-
-        Raises:
-            ServingError: no item could be classified; the first one's error.
-        """
-
         def classified(index: int, found: _Item) -> Classes:
             row = found.attention
             return Classes(
@@ -92,7 +86,7 @@ class ClassifyPlan(Plan):
     def _scores(self, item: _Item, outcomes: Sequence[Outcome]) -> Scores:
         """(labels,): the mean over an item's windows."""
         logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
-        return np.asarray(activated(logits, self.activation).mean(axis=0))
+        return np.asarray(activate(logits, self.activation).mean(axis=0))
 
     def _ranked(self, scores: Scores) -> list[ClassScore]:
         return [
@@ -111,12 +105,6 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
     def prepare(
         self, request: ClassifyRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ClassifyPlan:
-        """Calls for the texts, pairs or images.
-
-        Raises:
-            InvalidRequest: too many items, or a field that does not go with the others.
-            ServingError: no item is valid; the first one's error.
-        """
         _check(request)
         calls: list[InferCall] = []
         rows = TextRows(model)
@@ -136,16 +124,13 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each part."""
         outputs = (Role.PIXELS, Role.LOGITS), (Role.TOKENS, Role.LOGITS), (Role.PIXELS, _ATTENTION)
         return part_canaries(model, *outputs)
 
     def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
-        """Whether the model classifies what the request holds."""
         return _field(request) in self.inputs(model)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Texts, pairs or images, as its parts and its section say."""
         pairs = self.section_of(model).pairs
         reads_text = _TEXT_SCORES.is_met(model.manifest)
         taken = {
@@ -156,13 +141,11 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         return [field for field, is_taken in taken.items() if is_taken]
 
     def refusal(self, request: ClassifyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the kind of input that no model classifies."""
         field = _field(request)
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} cannot classify {field}", field=field)
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Labels of a response."""
         return {"max_top_k": min(MAX_TOP_K, len(self.section_of(model).labels))}
 
     def size(self, request: ClassifyRequest) -> int | None:

@@ -65,11 +65,7 @@ class DetectPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        """The boxes of each image; new text embeddings enter the cache.
-
-        Raises:
-            ServingError: a label could not be embedded, or no image; the first one's error.
-        """
+        """The boxes of each image; new text embeddings enter the cache."""
         texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
@@ -134,13 +130,6 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
     def prepare(
         self, request: DetectRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> Plan:
-        """Calls for labels that are not cached, and for the images.
-
-        Raises:
-            InvalidRequest: too many images, an empty label, or what the model cannot do.
-            TooLong: a label is longer than the model takes.
-            ServingError: no image can be read; the first one's error.
-        """
         section = self.section_of(model)
         if section.images is not None:
             return plan_written(request, images, model, section)
@@ -172,18 +161,15 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         return bool(request.labels) or self.section_of(model).images is not None
 
     def refusal(self, request: DetectRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the models that need labels."""
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} finds things by their labels: give some", field=LABELS)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each tower, or one token."""
         if model.manifest.generator is not None:
             return [generator_canary(model)]
         return part_canaries(model, *_TOWERS)
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Labels."""
         return {"max_labels": MAX_LABELS}
 
 

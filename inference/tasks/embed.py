@@ -59,11 +59,7 @@ class EmbedPlan(Plan):
     calls: tuple[InferCall, ...]
 
     def finish(self, outcomes: Sequence[Outcome]) -> EmbedResponse:
-        """The embeddings; those of new texts enter the cache.
-
-        Raises:
-            ServingError: no item could be embedded; the first one's error.
-        """
+        """The embeddings; those of new texts enter the cache."""
         tokens = 0
 
         def embedded(index: int, item: Read) -> Embedding:
@@ -89,13 +85,6 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
     def prepare(
         self, request: EmbedRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> EmbedPlan:
-        """Calls for the images, or for the texts that are not cached.
-
-        Raises:
-            InvalidRequest: too many items, an unknown prompt, or `normalize` is false for a
-                model whose graph normalises.
-            ServingError: no item is valid; the first one's error.
-        """
         section = self.section_of(model)
         if section.is_normalized and not request.normalize:
             raise InvalidRequest(
@@ -112,27 +101,22 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
         return EmbedPlan(model, scales, items, tuple(calls.calls))
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each part that returns embeddings."""
         roles = (Role.PIXELS, Role.TOKENS)
         return part_canaries(model, *((role, Role.EMBEDDING) for role in roles))
 
     def accepts(self, request: EmbedRequest, model: LoadedModel) -> bool:
-        """Whether the model embeds what the request holds."""
         return ("images" if request.texts is None else "texts") in self.inputs(model)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Texts, images or both, as its parts say."""
         needs = {"texts": TEXT_EMBEDDING, "images": IMAGE_EMBEDDING}
         return [field for field, need in needs.items() if need.is_met(model.manifest)]
 
     def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the kind of input that no model embeds."""
         field = "images" if request.texts is None else "texts"
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} cannot embed {field}", field=field)
 
     def details(self, model: LoadedModel) -> Mapping[str, list[str]]:
-        """Names of the prompts."""
         return {"prompts": list(self.section_of(model).prompts)}
 
     def size(self, request: EmbedRequest) -> int | None:

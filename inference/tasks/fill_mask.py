@@ -45,8 +45,6 @@ class FillMaskSection(TaskConfig):
 
 @dataclass(frozen=True)
 class _Item:
-    """One text with its masks."""
-
     row: Row
     text: EncodedText
     masks: tuple[int, ...]
@@ -66,12 +64,6 @@ class FillMaskPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> FillMaskResponse:
-        """The tokens for each mask.
-
-        Raises:
-            ServingError: no text could be filled; the first one's error.
-        """
-
         def filled(index: int, item: _Item) -> FilledMasks:
             cut = item.text.cut_characters or None
             masks = self._masks(item, outcomes)
@@ -134,12 +126,6 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
     def prepare(
         self, request: FillMaskRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> FillMaskPlan:
-        """Calls for the texts.
-
-        Raises:
-            InvalidRequest: too many texts or masks, a target that is not one token.
-            ServingError: no text is valid; the first one's error.
-        """
         model.task_limits.check_batch(len(request.texts), "texts")
         targets = _targets(request.targets or (), model)
         top_k = _top_k(request, model)
@@ -174,15 +160,12 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one."""
         return part_canaries(model, (Role.TOKENS, Role.TOP_SCORES))
 
     def details(self, model: LoadedModel) -> Mapping[str, str]:
-        """The mask token."""
         return {"mask_token": self.section_of(model).mask_token}
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Tokens of a mask, targets, and masks times tokens."""
         return {
             "max_top_k": _graph_top_k(model),
             "max_targets": MAX_TARGETS,
@@ -190,7 +173,6 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         }
 
     def size(self, request: FillMaskRequest) -> int:
-        """Characters."""
         return sum(map(len, (*request.texts, *(request.targets or ()))))
 
 

@@ -13,7 +13,7 @@ from inference.processing.prepared_image import ImageLayout
 from inference.tasks.generation import prompt_task
 from inference.tasks.generation.continuation import ContinuationPlan, Echo, given_tokens, rows_of
 from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
-from inference.tasks.generation.overrides import sampling_overrides, structured
+from inference.tasks.generation.overrides import add_structure, sampling_overrides
 from inference.tasks.generation.prompt_task import (
     IMAGE_PROMPTS,
     PromptPixels,
@@ -40,13 +40,6 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
     def prepare(
         self, request: GenerateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ContinuationPlan:
-        """One call for each prompt.
-
-        Raises:
-            InvalidRequest: too many prompts, mutually exclusive fields, an unusable example, not
-                as many images as places for them.
-            ServingError: no prompt can be continued; the first one's error.
-        """
         model.task_limits.check_batch(len(request.prompts), "prompts")
         # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
         is_plain = model.reads_source and not request.examples
@@ -54,7 +47,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
         header = "" if is_plain else prompt_task.header(request.instruction, request.examples or ())
         stops = _stops(request, has_header=bool(header))
         options = sampling_overrides(request, model, stops=stops, logprobs=request.logprobs)
-        options = structured(options, request, request.stop, allows_space=bool(header))
+        options = add_structure(options, request, request.stop, allows_space=bool(header))
         _check_echo(request, model)
         places = self.section_of(model).images
         pixels = _pixels(places, header or before, request, images, model)

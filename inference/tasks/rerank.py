@@ -12,7 +12,7 @@ from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
-from inference.tasks.shared.labels import activated
+from inference.tasks.shared.labels import activate
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores
@@ -57,17 +57,11 @@ class RerankPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> RerankResponse:
-        """The documents of each query, best first.
-
-        Raises:
-            ServingError: no query could be served; the first one's error.
-        """
-
         def ranking(index: int, pairs: Pairs) -> Ranking:
             def scored(position: int, pair: tuple[Row, int] | ServingError) -> RankedDocument:
                 row, cut = unwrap(pair)
                 logits = row.read(outcomes, Role.LOGITS)
-                score = activated(logits, self.section.activation)[0]
+                score = activate(logits, self.section.activation)[0]
                 return RankedDocument(
                     index=position,
                     score=float(score),
@@ -112,12 +106,6 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
     def prepare(
         self, request: RerankRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> RerankPlan:
-        """Calls for the pairs.
-
-        Raises:
-            InvalidRequest: too many queries or pairs.
-            ServingError: no pair is valid; the first one's error.
-        """
         model.task_limits.check_batch(len(request.query), "query")
         if (pairs := len(request.query) * len(request.documents)) > MAX_DOCUMENTS:
             raise InvalidRequest(
@@ -160,11 +148,9 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one."""
         return part_canaries(model, (Role.TOKENS, Role.LOGITS))
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Documents, times queries, and their characters."""
         return {"max_documents": MAX_DOCUMENTS, "max_pair_characters": MAX_PAIR_CHARACTERS}
 
     def size(self, request: RerankRequest) -> int:

@@ -35,8 +35,6 @@ class ScorePlan(Plan):
     with_logprobs: bool
 
     def finish(self, outcomes: Sequence[Outcome]) -> ScoreResponse:
-        """The scores."""
-
         def scored(index: int, number: int) -> Score:
             best = finished_of(outcomes[number]).best
             return Score(
@@ -61,12 +59,6 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
     def prepare(
         self, request: ScoreRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ScorePlan:
-        """One call for each target.
-
-        Raises:
-            InvalidRequest: too many targets, or not as many texts or images as targets.
-            ServingError: no target can be scored; the first one's error.
-        """
         targets = request.targets
         model.task_limits.check_batch(len(targets), "targets")
         prepared = prepare_images(images, model) if images else ()
@@ -101,7 +93,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
         return ScorePlan(model, numbers, tuple(calls), with_logprobs=request.logprobs is not None)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """None: other tasks of the generator have one."""
+        """No call: other tasks of the generator have a canary."""
         return ()
 
     def accepts(self, request: ScoreRequest, model: LoadedModel) -> bool:
@@ -111,14 +103,12 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
         return not request.images and (bool(request.texts) or not model.reads_source)
 
     def refusal(self, request: ScoreRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Says what the models read."""
         reads = {model.name: "images" if _reads_images(model) else "texts" for model in models}
         listed = ", ".join(f"{name} reads {what}" for name, what in reads.items())
         field = IMAGES if request.images else "texts"
         return InvalidRequest(f"no model takes that: {listed}", field=field)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Targets, and what they are outputs for."""
         return ("targets", IMAGES if _reads_images(model) else "texts")
 
     def size(self, request: ScoreRequest) -> int | None:

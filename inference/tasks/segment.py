@@ -61,11 +61,7 @@ class SegmentPlan(Plan):
     tokens: int = 0
 
     def following(self, outcomes: Sequence[Outcome]) -> SegmentPlan | None:
-        """The calls of the images; new text embeddings enter the cache.
-
-        Raises:
-            ServingError: a label could not be embedded.
-        """
+        """The calls of the images; new text embeddings enter the cache."""
         if self.rows is not None:
             return None
         texts = {label: self.texts.embedded(label, outcomes) for label in self.labels}
@@ -83,11 +79,6 @@ class SegmentPlan(Plan):
         return replace(self, calls=tuple(calls), rows=rows, tokens=tokens)
 
     def finish(self, outcomes: Sequence[Outcome]) -> SegmentResponse:
-        """The masks of each image.
-
-        Raises:
-            ServingError: a label could not be embedded, or no image; the first one's error.
-        """
         if self.rows is None:  # a call of a label failed
             self.following(outcomes)
         assert self.rows is not None
@@ -136,13 +127,7 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
     def prepare(
         self, request: SegmentRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> SegmentPlan:
-        """Calls for labels that are not cached.
-
-        Raises:
-            InvalidRequest: too many images, also for so many labels, or an empty label.
-            TooLong: a label is longer than the model takes.
-            ServingError: no image can be read; the first one's error.
-        """
+        """Calls for labels that are not cached; those of the images follow."""
         if len(images) > self.most_items(request):
             raise InvalidRequest(
                 f"{len(images)} images with {len(request.labels)} labels are more than {MAX_MASKS} "
@@ -157,15 +142,12 @@ class Segment(ServedTask[SegmentRequest, SegmentSection]):
         return SegmentPlan(model, labels, texts, prepared, tuple(embedding.calls))
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each tower."""
         return part_canaries(model, (Role.PIXELS, Role.MASKS), (Role.TOKENS, Role.EMBEDDING))
 
     def most_items(self, request: SegmentRequest) -> int:
-        """Images whose masks a request may have."""
         return MAX_MASKS // len(request.labels)
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Labels."""
         return {"max_labels": MAX_LABELS}
 
 

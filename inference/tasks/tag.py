@@ -18,7 +18,7 @@ from inference.tasks.shared.labels import (
     Entity,
     LabelledToken,
     Scores,
-    activated,
+    activate,
     entities,
     windows,
     without_overlaps,
@@ -53,8 +53,6 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Item:
-    """One text."""
-
     text: str
     encoded: EncodedText
     continues: Sequence[bool]
@@ -74,12 +72,6 @@ class TagPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> TagResponse:
-        """The labelled tokens of each text.
-
-        Raises:
-            ServingError: no text could be labelled; the first one's error.
-        """
-
         def labelled(index: int, found: _Item) -> Tags:
             tokens = [
                 TaggedToken(
@@ -104,7 +96,7 @@ class TagPlan(Plan):
         for window in item.windows:
             row = self.rows[window.number]
             logits = row.read(outcomes, Role.LOGITS, len(window.positions))
-            tokens = _tokens(item, window, activated(logits, "softmax"))
+            tokens = _tokens(item, window, activate(logits, "softmax"))
             found += entities(tokens, self.section.labels, self.request.aggregation)
         if not self.request.return_outside:
             found = [entity for entity in found if entity.label != OUTSIDE]
@@ -121,12 +113,6 @@ class Tag(ServedTask[TagRequest, TagSection]):
     def prepare(
         self, request: TagRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> TagPlan:
-        """Calls for the texts, or for their windows.
-
-        Raises:
-            InvalidRequest: too many texts, a stride that is too large.
-            ServingError: no text is valid; the first one's error.
-        """
         model.task_limits.check_batch(len(request.texts), "texts")
         rows = TextRows(model)
 
@@ -152,11 +138,9 @@ class Tag(ServedTask[TagRequest, TagSection]):
         return TagPlan(model, self.section_of(model), request, items, found, tuple(calls), tokens)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one."""
         return part_canaries(model, (Role.TOKENS, Role.LOGITS))
 
     def size(self, request: TagRequest) -> int:
-        """Characters."""
         return sum(map(len, request.texts))
 
 

@@ -47,9 +47,9 @@ from inference.tasks.translation.sentence_terms import (
 from inference.tasks.translation.source_sentences import (
     MostTokens,
     SourceText,
-    addressed,
-    divided,
+    divide,
     encoded_sentences,
+    split_target_prefix,
 )
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
@@ -116,8 +116,6 @@ class TranslatePlan(Plan):
     calls: tuple[GenerateCall, ...]
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
-        """The translations."""
-
         def translated(index: int, text: Text) -> Translation:
             return self._translation(index, text, outcomes)
 
@@ -197,12 +195,6 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
     def prepare(
         self, request: TranslateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> TranslatePlan:
-        """One call for each sentence.
-
-        Raises:
-            InvalidRequest: too many texts, more translations than beams, unknown target language.
-            ServingError: no text can be translated; the first one's error.
-        """
         model.task_limits.check_batch(len(request.texts), "texts")
         section = self.section_of(model)
         direction = section.direction(request.source, request.target, model)
@@ -224,10 +216,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
-            own, rest = addressed(text, direction, model)
+            own, rest = split_target_prefix(text, direction, model)
             most = None if request.divide_long_sentences is False else MostTokens(own, model)
             source = SourceText(rest, field, language)
-            paragraph, termed, parted = divided(source, speller, model, most)
+            paragraph, termed, parted = divide(source, speller, model, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model)
             sentences = []
@@ -249,11 +241,9 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         return TranslatePlan(request, model, texts, tuple(calls))
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
         return [generator_canary(model)]
 
     def stored_name(self, request: TranslateRequest) -> str | None:
-        """`glossary_name`."""
         return request.glossary_name
 
     def with_stored(self, request: TranslateRequest, stored: StoredTerms) -> TranslateRequest:
@@ -280,12 +270,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         return self.section_of(model).takes(request.source, request.target, model.name)
 
     def refusal(self, request: TranslateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Lists the language pairs."""
         sections = [(model.name, self.section_of(model)) for model in models]
         return pair_refusal(request.source, request.target, sections, is_chosen=bool(request.model))
 
     def details(self, model: LoadedModel) -> Mapping[str, Any]:
-        """Language pairs, or the codes of a model of many languages."""
         section = self.section_of(model)
         return {
             "languages": [list(pair) for pair in section.languages],
@@ -303,7 +291,6 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         return {} if tokens is None else tokens.spellings
 
     def size(self, request: TranslateRequest) -> int:
-        """Characters."""
         return sum(map(len, request.texts))
 
 

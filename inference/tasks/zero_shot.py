@@ -70,11 +70,7 @@ class ZeroShotPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
-        """The labels of each image; new text embeddings enter the cache.
-
-        Raises:
-            ServingError: a label could not be embedded, or no image; the first one's error.
-        """
+        """The labels of each image; new text embeddings enter the cache."""
         rendered = dict.fromkeys(render(t, label) for label in self.labels for t in self.templates)
         texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
@@ -119,13 +115,6 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
     def prepare(
         self, request: ZeroShotRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ZeroShotPlan:
-        """Calls for label texts that are not cached, and for the images.
-
-        Raises:
-            InvalidRequest: too many images, an empty label, a template without `{}`.
-            TooLong: a label in its template is longer than the model takes.
-            ServingError: no image can be read; the first one's error.
-        """
         templates = tuple(request.templates or [DEFAULT_TEMPLATE])
         _check(request.labels, templates)
         embedding = EmbeddingCalls(model)
@@ -150,11 +139,9 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """A batch of one for each tower."""
         return part_canaries(model, *((role, Role.EMBEDDING) for role in _TOWERS))
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Labels."""
         return {"max_labels": MAX_LABELS}
 
 

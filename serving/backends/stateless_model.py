@@ -110,7 +110,7 @@ class StatelessModel(ABC):
         requested = [list(request.requested_output_names()) for request in requests]
         names = {name for some in requested for name in some}
         with self._stats.run(len(requests)):
-            outputs = self._sessions.run(names, _joined(feeds))
+            outputs = self._sessions.run(names, _concatenate(feeds))
         if not self._is_batched:
             return [_response(outputs, requested[0])]
         rows = [next(iter(feed.values())).shape[0] for feed in feeds]
@@ -125,7 +125,7 @@ class StatelessModel(ABC):
         return responses
 
 
-def _joined(feeds: list[Arrays]) -> Arrays:
+def _concatenate(feeds: list[Arrays]) -> Arrays:
     """The requests' rows, concatenated; a single request is not copied."""
     feed = feeds[0]
     if len(feeds) > 1:

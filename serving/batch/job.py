@@ -75,7 +75,7 @@ class Manifest(BaseModel):
 
     @property
     def rows(self) -> int:
-        """Of the whole input."""
+        """Number of rows of the whole input."""
         return sum(shard.rows for shard in self.shards)
 
     def write(self, folder: Place) -> None:

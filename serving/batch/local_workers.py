@@ -64,7 +64,7 @@ class _Process:
 
     @property
     def rows(self) -> int:
-        """Of its shards."""
+        """Number of rows of its shards."""
         return sum(shard.rows for shard in self.shards.values())
 
     def give(self, shard: Shard) -> None:

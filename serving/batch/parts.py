@@ -79,7 +79,7 @@ class Parts:
 
     def _entry(self, row: Row, item: Item) -> dict[str, Any]:
         """A row of Parquet."""
-        kept = {name: _typed(row.kept.get(name), kind) for name, kind in self.kept.items()}
+        kept = {name: _as_column(row.kept.get(name), kind) for name, kind in self.kept.items()}
         return {**_identity(row), **kept, **item.model_dump(exclude=_POSITION)}
 
     def _errors(self, place: Place) -> Iterator[bool]:
@@ -128,7 +128,7 @@ def _message(message: type[BaseModel]) -> pa.DataType:
     return pa.struct([pa.field(name, _type(one)) for name, one in fields_of(message).items()])
 
 
-def _typed(value: Any, kind: pa.DataType) -> Any:
+def _as_column(value: Any, kind: pa.DataType) -> Any:
     """A kept value as its column takes it: of JSON lines, other values than text as JSON."""
     if value is None or isinstance(value, str) or kind != pa.string():
         return value

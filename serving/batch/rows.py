@@ -87,17 +87,13 @@ class RowReader:
         """
         files = self.source.files[shard.first_file : shard.last_file + 1]
         if self.source.format == "images":
-            return [Row(file.path, 0, self._image_file(file)) for file in files]
+            return [Row(file.path, 0, _attempt(self.source.place(file).read)) for file in files]
         (file,) = files
         read = {"parquet": self._table_rows, "jsonl": self._object_rows, "text": self._line_rows}
         return [
             Row(file.path, shard.first_row + place, value, kept)
             for place, (value, kept) in enumerate(read[self.source.format](file, shard))
         ]
-
-    def _image_file(self, file: InputFile) -> bytes | ServingError:
-        content: bytes | ServingError = _attempt(self.source.place(file).read)
-        return content
 
     def _line_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
         for line in self._lines(file, shard):
@@ -165,7 +161,7 @@ class RowReader:
 
 
 def _attempt(read: Callable[..., Any], *arguments: Any) -> Any:
-    """What a row holds, or its error."""
+    """What `read` returns, or the error that it raises."""
     try:
         return read(*arguments)
     except ServingError as error:

@@ -72,7 +72,7 @@ class Progress:
 
     @property
     def line(self) -> str:
-        """The counts, for people."""
+        """The counts on a line for the console."""
         share = 100 * self.rows / max(1, self.total)
         found = self.summary()
         return (

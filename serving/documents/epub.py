@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from inference.errors import InvalidRequest
 from serving.documents.archive import Archive, check_segments
 from serving.documents.html import Characters, Html
-from serving.documents.paragraphs import Element, parsed
-from serving.documents.plain import decoded
+from serving.documents.paragraphs import Element, parse_xml
+from serving.documents.plain import decode_text
 from serving.documents.segment import Inline
 
 _CONTAINER = "META-INF/container.xml"
@@ -39,20 +39,20 @@ class Epub:
 
     def __init__(self, content: bytes) -> None:
         self._archive = Archive(content)
-        root = parsed(self._archive.read(_CONTAINER)).getroot()
+        root = parse_xml(self._archive.read(_CONTAINER)).getroot()
         package = next((one.get("full-path", "") for one in root.iter(_ROOT)), "")
         listing = self._archive.read(package)
         folder = posixpath.dirname(package)
-        items: list[Element] = list(parsed(listing).getroot().iter(_ITEM))
+        items: list[Element] = list(parse_xml(listing).getroot().iter(_ITEM))
         self._package = package
-        self._listing, self._encoding = decoded(listing)
+        self._listing, self._encoding = decode_text(listing)
         title = _TITLE.search(self._listing)
         self._title = Html(title.group(), _XHTML) if title else Html("")
         self._pages: dict[str, tuple[Html, str]] = {}
         for item in items:
             name = posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
             if item.get("media-type") in _PAGES and name not in self._pages:
-                text, encoding = decoded(self._archive.read(name))
+                text, encoding = decode_text(self._archive.read(name))
                 self._pages[name] = Html(text, _XHTML), encoding
                 check_segments(sum(len(page.segments) for page, _ in self._pages.values()))
         if not self._pages:
@@ -61,7 +61,6 @@ class Epub:
         self.segments = [segment for text in texts for segment in text.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
 
         def rendered(text: Html) -> str:

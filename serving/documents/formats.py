@@ -13,7 +13,7 @@ from serving.documents.html import Html
 from serving.documents.ooxml import POWERPOINT, WORD, Runs
 from serving.documents.opendocument import Spans
 from serving.documents.paragraphs import Vocabulary, XmlPart
-from serving.documents.plain import PlainText, Subtitles, decoded
+from serving.documents.plain import PlainText, Subtitles, decode_text
 from serving.documents.segment import Document, Inline
 
 _WORD_PARTS = r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
@@ -48,7 +48,6 @@ class Office:
         self.segments = [segment for part in self._parts.values() for segment in part.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return self._archive.written(
             {
@@ -83,7 +82,7 @@ def _html(content: bytes) -> Document:
     found = _CHARSET.search(content[:4096])
     name = found[1].decode().lower() if found else ""
     if name not in _OLD:
-        text, name = decoded(content)
+        text, name = decode_text(content)
     else:
         try:
             text = content.decode(name)

@@ -107,11 +107,11 @@ _LONG_REFERENCE = re.compile(r"&#[0-9]{4000,};?")
 """Of no character; Python refuses to read numbers of thousands of digits."""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return html.unescape(_LONG_REFERENCE.sub("\ufffd", text))
 
 
@@ -119,8 +119,8 @@ def _unescaped(text: str) -> str:
 class Characters:
     """How text is written in a kind of markup."""
 
-    read: Callable[[str], str] = _unescaped
-    write: Callable[[str], str] = _escaped
+    read: Callable[[str], str] = _unescape
+    write: Callable[[str], str] = _escape
 
 
 class Html:
@@ -148,7 +148,7 @@ class Html:
         )
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`; what the encoding lacks becomes a numeric entity."""
+        """The document, where what the encoding lacks is a numeric entity."""
         return self.text(segments).encode(self._encoding, "xmlcharrefreplace")
 
     def _rendered(self, element: Inline) -> str:

@@ -116,7 +116,7 @@ def _normalised(weights: Links) -> Links:
 Shares = npt.NDArray[np.float64]
 
 
-def placed(segment: Inline, translation: str, links: Links | None) -> Inline:
+def transfer_markup(segment: Inline, translation: str, links: Links | None) -> Inline:
     """The segment's markup around its translation.
 
     Args:

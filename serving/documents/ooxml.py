@@ -101,12 +101,10 @@ class Runs:
         """Fields around the current run; a table of contents is one of many paragraphs."""
 
     def paragraphs(self, root: Element) -> Iterable[Element]:
-        """See `Vocabulary.paragraphs`."""
         found: Iterable[Element] = root.iter(self._names.paragraph)
         return found
 
     def groups(self, paragraph: Element) -> list[Group]:
-        """See `Vocabulary.groups`."""
         fixed = self._names.first | self._names.last
         content = [child for child in paragraph if child.tag not in fixed]
         groups: list[list[Inline | str]] = [[]]
@@ -115,10 +113,9 @@ class Runs:
                 groups += [[element], []]
             else:
                 groups[-1].append(element)
-        return [Inline(None, tuple(_merged(group))) for group in groups if group]
+        return [Inline(None, tuple(_merge_runs(group))) for group in groups if group]
 
     def replace(self, paragraph: Element, groups: Sequence[Group]) -> None:
-        """See `Vocabulary.replace`."""
         first = [child for child in paragraph if child.tag in self._names.first]
         last = [child for child in paragraph if child.tag in self._names.last]
         nodes = [node for group in groups for node in self._nodes(group.children)]
@@ -129,7 +126,7 @@ class Runs:
             if child.tag == self._names.run:
                 yield from self._run(child)
             elif child.tag in self._names.containers and not self._fields:
-                inside = _merged(list(self._elements(child)))
+                inside = _merge_runs(list(self._elements(child)))
                 yield Inline(Key("container", child), tuple(inside))
             elif child.tag not in self._names.dropped:
                 yield Inline(Key("beside", child))
@@ -210,7 +207,7 @@ def _is_break(element: Inline, names: Names) -> bool:
     return key.kind in ("inside", "beside") and inner is not None and inner.tag in names.breaks
 
 
-def _merged(elements: Sequence[Inline | str]) -> list[Inline | str]:
+def _merge_runs(elements: Sequence[Inline | str]) -> list[Inline | str]:
     """Runs of one look as one, and white space as part of the run before it."""
     found: list[Inline | str] = []
     for element in elements:

@@ -27,12 +27,10 @@ class Spans:
     """Reads and writes paragraphs with spans; implements `Vocabulary`."""
 
     def paragraphs(self, root: Element) -> Iterable[Element]:
-        """See `Vocabulary.paragraphs`."""
         found: Iterable[Element] = root.iter(*_PARAGRAPHS)
         return found
 
     def groups(self, paragraph: Element) -> list[Group]:
-        """See `Vocabulary.groups`."""
         groups: list[list[Inline | str]] = [[]]
         for piece in _content(paragraph):
             if isinstance(piece, Inline) and piece.key.tag in _BREAKS:
@@ -42,7 +40,6 @@ class Spans:
         return [Inline(None, tuple(group)) for group in groups if group]
 
     def replace(self, paragraph: Element, groups: Sequence[Group]) -> None:
-        """See `Vocabulary.replace`."""
         _fill(paragraph, [child for group in groups for child in group.children])
 
 

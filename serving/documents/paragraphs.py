@@ -17,7 +17,7 @@ ElementTree: TypeAlias = etree._ElementTree
 _TYPED = "file has XML with a document type, which is not read"
 
 
-def parsed(content: bytes) -> ElementTree:
+def parse_xml(content: bytes) -> ElementTree:
     """A document as a tree.
 
     Raises:
@@ -38,7 +38,7 @@ def parsed(content: bytes) -> ElementTree:
     return tree
 
 
-def written(tree: ElementTree) -> bytes:
+def write_xml(tree: ElementTree) -> bytes:
     """The document, in UTF-8."""
     content: bytes = etree.tostring(
         tree, xml_declaration=True, encoding="UTF-8", standalone=tree.docinfo.standalone
@@ -77,7 +77,7 @@ class XmlPart:
     """
 
     def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
-        self._tree: ElementTree = parsed(content)
+        self._tree: ElementTree = parse_xml(content)
         self._vocabulary = vocabulary
         found = vocabulary.paragraphs(self._tree.getroot())
         paragraphs = [(one, vocabulary.groups(one)) for one in limited(found)]
@@ -91,12 +91,11 @@ class XmlPart:
             _check_size(segment)
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         for paragraph, groups in self._paragraphs:
             content = [next(others) if group.has_words else group for group in groups]
             self._vocabulary.replace(paragraph, content)
-        return written(self._tree)
+        return write_xml(self._tree)
 
 
 def _check_size(segment: Inline) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from serving.documents.archive import check_segments
 from serving.documents.formats import read
 from serving.documents.html import Html
-from serving.documents.markup_transfer import links, placed
+from serving.documents.markup_transfer import links, transfer_markup
 from serving.documents.segment import Inline
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def translated_file(name: str, content: bytes, found: Sequence[TranslatedPassage
         InvalidRequest: a part of it is damaged.
     """
     document = read(name, content)
-    return document.written(_replaced(document.segments, found))
+    return document.written(_translate_segments(document.segments, found))
 
 
 def page_passages(texts: Sequence[str]) -> list[list[Passage]]:
@@ -77,7 +77,7 @@ def translated_pages(texts: Sequence[str], found: Sequence[TranslatedPassage] | 
     for page in _pages(texts):
         own = page.segments
         if others is not None:
-            own = _replaced(own, [next(others) for _ in own])
+            own = _translate_segments(own, [next(others) for _ in own])
         written.append(page.text(own))
     return written
 
@@ -94,11 +94,13 @@ def _passage(segment: Inline) -> Passage:
     return Passage(segment.text, segment.is_plain)
 
 
-def _replaced(segments: Sequence[Inline], found: Sequence[TranslatedPassage]) -> list[Inline]:
-    return [_placed(segment, one) for segment, one in zip(segments, found, strict=True)]
+def _translate_segments(
+    segments: Sequence[Inline], found: Sequence[TranslatedPassage]
+) -> list[Inline]:
+    return [_translate_segment(segment, one) for segment, one in zip(segments, found, strict=True)]
 
 
-def _placed(segment: Inline, found: TranslatedPassage) -> Inline:
+def _translate_segment(segment: Inline, found: TranslatedPassage) -> Inline:
     if segment.is_plain:
-        return placed(segment, found.text, None)
-    return placed(segment, found.text, links(segment.text, found.text, found.alignment))
+        return transfer_markup(segment, found.text, None)
+    return transfer_markup(segment, found.text, links(segment.text, found.text, found.alignment))

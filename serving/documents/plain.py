@@ -20,7 +20,7 @@ _TURN = re.compile(r"[ \t]*[-–—]")
 _AS_WRITTEN = Characters(read=str, write=str)
 
 
-def decoded(content: bytes) -> tuple[str, str]:
+def decode_text(content: bytes) -> tuple[str, str]:
     """A text and its encoding: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
@@ -44,12 +44,11 @@ class PlainText:
     """
 
     def __init__(self, content: bytes) -> None:
-        text, self._encoding = decoded(content)
+        text, self._encoding = decode_text(content)
         self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return "".join(
             next(others).text if part.has_words else part.text for part in self._parts
@@ -66,7 +65,7 @@ class Subtitles:
     """
 
     def __init__(self, content: bytes) -> None:
-        text, self._encoding = decoded(content)
+        text, self._encoding = decode_text(content)
         self._parts: list[str | _Cue] = []
         place = 0
         for match in limited(_CUE.finditer(text)):
@@ -79,7 +78,6 @@ class Subtitles:
         self.segments = [segment for cue in cues for segment in cue.markup.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`."""
         others = iter(segments)
         return "".join(
             part
@@ -100,7 +98,7 @@ class _Cue:
         """The cue with other segments."""
         if not segments:
             return self._break.join(self._lines) + self._end
-        return self._break.join(_wrapped(self.markup.text(segments), len(self._lines))) + self._end
+        return self._break.join(_wrap(self.markup.text(segments), len(self._lines))) + self._end
 
     @property
     def _break(self) -> str:
@@ -117,7 +115,7 @@ def _cues(body: str) -> list[_Cue]:
     return [_Cue(lines, end)] if lines else []
 
 
-def _wrapped(text: str, count: int) -> list[str]:
+def _wrap(text: str, count: int) -> list[str]:
     """The text in at most so many lines, of about the same length; tags are not broken."""
     words = re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text)
     size = len(text) / count

@@ -63,7 +63,7 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that have been started."""
+        """Process ids of the processes that have been started."""
         return [slot.pid for slot in self._slots if slot.pid is not None]
 
     def start(self) -> None:

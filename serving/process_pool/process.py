@@ -70,7 +70,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._child.pid
 
     @property
@@ -121,7 +121,7 @@ class Slot:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if there is one."""
+        """Process id of the process, if there is one."""
         return self._process.pid if self._process else None
 
     def start(self) -> Process:

@@ -13,7 +13,7 @@ _ENDED = "ZX"
 
 
 class _Stat(NamedTuple):
-    """Of `/proc/PID/stat`, proc(5)."""
+    """Fields of `/proc/PID/stat`, proc(5)."""
 
     state: str
     parent: int
@@ -51,7 +51,7 @@ def _processes() -> Iterator[tuple[int, _Stat]]:
 
 
 def _stat(pid: int) -> _Stat | None:
-    """None if it has ended, perhaps while it is read."""
+    """The process's fields; None if it has ended, perhaps while they are read."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         state, parent, _, session = _read(pid, "stat").rpartition(")")[2].split()[:4]
         return _Stat(state, int(parent), int(session))

@@ -36,7 +36,7 @@ JsonOutput = Annotated[bool, Field(description="Log lines as JSON.")]
 
 
 def flag_of(name: str) -> str:
-    """`--max-rows` for `max_rows`."""
+    """The flag of a field: `--max-rows` for `max_rows`."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -28,7 +28,7 @@ class AnyUrl(Protocol):
 
     @property
     def scheme(self) -> str:
-        """`https`."""
+        """The scheme, e.g. `https`."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class AnyUrl(Protocol):
 
     @property
     def port(self) -> int | None:
-        """None: the scheme's."""
+        """The port; None stands for the scheme's."""
         ...
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from inference.bundle.reader import open_bundle
 from inference.errors import SetupError
-from serving.tensorrt.builder import Target
+from serving.tensorrt.builder import Target, compute_capability, tensorrt
 from serving.tensorrt.building import Builds
-from serving.tensorrt.library import compute_capability, tensorrt
 from serving.tensorrt.plan_folder import PlanFolder
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 from serving.tensorrt.builder import Progress, Target, build_plan
-from serving.tensorrt.plan_folder import PlanFolder
-from serving.tensorrt.plan_key import PlanKey, graph_hash
+from serving.tensorrt.plan_folder import PlanFolder, PlanKey, graph_hash
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A folder of plans: complete ones alone are seen, whatever a build is ended by."""
+"""A folder of plans and their keys: complete ones alone are seen, whatever a build is ended by."""
 
 from __future__ import annotations
 
@@ -9,12 +9,62 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from inference.bundle.manifest import Graph
 from inference.errors import SetupError
-from serving.tensorrt.plan_key import PlanKey
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """Plans with equal keys are interchangeable.
+
+    Attributes:
+        model: Of Triton.
+        graph: SHA-256 of the ONNX file, its external weights and the profiles.
+        tensorrt: Version that builds and runs the plan.
+        compute_capability: Of the GPU, such as `9.0`.
+    """
+
+    model: str
+    graph: str
+    tensorrt: str
+    compute_capability: str
+
+    @property
+    def file(self) -> str:
+        """Name of the plan's file."""
+        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        return f"{self.model}-{digest[:16]}.plan"
+
+    def difference(self, other: PlanKey) -> str:
+        """How another plan of the model does not fit, for people."""
+        if self.tensorrt != other.tensorrt:
+            return f"built by TensorRT {other.tensorrt}, this is {self.tensorrt}"
+        if self.compute_capability != other.compute_capability:
+            return (
+                f"built for compute capability {other.compute_capability}, this GPU has "
+                f"{self.compute_capability}"
+            )
+        return "built from another graph"
+
+
+def graph_hash(file: Path, graph: Graph) -> str:
+    """SHA-256 of a graph's file, its weights beside it, and its profiles."""
+    digest = hashlib.sha256()
+    for path in (file, file.with_name(f"{file.name}.data")):
+        if path.exists():
+            with path.open("rb") as content:
+                while block := content.read(_BLOCK):
+                    digest.update(block)
+    profiles = [each.model_dump(mode="json") for each in graph.profiles]
+    digest.update(json.dumps(profiles, sort_keys=True).encode())
+    return digest.hexdigest()
+
 
 _RECORD = ".json"
 _PART = ".part"
@@ -100,13 +150,10 @@ class PlanFolder:
         """One build at a time, over all processes that use the folder: they share a GPU's time."""
         with (self.root / ".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._remove_abandoned()
+            # Under the lock, temporary files are those of killed builds.
+            for path in self.root.glob(f".*{_PART}"):
+                path.unlink(missing_ok=True)
             yield
-
-    def _remove_abandoned(self) -> None:
-        """Temporary files of killed builds: under the lock there are no others."""
-        for path in self.root.glob(f".*{_PART}"):
-            path.unlink(missing_ok=True)
 
     def _record(self, path: Path) -> dict[str, Any] | None:
         try:

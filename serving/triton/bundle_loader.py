@@ -57,7 +57,7 @@ class ModelLoader:
 
     @property
     def control(self) -> ModelControl:
-        """The server's."""
+        """Model control of the started server."""
         assert self._control is not None, "the server is not started"
         return self._control
 

@@ -193,7 +193,7 @@ class VersionPolicy:
 
     @property
     def alone(self) -> VersionPolicy:
-        """The same without the previous version."""
+        """The policy without the previous version."""
         return VersionPolicy(self.version)
 
 

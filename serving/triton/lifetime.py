@@ -398,7 +398,6 @@ class ServerLifetime:
         self._shutdown.stop_waiting()
 
     def _launch(self) -> tuple[ModelControl, RuntimeFiles]:
-        """Start the process."""
         installation = find_installation(self.settings.program)
         settings = self.settings
         wanted = {"gRPC": settings.grpc_port, "metrics": settings.metrics_port}

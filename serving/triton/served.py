@@ -41,7 +41,7 @@ class Refusal(BaseModel):
 
 
 class Record(BaseModel):
-    """The file's content."""
+    """The content of the file."""
 
     served: dict[str, Choice] = {}
     refused: dict[str, Refusal] = {}

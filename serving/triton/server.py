@@ -112,7 +112,6 @@ class TritonServer(ServerLifetime):
             raise
 
     def stop(self, *, at_once: bool = False) -> None:
-        """See `ServerLifetime`."""
         self._loader.close()
         super().stop(at_once=at_once)
         self._is_serving = False
@@ -236,7 +235,7 @@ class TritonServer(ServerLifetime):
         return failures
 
     def _run_one(self, load: Callable[[], object]) -> None:
-        """The same for one load; raises why it failed."""
+        """Runs one load; raises the error that it failed with."""
         for failure in self._run_all([load]):
             raise failure
 

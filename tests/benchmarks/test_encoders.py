@@ -244,8 +244,10 @@ def _row(engine: str, speed: float, in_flight: int = 8, model: str = "bert-base"
 def test_new_rows_replace_those_of_the_same_cell_only() -> None:
     empty: dict[str, Any] = {"runs": {}, "rows": []}
     first = [_row(INT8, 90), _row(FP32, 30), _row(INT8, 50, 1, "vit-b16")]
-    half = report.merged(empty, report.SERVED, "one", {"load": 1}, first)
-    half = report.merged(half, report.SERVED, "two", {"load": 2}, [_row(INT8, 120), _row(FP32, 20)])
+    half = report.merge_rows(empty, report.SERVED, "one", {"load": 1}, first)
+    half = report.merge_rows(
+        half, report.SERVED, "two", {"load": 2}, [_row(INT8, 120), _row(FP32, 20)]
+    )
     assert {name: run["load"] for name, run in half["runs"].items()} == {"one": 1, "two": 2}
     assert [(row["model"], row["per_second"], row["run"]) for row in half["rows"]] == [
         ("bert-base", 120, "two"),
@@ -254,7 +256,7 @@ def test_new_rows_replace_those_of_the_same_cell_only() -> None:
     ]
     assert half["ratios"][f"{INT8} / {FP32}"]["geometric_mean"] == 6.0
     replaced = [_row(INT8, 60, 1, "vit-b16")]
-    assert list(report.merged(half, report.SERVED, "three", {}, replaced)["runs"]) == [
+    assert list(report.merge_rows(half, report.SERVED, "three", {}, replaced)["runs"]) == [
         "two",
         "three",
     ]
@@ -292,7 +294,7 @@ def test_report_is_saved_and_loaded_again(tmp_path: Path) -> None:
     file = tmp_path / "encoders.json"
     found = report.load(file)
     assert report.page(found) == ""
-    half = report.merged(found["served"], report.SERVED, "one", {}, [_row(INT8, 90)])
+    half = report.merge_rows(found["served"], report.SERVED, "one", {}, [_row(INT8, 90)])
     write_json(found | {"served": half}, file)
     assert "BERT-base, 16 tokens, 8" in report.page(report.load(file))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.full_size.__main__ import COLUMNS, main, merged, read, table
+from benchmarks.full_size.__main__ import COLUMNS, main, merge_rows, read, table
 from benchmarks.full_size.measure import Measured, Phase, run
 from benchmarks.full_size.shapes import SHAPES
 
@@ -77,8 +77,8 @@ def test_failed_command_keeps_its_output() -> None:
 def test_new_results_replace_those_of_the_same_setting(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     others = [replace(_MEASURED, precision="int8"), replace(_MEASURED, name="opus-mt-74m")]
-    merged(path, {"cores": 2}, [_MEASURED, *others])
-    content = merged(path, {"cores": 2}, [replace(_MEASURED, seconds=50.0)])
+    merge_rows(path, {"cores": 2}, [_MEASURED, *others])
+    content = merge_rows(path, {"cores": 2}, [replace(_MEASURED, seconds=50.0)])
     assert content["rows"] == read(path)
     keys = [(row["name"], row["precision"], row["seconds"]) for row in read(path)]
     assert keys == [
@@ -90,7 +90,7 @@ def test_new_results_replace_those_of_the_same_setting(tmp_path: Path) -> None:
 
 def test_table_adds_the_graphs_and_names_what_failed(tmp_path: Path) -> None:
     failed = replace(_MEASURED, precision="int8", error="error: too large")
-    merged(tmp_path / "r.json", {}, [_MEASURED, failed])
+    merge_rows(tmp_path / "r.json", {}, [_MEASURED, failed])
     first, second = table(read(tmp_path / "r.json")).splitlines()[2:]
     assert first == (
         "| gpt2-124m | 124 M | fp32 | 60 | 90 | 3 | 22 | – | – | 2.0 | 1.50 | 1.00 | 1.5 |"
@@ -100,7 +100,7 @@ def test_table_adds_the_graphs_and_names_what_failed(tmp_path: Path) -> None:
 
 
 def test_table_is_printed_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    merged(tmp_path / "r.json", {}, [_MEASURED])
+    merge_rows(tmp_path / "r.json", {}, [_MEASURED])
     main(["--table", "--output", str(tmp_path / "r.json")])
     assert capsys.readouterr().out.startswith("| checkpoint |")
 

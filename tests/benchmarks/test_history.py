@@ -80,7 +80,7 @@ def test_every_column_of_every_system_is_measured(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(measurement, "columns", columns)
     monkeypatch.setattr(measurement, "graph_bytes", lambda bundle: 2_000_000)
-    figures = measurement.measured(GROUP, Path(), 10, measurement.Console())
+    figures = measurement.measure_group(GROUP, Path(), 10, measurement.Console())
     assert figures["processor"] == processor()
     first, second = (figures["systems"][one.checkpoint] for one in GROUP.systems)
     assert first["scores"]["length"] == dict.fromkeys(COLUMNS, 10 * 4 * len("example-vit"))

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from tests.pictures import encoded, noise
 from triptych import images
 from triptych.errors import InvalidArgument, UnreadableImage
-from triptych.fields import Bounds, field_of, fields_of, list_name, listed, reachable
+from triptych.fields import Bounds, field_of, fields_of, list_name, reachable, row_messages
 from triptych.messages import Item, ItemError, Message, Request, Response, Usage
 from triptych.operation import operation, stream_operation
 from triptych.task import Task
@@ -113,7 +113,7 @@ def test_reachable_messages_follow_their_fields() -> None:
 
 
 def test_messages_of_rows_are_listed_once() -> None:
-    assert listed([TreeResponse, Tree, Tree, Leaf]) == [Leaf]
+    assert row_messages([TreeResponse, Tree, Tree, Leaf]) == [Leaf]
     assert list_name(Leaf) == "LeafList"
 
 

@@ -121,7 +121,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "shout_out.py").write_text(SHOUT, encoding="utf-8")
     tasks.__path__.append(str(folder))
     before = dict(TASKS)
-    TASKS.update(tasks.discovered())
+    TASKS.update(tasks.discover())
     fake_gateway.ITEMS["/v1/shout-out"] = shouted
     yield folder
     tasks.__path__.remove(str(folder))

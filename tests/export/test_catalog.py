@@ -11,12 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 from export.catalog import command, entries
-from export.catalog.entries import Entry, Listed, entry, listed
+from export.catalog.entries import Entry, Listed, entry, read_catalog
 from export.pipeline.manifest import tasks
 from export.registry import ARCHITECTURES, architecture
 from export.registry import tasks as registered_tasks
 
-LISTED = {checkpoint.name: checkpoint for checkpoint in listed()}
+LISTED = {checkpoint.name: checkpoint for checkpoint in read_catalog()}
 FIRST = {checkpoint.config["model_type"]: name for name, checkpoint in reversed(LISTED.items())}
 EVERY = [
     pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.full) for name in LISTED
@@ -43,7 +43,7 @@ def computed(name: str) -> Entry:
 def _computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of most families the table has the first checkpoint, which other tests compute as well."""
     names = {*FIRST.values(), *EMBEDDING}
-    monkeypatch.setattr(entries, "listed", lambda: [LISTED[name] for name in names])
+    monkeypatch.setattr(entries, "read_catalog", lambda: [LISTED[name] for name in names])
     monkeypatch.setattr(entries, "entry", lambda checkpoint: computed(checkpoint.name))
 
 
@@ -53,7 +53,7 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 
 def test_every_name_is_listed_once_with_a_revision_and_a_licence() -> None:
-    assert len(LISTED) == len(listed()) >= 60
+    assert len(LISTED) == len(read_catalog()) >= 60
     for checkpoint in LISTED.values():
         assert re.fullmatch(r"main|[0-9a-f]{40}", checkpoint.revision), checkpoint.name
         assert checkpoint.licence

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from triptych import images, messages
 from triptych import triptych_pb2 as pb
-from triptych.fields import list_name, listed, reachable
+from triptych.fields import list_name, reachable, row_messages
 from triptych.glossaries import messages as glossaries
 from triptych.tasks import TASKS
 
@@ -30,7 +30,7 @@ TWINS: dict[type[BaseModel], type[Message]] = {
     kind: getattr(pb, kind.__name__) for kind in reachable(_ROOTS) if hasattr(pb, kind.__name__)
 }
 """Message → its protobuf twin of the same name; `ErrorResponse` has none: it is HTTP's wrapper."""
-_LISTS = {name: getattr(pb, name) for name in map(list_name, listed(TWINS))}
+_LISTS = {name: getattr(pb, name) for name in map(list_name, row_messages(TWINS))}
 """Messages that hold one list of a list of lists of messages."""
 
 

@@ -58,30 +58,25 @@ class GrpcClient(BlockingMethods):
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     def health(self) -> bool:
-        """Whether the gateway's process answers; without retries."""
         self._check()
         return True
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries."""
         return grpc_exchange.is_serving(self._check())
 
     def close(self) -> None:
-        """Close the channel."""
         self._channel.close()
 
     def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation."""
         return self._retries.run(lambda: self._attempt(operation))
 
     def _attempt(self, operation: Operation[Response]) -> Response:
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
         with grpc_exchange.errors(self._target):
             message = method(request, timeout=self._timeout_s, metadata=self._metadata)
-        return grpc_exchange.parsed(message, operation, self._target)
+        return grpc_exchange.parse(message, operation, self._target)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request."""
         request, method = grpc_exchange.message_of(operation), getattr(self._stub, operation.method)
 
         def begin() -> tuple[Any, Message | None]:
@@ -93,7 +88,7 @@ class GrpcClient(BlockingMethods):
         try:
             with grpc_exchange.errors(self._target):
                 while message is not None:
-                    yield grpc_exchange.parsed(message, operation, self._target)
+                    yield grpc_exchange.parse(message, operation, self._target)
                     message = next(stream, None)
         finally:
             stream.cancel()
@@ -146,32 +141,27 @@ class AsyncGrpcClient(AwaitableMethods):
         return self._opened
 
     async def health(self) -> bool:
-        """Whether the gateway's process answers; without retries."""
         await self._check()
         return True
 
     async def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries."""
         return grpc_exchange.is_serving(await self._check())
 
     async def close(self) -> None:
-        """Close the channel."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
 
     async def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation."""
         return await self._retries.run_async(lambda: self._attempt(operation))
 
     async def _attempt(self, operation: Operation[Response]) -> Response:
         request, method = grpc_exchange.message_of(operation), self._method(operation)
         with grpc_exchange.errors(self._target):
             message = await method(request, timeout=self._timeout_s, metadata=self._metadata)
-        return grpc_exchange.parsed(message, operation, self._target)
+        return grpc_exchange.parse(message, operation, self._target)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request."""
         request, method = grpc_exchange.message_of(operation), self._method(operation)
 
         async def begin() -> tuple[Any, Any]:
@@ -183,7 +173,7 @@ class AsyncGrpcClient(AwaitableMethods):
         try:
             with grpc_exchange.errors(self._target):
                 while message is not grpc.aio.EOF:
-                    yield grpc_exchange.parsed(message, operation, self._target)
+                    yield grpc_exchange.parse(message, operation, self._target)
                     message = await call.read()
         finally:
             call.cancel()

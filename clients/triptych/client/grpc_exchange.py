@@ -57,7 +57,7 @@ def is_serving(response: Any) -> bool:
     return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def parsed(message: Message, operation: Operation[Response], target: str) -> Response:
+def parse(message: Message, operation: Operation[Response], target: str) -> Response:
     """The typed response of an operation, or a chunk of its stream.
 
     Raises:

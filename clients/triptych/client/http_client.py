@@ -63,31 +63,24 @@ class Client(BlockingMethods):
             )
 
     def health(self) -> bool:
-        """Whether the gateway's process answers; without retries."""
         response = self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries."""
         response = self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation."""
-
         def attempt() -> Response:
             response = self._attempt(http_exchange.request(self._http, operation))
-            return http_exchange.parsed(operation, response)
+            return http_exchange.parse(operation, response)
 
         return self._retries.run(attempt)
 
     def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request."""
-
         def begin() -> httpx.Response:
             response = self._attempt(http_exchange.request(self._http, operation), stream=True)
             if not response.is_success:
@@ -147,31 +140,24 @@ class AsyncClient(AwaitableMethods):
             )
 
     async def health(self) -> bool:
-        """Whether the gateway's process answers; without retries."""
         response = await self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     async def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; without retries."""
         response = await self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def send(self, operation: Operation[Response]) -> Response:
-        """The response of an operation."""
-
         async def attempt() -> Response:
             response = await self._attempt(http_exchange.request(self._http, operation))
-            return http_exchange.parsed(operation, response)
+            return http_exchange.parse(operation, response)
 
         return await self._retries.run_async(attempt)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
-        """The chunks of a streaming operation; closing the generator aborts the request."""
-
         async def begin() -> httpx.Response:
             request = http_exchange.request(self._http, operation)
             response = await self._attempt(request, stream=True)

@@ -54,7 +54,7 @@ def request(
     return client.build_request(operation.verb, operation.path, content=body.encode(), headers=JSON)
 
 
-def parsed(operation: Operation[Response_co], response: httpx.Response) -> Response_co:
+def parse(operation: Operation[Response_co], response: httpx.Response) -> Response_co:
     """The typed response of an operation.
 
     Raises:

@@ -11,7 +11,7 @@ from triptych.glossaries.messages import (
     GlossaryName,
     ListGlossariesRequest,
 )
-from triptych.operation import Operation, validated
+from triptych.operation import Operation, validate
 
 PATH = "/v1/glossaries"
 LIST_GLOSSARIES = Operation(
@@ -27,7 +27,7 @@ def put_glossary(
     Raises:
         InvalidArgument: A name or term breaks its rule.
     """
-    glossary = validated(Glossary, name=name, terms=dict(terms), source=source, target=target)
+    glossary = validate(Glossary, name=name, terms=dict(terms), source=source, target=target)
     return Operation("PutGlossary", f"{PATH}/{name}", glossary, GlossaryInfo, verb="PUT")
 
 
@@ -37,7 +37,7 @@ def get_glossary(name: str) -> Operation[Glossary]:
     Raises:
         InvalidArgument: No such name can exist.
     """
-    request = validated(GlossaryName, name=name)
+    request = validate(GlossaryName, name=name)
     return Operation("GetGlossary", f"{PATH}/{name}", request, Glossary, verb="GET")
 
 
@@ -47,5 +47,5 @@ def delete_glossary(name: str) -> Operation[GlossaryInfo]:
     Raises:
         InvalidArgument: No such name can exist.
     """
-    request = validated(GlossaryName, name=name)
+    request = validate(GlossaryName, name=name)
     return Operation("DeleteGlossary", f"{PATH}/{name}", request, GlossaryInfo, verb="DELETE")

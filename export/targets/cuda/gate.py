@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from export.architecture import Graphs
 from export.graphs.external_data import open_graph, save, values
@@ -29,7 +29,7 @@ from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_sco
 from export.parity.torch_runner import TorchRunner
 from export.parity.verify import ParityError, observe, relative_difference
 from export.precision import Precision
-from export.quantization.int8_parity import joined, row_cosines
+from export.quantization.int8_parity import join_numbers, row_cosines
 from export.targets.cuda.signature import Types, opset_of, value_types
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Growth, Manifest
@@ -50,7 +50,8 @@ def emulate(source: Path, target: Path) -> None:
     for graph, types in typed:
         _round_nodes(graph, types)
         for value in (*graph.input, *graph.output):
-            _widen(value)
+            if value.type.tensor_type.elem_type == _BF16:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
         for tensor in graph.initializer:
             if tensor.data_type == _BF16:
                 wide = np.asarray(values(tensor, source.parent)).astype(np.float32)
@@ -81,11 +82,6 @@ def _set_attributes(node: NodeProto) -> None:
         elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type == _BF16:
             wide = numpy_helper.to_array(attribute.t).astype(np.float32)
             attribute.t.CopyFrom(numpy_helper.from_array(wide, attribute.t.name))
-
-
-def _widen(value: ValueInfoProto) -> None:
-    if value.type.tensor_type.elem_type == _BF16:
-        value.type.tensor_type.elem_type = TensorProto.FLOAT
 
 
 def _place_beside(model: onnx.ModelProto, source: Path, target: Path) -> None:
@@ -216,7 +212,7 @@ def _compare_scores(
 ) -> None:
     bounds = BOUNDS[parity.precision, parity.kind]
     cosines, same = [], []
-    for want, got in zip(joined(wanted), joined(given), strict=True):
+    for want, got in zip(join_numbers(wanted), join_numbers(given), strict=True):
         a, b = _rows(want.value), _rows(got.value)
         found = row_cosines(a, b)
         if not found.min() >= bounds.cosine:  # NaN must fail

@@ -155,7 +155,7 @@ def for_tensorrt(lowering: Lowering) -> Lowering:
     return replace(lowering, is_fused=False, is_for_cuda=True)
 
 
-def planned(manifest: Manifest) -> Manifest:
+def add_profiles(manifest: Manifest) -> Manifest:
     """The manifest with the profiles of its graphs.
 
     Raises:

@@ -58,7 +58,7 @@ _CONTAINERS = (list, tuple, dict, *_VIEWS)
 
 
 class Size(NamedTuple):
-    """Of a value."""
+    """The size of a value."""
 
     characters: int
     elements: int
@@ -231,7 +231,7 @@ def _parts(budget: Budget, value: Any, args: Sequence[Any]) -> int:
 
 
 def _json_lines(budget: Budget, value: Any, args: Sequence[Any]) -> int:
-    """Each is indented as often as it is deep."""
+    """Lines of indented JSON; each is indented as often as it is deep."""
     _, elements, depth = budget.size(value)
     return elements * (depth + 1)
 
@@ -310,7 +310,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     @property
     def budget(self) -> Budget:
-        """Of this thread's rendering."""
+        """The budget of this thread's rendering."""
         budget: Budget = self._current.budget
         return budget
 

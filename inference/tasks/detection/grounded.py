@@ -54,8 +54,6 @@ class GroundedPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        """The boxes of each image, best first."""
-
         def detected(index: int, known: SizedRow) -> Detection:
             boxes, logits = (known.row.read(outcomes, role) for role in _FOUND)
             scores, corners = sigmoid(logits), known.corners(boxes, is_padded=False)

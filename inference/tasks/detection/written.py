@@ -66,8 +66,6 @@ class WrittenPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        """The boxes of each image, best first."""
-
         def detected(index: int, known: SizedCall) -> Detection:
             best = finished_of(outcomes[known.number]).by_score().best
             found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)

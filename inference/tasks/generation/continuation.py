@@ -9,7 +9,7 @@ from typing import Any
 
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
-from inference.processing.text_offsets import TextOffsets
+from inference.processing.tokenizer import TextOffsets
 from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText
@@ -72,7 +72,6 @@ class ContinuationPlan(Plan):
     echoes: Mapping[int, Echo] = field(default_factory=dict)
 
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
-        """The outputs, best first."""
         completion_tokens = 0
 
         def generated(index: int, number: int) -> Generation:
@@ -105,7 +104,6 @@ class ContinuationPlan(Plan):
         return self.response(model=self.model.name, data=data, usage=usage)
 
     def streaming(self) -> Streaming:
-        """Each output as it is generated."""
         items = one_call_each(self.numbers, self.read)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
         return Streaming(items, self.calls, self._rendering, is_greedy=is_greedy)

@@ -68,7 +68,7 @@ def sampling_overrides(
     )
 
 
-def structured(
+def add_structure(
     options: Overrides,
     request: StructureParameters,
     stops: Sequence[str] | None,

@@ -94,26 +94,21 @@ class PromptTask(ServedTask[AnyRequest, AnySection]):
         return not getattr(request, IMAGES, None) or self.places(model) is not None
 
     def refusal(self, request: AnyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        """Names the models that take no images."""
         names = ", ".join(model.name for model in models)
         fields = " and ".join(self.declaration.item_fields)
         return InvalidRequest(f"{fields} of {names} hold no images: leave images out", field=IMAGES)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Texts, and images where they hold them."""
         return self.declaration.item_fields + ((IMAGES,) if self.places(model) else ())
 
     def details(self, model: LoadedModel) -> Mapping[str, str]:
-        """What stands for an image in a text."""
         places = self.places(model)
         return {} if places is None else {"image_place": places.place}
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
-        """One token."""
         return [generator_canary(model)]
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
-        """Outputs, stop strings and images."""
         taken = {"max_prompt_images": model.task_limits.max_prompt_images}
         return {
             "max_best_of": model.task_limits.max_best_of,

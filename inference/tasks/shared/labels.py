@@ -17,7 +17,7 @@ Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 """softmax: probabilities among the labels; sigmoid: of each label by itself; none: the logits."""
 
 
-def activated(logits: Scores, activation: Activation) -> Scores:
+def activate(logits: Scores, activation: Activation) -> Scores:
     """Scores of the last axis."""
     if activation == "none":
         return logits
@@ -116,7 +116,7 @@ def entities(
         single = [
             _labelled(word, _word_scores(word, aggregation), labels) for word in _words(tokens)
         ]
-    return single if aggregation == "none" else _joined(single)
+    return single if aggregation == "none" else _join_words(single)
 
 
 def without_overlaps(found: Iterable[Entity]) -> list[Entity]:
@@ -161,7 +161,7 @@ def _labelled(word: Sequence[LabelledToken], scores: Scores, labels: Sequence[st
     return Entity(word[0].start, word[-1].end, labels[best], float(scores[best]))
 
 
-def _joined(words: Sequence[Entity]) -> list[Entity]:
+def _join_words(words: Sequence[Entity]) -> list[Entity]:
     """Adjacent words of one entity as one; a label `B-…` begins another entity."""
     groups: list[list[Entity]] = []
     for word in words:

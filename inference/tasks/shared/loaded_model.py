@@ -14,10 +14,9 @@ from inference.bundle.manifest import Graph, Manifest, Part, Role
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation, Overrides
 from inference.processing.cancellation import check_abandoned
-from inference.processing.cut_texts import cut_texts
 from inference.processing.image import ImageLimits
 from inference.processing.sentences import is_blank
-from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
+from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer, cut_texts
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding

@@ -150,4 +150,4 @@ class Outcomes(Protocol):
     """Outcomes by the numbers of their calls: of all calls of a plan, or of those that ended."""
 
     def __getitem__(self, call: int, /) -> Outcome:
-        """That of one call."""
+        """The outcome of one call."""

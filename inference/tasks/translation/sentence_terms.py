@@ -30,7 +30,7 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall, Outcomes
 from inference.tasks.translation.languages import LanguageEncoding
-from inference.tasks.translation.term_placement import SourceTerm, Target, contains, placed
+from inference.tasks.translation.term_placement import SourceTerm, Target, contains, place_terms
 
 Spellings = tuple[tuple[int, ...], ...]
 
@@ -59,11 +59,6 @@ class GlossarySentence:
     terms: tuple[FoundTerm, ...] = ()
     phrases: tuple[Spellings, ...] = ()
     stand_ins: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_spelled(self) -> bool:
-        """Whether every term can be forced."""
-        return all(self.phrases)
 
     def restored(self, output: str) -> str:
         """An output with the texts that names stand for."""
@@ -247,7 +242,7 @@ class GlossaryCalls:
 
     @property
     def calls(self) -> tuple[int, ...]:
-        """Their numbers."""
+        """Numbers of the calls of this sentence."""
         return tuple(call for call in (self.plain, self.forced) if call is not None)
 
     def result(self, outcomes: Outcomes, model: LoadedModel) -> Finished:
@@ -283,7 +278,7 @@ class GlossaryCalls:
         targets: list[Target] = []
         for one in plain.hypotheses:
             weights = weights_of(one.alignment, rows=len(one.token_ids))
-            targets.append(placed(one.token_ids, weights, self.terms, model.tokenizer))
+            targets.append(place_terms(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
         pieces = map(self.sentence.restored, targets[0].pieces)
         return plain.written(texts, pieces, targets[0].weights)
@@ -313,7 +308,7 @@ def with_terms(
         plain = len(calls)
         aligned = options.model_copy(update={"return_alignment": True})
         calls.append(model.generate_call(inputs, aligned))
-    if not is_aligned or (sentence.is_spelled and len(sentence.phrases) <= FORCED_TERMS):
+    if not is_aligned or (all(sentence.phrases) and len(sentence.phrases) <= FORCED_TERMS):
         forced = len(calls)
         calls.append(model.generate_call(inputs, _forcing(sentence, len(ids), options, model)))
     penalty = options.length_penalty

@@ -82,7 +82,7 @@ class SourceText:
     language: str | None = None
 
 
-def divided(
+def divide(
     source: SourceText,
     speller: TermSpeller | None,
     model: LoadedModel,
@@ -176,7 +176,7 @@ def _most_tokens(text: str) -> int:
     return len(unicodedata.normalize("NFKC", text).encode(errors="replace")) + _SPARE_TOKENS
 
 
-def addressed(
+def split_target_prefix(
     text: str, direction: LanguageEncoding, model: LoadedModel
 ) -> tuple[LanguageEncoding, str]:
     """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""

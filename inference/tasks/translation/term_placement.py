@@ -57,7 +57,7 @@ class _Word:
     end: int
 
 
-def placed(
+def place_terms(
     ids: Sequence[int], weights: Weights, terms: Sequence[SourceTerm], tokenizer: Tokenizer
 ) -> Target:
     """A translation that contains every term.
@@ -84,7 +84,7 @@ def placed(
             continue
         free = [word for word in free if word.end <= run.start or word.start >= run.end]
         changes.append((run, _form(one.term, text, run)))
-    return _appended(_changed(Target(text, pieces, weights), changes), appended)
+    return _append_terms(_replace_words(Target(text, pieces, weights), changes), appended)
 
 
 def contains(text: str, terms: Sequence[FoundTerm]) -> bool:
@@ -162,7 +162,7 @@ def _form(term: FoundTerm, text: str, run: _Word) -> str:
     return rendering
 
 
-def _changed(target: Target, changes: Sequence[tuple[_Word, str]]) -> Target:
+def _replace_words(target: Target, changes: Sequence[tuple[_Word, str]]) -> Target:
     """The target with other words at these places; the weights of words become their mean."""
     text, pieces, rows = target.text, list(target.pieces), list(target.weights)
     for run, words in sorted(changes, key=lambda change: -change[0].start):
@@ -179,7 +179,7 @@ def _between(left: str, right: str) -> str:
     return " " if joins(left[-1:] + right[:1], 1) else ""
 
 
-def _appended(target: Target, renderings: Sequence[str]) -> Target:
+def _append_terms(target: Target, renderings: Sequence[str]) -> Target:
     """The target with terms behind it that found no place; they attend to what the end does."""
     text = " ".join(filter(None, [target.text, *renderings]))
     pieces = [*target.pieces, *(f" {words}" for words in renderings)]

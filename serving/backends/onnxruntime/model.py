@@ -17,5 +17,4 @@ class TritonPythonModel(StatelessModel):
     """One instance; Triton requires this name."""
 
     def open_sessions(self, file: Path, config: dict[str, Any], card: int | None) -> GraphSessions:
-        """ONNX Runtime's sessions."""
         return GraphSessions(file, config, card)

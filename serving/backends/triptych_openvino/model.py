@@ -17,7 +17,6 @@ class TritonPythonModel(StatelessModel):
     """One instance; Triton requires this name."""
 
     def open_sessions(self, file: Path, config: dict[str, Any], card: int | None) -> CompiledGraphs:
-        """OpenVINO's compiled models."""
         if card is not None:
             raise InvalidArgument("this backend runs on the CPU, not with KIND_GPU")
         return CompiledGraphs(file, config)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.closed_loop import Answered, closed_loop, counted, http_loop
+from benchmarks.harness.closed_loop import Answered, closed_loop, count_answers, http_loop
 from benchmarks.harness.machine import part_of
 from benchmarks.harness.rounds import interleave
 from benchmarks.harness.system import System, start_systems
@@ -38,7 +38,7 @@ def test_only_what_was_done_within_the_time_is_counted() -> None:
         Answered(1.0, 3.0, 32),
         Answered(2.5, 3.5, 32),
     )
-    loop = counted([before, across, within], 2.0, 4.0, {"gateway": 0.3})
+    loop = count_answers([before, across, within], 2.0, 4.0, {"gateway": 0.3})
     assert loop.requests_per_second == pytest.approx(1.5 / 2)
     assert loop.tokens_per_second == pytest.approx(48 / 2)
     assert loop.latencies_ms == (2000.0, 1000.0)
@@ -46,7 +46,7 @@ def test_only_what_was_done_within_the_time_is_counted() -> None:
 
 
 def test_loop_in_which_no_request_ran_has_no_throughput() -> None:
-    loop = counted([], 2.0, 4.0, {"gateway": 0.0})
+    loop = count_answers([], 2.0, 4.0, {"gateway": 0.0})
     assert (loop.requests_per_second, loop.latencies_ms) == (0.0, ())
     assert loop.cpu_ms == {"gateway": 0.0}
 

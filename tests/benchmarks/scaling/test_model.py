@@ -11,9 +11,8 @@ import pytest
 import simpy
 import yaml
 
-from benchmarks.scaling.autoscaler import Autoscaler
-from benchmarks.scaling.model import Cluster, Costs
-from benchmarks.scaling.study import closed_throughput, fitted
+from benchmarks.scaling.model import Autoscaler, Cluster, Costs
+from benchmarks.scaling.study import closed_throughput, fit_costs
 
 NOTHING_S = 1e-9
 MANIFESTS = Path(__file__).parents[3] / "docker" / "kubernetes"
@@ -161,6 +160,6 @@ def test_costs_are_fitted_to_the_closed_loops_that_they_came_from() -> None:
         }
         for count in (1, 8, 32)
     }
-    found = fitted(closed, steps=10, cores=2)
+    found = fit_costs(closed, steps=10, cores=2)
     assert found.base_s == pytest.approx(truth.base_s, rel=0.1)
     assert found.row_s == pytest.approx(truth.row_s, rel=0.1)

@@ -29,8 +29,7 @@ from benchmarks.speed.questions import (
     question_text,
     special_id,
 )
-from benchmarks.speed.rounds import Cell, Result
-from benchmarks.speed.work import Clock, Item, Timing, Work, random_work
+from benchmarks.speed.work import Cell, Clock, Item, Result, Timing, Work, random_work
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:

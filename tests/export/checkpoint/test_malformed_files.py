@@ -98,7 +98,7 @@ def test_value_of_another_kind_is_refused_or_has_no_effect(
     def stop(*arguments: object, **options: object) -> None:
         raise Planned
 
-    monkeypatch.setattr(build, "_staged", stop)
+    monkeypatch.setattr(build, "_stage", stop)
     monkeypatch.setattr(build, "phase", lambda title: nullcontext())
     folder, refused = tmp_path / name, 0
     folder.mkdir()

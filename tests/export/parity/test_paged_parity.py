@@ -18,7 +18,7 @@ from export.parity.verify import ParityError, Report, verify
 from export.precision import Precision, Runtime
 from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import quantize_weights
-from export.targets.runtime_choice import check_runtime, timed, why_not_in_blocks
+from export.targets.runtime_choice import check_runtime, time_calls, why_not_in_blocks
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import plain_request
@@ -315,7 +315,7 @@ def test_bundles_that_it_cannot_serve_are_refused_by_name(
 
 def test_auto_times_both_runtimes_with_an_image_in_each_prompt(bundles: Bundles) -> None:
     bundle = bundles("llava", "odd")
-    found = timed({"onnxruntime": bundle, "openvino": for_openvino(bundle)}, rounds=1)
+    found = time_calls({"onnxruntime": bundle, "openvino": for_openvino(bundle)}, rounds=1)
     assert {cell: set(times) for cell, times in found.items()} == {
         f"greedy, {count} sequences": {"onnxruntime", "openvino"} for count in (1, 8)
     }

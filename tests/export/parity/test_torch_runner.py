@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from export.parity.token_parity import compare_tokens, mixed_requests
-from export.parity.torch_runner import TorchRunner, joined, rank
+from export.parity.torch_runner import TorchRunner, append_rows, rank
 from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
@@ -136,5 +136,5 @@ def test_a_group_whose_sequences_have_ended_takes_the_sizes_of_the_next_ones() -
         step_input="k", step_output="k@",
     )  # fmt: skip
     ended, new = torch.zeros(0, 2, 90, 4), torch.ones(1, 2, 3, 4)
-    assert joined(ended, new, state).shape == (1, 2, 3, 4)
-    assert joined(torch.zeros(1, 2, 9, 4), new, state).shape == (2, 2, 9, 4)
+    assert append_rows(ended, new, state).shape == (1, 2, 3, 4)
+    assert append_rows(torch.zeros(1, 2, 9, 4), new, state).shape == (2, 2, 9, 4)

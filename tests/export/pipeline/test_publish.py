@@ -13,7 +13,7 @@ import pytest
 
 from export.pipeline import publish as publishing
 from export.pipeline.manifest import Request, build_manifest
-from export.pipeline.publish import Staging, config, next_version, publish, published, staging
+from export.pipeline.publish import Staging, config, find_published, next_version, publish, staging
 from inference.bundle.manifest import Graph, Manifest, SourceInfo, Tensor
 from inference.bundle.reader import newest_bundle, open_bundle, versions
 from inference.bundle.repository import VersionLock
@@ -70,16 +70,16 @@ def test_published_version_opens_and_no_other_file_remains(repository: Path) -> 
 
 
 def test_equal_content_is_up_to_date(repository: Path) -> None:
-    assert published(repository, "clip", "a") is None
+    assert find_published(repository, "clip", "a") is None
     _publish(repository)
-    assert published(repository, "clip", "a") == 1
-    assert published(repository, "clip", "b") is None
+    assert find_published(repository, "clip", "a") == 1
+    assert find_published(repository, "clip", "b") is None
 
 
 def test_older_equal_content_is_not_up_to_date(repository: Path) -> None:
     _publish(repository, "a")
     _publish(repository, "b")
-    assert published(repository, "clip", "a") is None
+    assert find_published(repository, "clip", "a") is None
 
 
 def test_last_two_versions_of_every_part_are_kept(repository: Path) -> None:
@@ -127,7 +127,7 @@ def test_half_written_version_is_passed_over_and_cleared(repository: Path) -> No
     _publish(repository, "a")
     (repository / "clip" / "2").mkdir()
     (repository / "clip" / "2" / "model.onnx").write_bytes(b"half")
-    assert published(repository, "clip", "a") == 1
+    assert find_published(repository, "clip", "a") == 1
     assert newest_bundle(repository, "clip").version == 1
     assert _publish(repository, "b") == 3
     assert versions(repository / "clip") == [3, 1]

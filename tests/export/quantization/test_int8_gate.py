@@ -21,7 +21,7 @@ from export.quantization.int8_parity import (
     LEAST_COSINE,
     RecordedCalls,
     check_products,
-    joined,
+    join_numbers,
     least_cosine,
     least_cosines,
     required_cosine,
@@ -51,7 +51,7 @@ def test_single_numbers_are_compared_together() -> None:
 
 def test_rows_of_several_numbers_stay_as_they_are() -> None:
     rows = [Observation("text B=2 T=4 logits", np.eye(2, dtype=np.float32))]
-    assert joined(rows) == rows
+    assert join_numbers(rows) == rows
 
 
 def test_worst_row_is_found_and_nan_is_the_worst() -> None:

@@ -22,7 +22,7 @@ from export.precision import Precision, Runtime
 from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_static import stems
 from export.targets.runtime_choice import check_runtime
-from export.targets.runtime_choice import lowered as lowered_for
+from export.targets.runtime_choice import lower_for as lowered_for
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 from inference.openvino_core import has_bf16

@@ -21,7 +21,7 @@ from export.pipeline.cli import export
 from export.precision import Precision, Runtime
 from export.targets import instance_config, target
 from export.targets.instance_config import GAIN, Placed, best, measured, placements
-from export.targets.runtime_choice import choose, timed
+from export.targets.runtime_choice import choose, time_calls
 from export.triton_config import stateless_config
 from inference.bundle.manifest import Bundle, Manifest, Placement
 from inference.bundle.reader import newest_bundle
@@ -111,12 +111,12 @@ def test_the_faster_runtime_is_published_with_its_placement(
 
     def slow_onnxruntime(bundles: dict[str, Bundle]) -> dict[str, dict[str, float]]:
         seen.update(bundles)
-        assert set(timed(bundles, rounds=1)) == {
+        assert set(time_calls(bundles, rounds=1)) == {
             f"text, batch {batch}, {length} tokens" for batch in (1, 8) for length in (16, 128)
         }
         return _times((2.0, 4.0), (1.0, 2.0))
 
-    monkeypatch.setattr(build, "timed", slow_onnxruntime)
+    monkeypatch.setattr(build, "time_calls", slow_onnxruntime)
     monkeypatch.setattr(build, "choose_placement", lambda _: Placed(TWO, {ONE: 10.0, TWO: 20.0}))
     manifest = _exported(tmp_path)
     assert list(seen) == ["onnxruntime", "openvino"]

@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from inference.processing.cut_texts import cut_texts
 from inference.processing.text import FastTokenizer
+from inference.processing.tokenizer import cut_texts
 from tests.inference.processing.tokenizer_files import CORPUS, KINDS, NASTY, trained
 
 Both = tuple[FastTokenizer, PreTrainedTokenizerFast]

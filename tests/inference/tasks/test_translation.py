@@ -16,7 +16,7 @@ from inference.tasks.translation.languages import (
     prefix_direction,
     token_direction,
 )
-from inference.tasks.translation.term_placement import SourceTerm, contains, placed
+from inference.tasks.translation.term_placement import SourceTerm, contains, place_terms
 from tests.inference.tiny_models import WordTokenizer
 
 CODES = {"eng_Latn": 7, "fra_Latn": 8, "zho_Hans": 9, "zho_Hant": 10}
@@ -105,7 +105,7 @@ def result(text: str, looks_at: list[int], terms: list[Term], **forms: bool) -> 
     for row, source in enumerate([*looks_at, 7]):
         weights[row, source] = 0.9
     sources = [SourceTerm(term(words, **forms), at, at + 1) for at, words in terms]
-    target = placed(ids, weights, sources, tokenizer)
+    target = place_terms(ids, weights, sources, tokenizer)
     assert len(target.pieces) == len(target.weights)
     return target.text
 
@@ -128,7 +128,7 @@ def test_a_neighbour_with_less_attention_is_no_part_of_the_term(
     weights = np.full((len(ids), 8), 0.01)
     for row, (source, weight) in enumerate([(2, attention), (2, 0.9), (3, 0.9), (7, 0.9)]):
         weights[row, source] = weight
-    assert placed(ids, weights, [SourceTerm(term("ECB"), 2, 3)], tokenizer).text == wanted
+    assert place_terms(ids, weights, [SourceTerm(term("ECB"), 2, 3)], tokenizer).text == wanted
 
 
 def test_a_rendering_that_is_there_stays() -> None:
@@ -159,7 +159,7 @@ def test_terms_do_not_become_one_word() -> None:
     ids = tokenizer.encode("one ~' ~two")
     weights = np.eye(4, 8)
     sources = [SourceTerm(term("cat"), 0, 1), SourceTerm(term("dog"), 1, 2)]
-    assert placed(ids, weights, sources, tokenizer).text == "cat dog two"
+    assert place_terms(ids, weights, sources, tokenizer).text == "cat dog two"
 
 
 def test_case_follows_place_and_term() -> None:

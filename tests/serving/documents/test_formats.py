@@ -13,7 +13,7 @@ from odf import opendocument, text
 from inference.errors import InvalidRequest, PayloadTooLarge
 from serving.documents.archive import Archive
 from serving.documents.formats import read
-from serving.documents.markup_transfer import links, placed
+from serving.documents.markup_transfer import links, transfer_markup
 from serving.documents.segment import Document
 from tests.serving.documents import samples
 
@@ -21,7 +21,7 @@ from tests.serving.documents import samples
 def shouted(document: Document) -> bytes:
     """The document with every text in capitals, its markup placed by the order of words."""
     done = [
-        placed(one, one.text.upper(), links(one.text, one.text.upper(), None))
+        transfer_markup(one, one.text.upper(), links(one.text, one.text.upper(), None))
         for one in document.segments
     ]
     return document.written(done)
@@ -150,7 +150,7 @@ def test_page_is_written_in_its_encoding() -> None:
     document = read("a.html", source)
     assert shouted(document) == source.replace(b"jard\xedn", b"JARD\xcdN")
     (segment,) = document.segments
-    other = document.written([placed(segment, "сад", links("jardín", "сад", None))])
+    other = document.written([transfer_markup(segment, "сад", links("jardín", "сад", None))])
     assert b"&#1089;" in other
 
 

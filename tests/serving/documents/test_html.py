@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inference.errors import InvalidRequest, PayloadTooLarge
 from serving.documents.html import Html
-from serving.documents.markup_transfer import links, placed, words
+from serving.documents.markup_transfer import links, transfer_markup, words
 from serving.documents.segment import Inline
 from triptych.tasks.translate import Alignment
 
@@ -137,7 +137,7 @@ def translated(source: str, target: str, pairs: str | None = None) -> str:
             column, _, row = pair.partition("-")
             weights[int(row), int(column)] = 1
         alignment = Alignment(source_tokens=columns, target_tokens=rows, weights=weights.tolist())
-    return document.text([placed(segment, target, links(segment.text, target, alignment))])
+    return document.text([transfer_markup(segment, target, links(segment.text, target, alignment))])
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_every_tag_and_every_word_stays(source: str, target: str, seed: int) -> 
     for segment in document.segments:
         shape = (len(words(target)), len(words(segment.text)))
         weights = np.random.default_rng(seed).random(shape)
-        result = placed(segment, target, weights)
+        result = transfer_markup(segment, target, weights)
         # An element of spaces keeps them, also where it comes to be before a full stop.
         assert "".join(result.text.split()) == "".join(target.split())
         assert sorted(keys(result)) == sorted(keys(segment))
@@ -227,7 +227,7 @@ def test_tokens_are_found_in_their_words() -> None:
 def test_plain_markup_is_placed_without_links(source: str, target: str) -> None:
     (segment,) = Html(source).segments
     assert segment.is_plain
-    assert placed(segment, target, None) == placed(
+    assert transfer_markup(segment, target, None) == transfer_markup(
         segment, target, links(segment.text, target, None)
     )
 

@@ -22,11 +22,11 @@ from inference.bundle.reader import open_bundle
 from inference.errors import DeviceError, SetupError
 from serving.processes.process_table import running_with
 from serving.tensorrt import __main__ as process
-from serving.tensorrt import bindings, library
+from serving.tensorrt import bindings
+from serving.tensorrt import builder as library
 from serving.tensorrt.builder import Target
 from serving.tensorrt.building import Builds
-from serving.tensorrt.plan_folder import PlanFolder
-from serving.tensorrt.plan_key import PlanKey, graph_hash
+from serving.tensorrt.plan_folder import PlanFolder, PlanKey, graph_hash
 from serving.tensorrt.plans import Plans, plan_folder, relative
 from tests.serving.triton.tiny import publish_times
 

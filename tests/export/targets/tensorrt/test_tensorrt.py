@@ -29,11 +29,11 @@ from export.targets.tensorrt.checks import (
 )
 from export.targets.tensorrt.lowering import (
     SHORT,
+    add_profiles,
     check_profiles,
     finish_tensorrt,
     for_tensorrt,
     largest_rows,
-    planned,
     takes,
     with_profiles,
 )
@@ -182,7 +182,7 @@ def on_tensorrt(
     fields = {"device": "cuda", "runtime": "tensorrt", "precision": precision.value}
     if given.manifest.limits.max_input_tokens is None:  # a rotary twin's
         fields["limits"] = Limits(max_input_tokens=40)
-    manifest = planned(given.manifest.model_copy(update=fields))
+    manifest = add_profiles(given.manifest.model_copy(update=fields))
     staged = Bundle(folder / "stage" / manifest.name, manifest)
     shutil.copytree(given.folder.parent, folder / "stage")
     for key, lowering in graphs.lowerings.items():
@@ -230,7 +230,7 @@ def _parsed(text: str) -> Any:
 
 def test_configuration_is_read_by_tritons_own_protobuf(bundles: Bundles) -> None:
     fields = {"device": "cuda", "runtime": "tensorrt"}
-    manifest = planned(bundles("clip", EXPORTED).manifest.model_copy(update=fields))
+    manifest = add_profiles(bundles("clip", EXPORTED).manifest.model_copy(update=fields))
     for key, model in manifest.parts.items():
         parsed = _parsed(config(manifest, model))
         assert (parsed.backend, parsed.default_model_filename) == ("tensorrt", "model.plan")
