@@ -232,7 +232,7 @@ async def test_a_version_that_fails_to_load_leaves_the_others_followed(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("serving.local_model.load_tokenizer", fail)
+        patch.setattr("serving.load_model.load_tokenizer", fail)
         await follower.update()
         assert versions(load_catalog(Repository(tmp_path))) == [], "it is skipped at the start"
     assert versions(catalog) == []
