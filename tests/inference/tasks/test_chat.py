@@ -9,7 +9,7 @@ import pytest
 
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Limits
-from inference.errors import BundleError, InvalidRequest, TooLong
+from inference.errors import BundleError, InvalidRequest
 from inference.generation import Generation
 from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
@@ -64,18 +64,6 @@ def test_parameters_mean_what_they_mean_in_generate() -> None:
     assert (call.options.do_sample, call.options.temperature) == (True, 0.5)
     assert (call.options.max_new_tokens, call.options.top_log_probs) == (3, 2)
     assert call.read is not None
-
-
-def test_conversation_that_is_too_long_is_refused() -> None:
-    with pytest.raises(TooLong, match="messages have 19 tokens"):
-        plan(model(), "a " * 14)
-    with pytest.raises(InvalidRequest, match="more than 1600 characters"):
-        plan(model(), "a" * 1601)
-
-
-def test_template_that_writes_nothing_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="empty in the model's chat template"):
-        plan(model({"template": "{# nothing #}"}), "a")
 
 
 def test_bundle_without_a_template_does_not_serve_chat() -> None:

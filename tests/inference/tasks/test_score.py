@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
-from inference.errors import InvalidRequest, TooLong, Unavailable
+from inference.errors import Unavailable
 from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.score import TASK, ScorePlan
@@ -114,21 +112,6 @@ def test_scores_are_sums_and_failures_stay_in_their_place() -> None:
     assert [one.logprob for one in first.logprobs] == [-1.0, -0.5]
     assert second.error.type == "unavailable"
     assert third.score == -2.0
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"texts": ["a", "b"]}, "texts holds 2 for 3 targets"),
-        ({"texts": " "}, "texts.0 is empty"),
-        ({"texts": "\u200b"}, "texts.0 is empty"),
-        ({"texts": "a " * 20}, "texts.0 has 21 tokens"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(fields: dict[str, object], message: str) -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
-    with pytest.raises((InvalidRequest, TooLong), match=message):
-        plan(loaded, "a", "b", "c", **fields)
 
 
 def test_targets_that_do_not_fit_are_errors_of_their_own() -> None:

@@ -16,7 +16,6 @@ from transformers.pipelines.token_classification import (
     TokenClassificationPipeline,
 )
 
-from inference.errors import InvalidRequest, TooLong
 from inference.tasks.shared.labels import Entity, LabelledToken, entities, without_overlaps
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.tag import TASK, TagPlan
@@ -76,14 +75,6 @@ def test_words_have_the_label_of_their_first_token(model: LoadedModel) -> None:
     assert found(item) == [("ba ##x ##y", 0, 10, "a")]
 
 
-def test_long_text_is_refused_in_its_place(model: LoadedModel) -> None:
-    good, bad = label(model, texts=["ba", "ba " * 12])
-    assert good.tokens
-    assert (bad.error.type, bad.error.field) == ("too_long", "texts.1")
-    with pytest.raises(TooLong, match="61 tokens"):
-        label(model, texts="ba " * 60, stride=2)
-
-
 @pytest.mark.parametrize("stride", [0, 1, 4, 10])
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first"])
 def test_windows_give_the_same_tokens_as_one_text(
@@ -106,17 +97,6 @@ def test_windows_give_the_same_tokens_as_one_text(
     assert {place for place in covered if text[place] != " "} == {
         place for place in pieces if text[place] != " "
     }
-
-
-def test_stride_that_is_too_large_is_refused(model: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="a window has 11 tokens") as caught:
-        plan(model, texts="ba " * 20, stride=11)
-    assert caught.value.field == "stride"
-
-
-def test_unknown_aggregation_is_refused() -> None:
-    with pytest.raises(ValueError, match="aggregation"):
-        TagRequest(texts="a", aggregation="last")
 
 
 def test_size_and_canary(model: LoadedModel) -> None:

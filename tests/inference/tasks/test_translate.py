@@ -64,12 +64,6 @@ def test_default_beams_stay_when_they_suffice(translator: LoadedModel) -> None:
     assert plan(translator, ["a"], length_penalty=0.5).calls[0].options.length_penalty == 0.5
 
 
-def test_more_alternatives_than_beams_are_refused(translator: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="n is 3, but num_beams is 2") as caught:
-        plan(translator, ["a"], alternatives=3, num_beams=2)
-    assert caught.value.field == "n"
-
-
 def test_new_tokens_bound_each_sentence(translator: LoadedModel) -> None:
     calls = plan(translator, ["uno dos. tres"], max_new_tokens=3).calls
     assert [call.options.max_new_tokens for call in calls] == [3, 3]
@@ -84,35 +78,6 @@ def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel)
         streaming.add(0, TokenChunk(ids))
         (last,) = streaming.end(0, finished((ids,), (-1.0,), ("stop",)))
         assert last.is_greedy is is_greedy
-    for fields, field in (({"num_beams": 2}, "num_beams"), ({"n": 2}, "n")):
-        with pytest.raises(InvalidRequest, match="cannot stream") as caught:
-            plan(translator, ["uno"], stream=True, **fields)
-        assert caught.value.field == field
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u200b", "\ufeff\n\x00 "])
-def test_empty_text_is_refused_at_its_index(translator: LoadedModel, text: str) -> None:
-    made = plan(translator, ["uno", text])
-    first, second = made.finish([echo(call) for call in made.calls]).data
-    assert first.text == "uno"
-    assert second.text is None
-    assert (second.index, second.error.type, second.error.field) == (
-        1,
-        "invalid_request",
-        "texts.1",
-    )
-
-
-def test_all_bad_raises_the_first_error(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong):
-        plan(translator, ["a " * 12, ""], divide_long_sentences=False)
-    with pytest.raises(InvalidRequest, match=r"texts.0 is empty"):
-        plan(translator, ["", "a " * 12], divide_long_sentences=False)
-
-
-def test_long_sentence_names_limit_and_length(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"texts.0 \(sentence 2\) has 14 tokens.* at most 12"):
-        plan(translator, ["uno. " + "dos " * 13], divide_long_sentences=False)
 
 
 @pytest.mark.parametrize("fields", [{}, {"divide_long_sentences": True}])
@@ -164,11 +129,6 @@ def test_divided_sentence_keeps_its_terms(translator: LoadedModel) -> None:
     assert item.error is None
 
 
-def test_long_text_of_short_sentences_names_limit_and_length(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"more than 30 tokens \(32 in its first 16 of 20 sentences"):
-        plan(translator, ["dos. " * 20])
-
-
 def test_enormous_text_is_refused_unread(translator: LoadedModel) -> None:
     with pytest.raises(TooLong, match=r"texts.0 has 10000 characters, at most 30 tokens"):
         plan(translator, ["x" * 10_000])
@@ -199,11 +159,6 @@ def test_long_sentence_is_divided_no_further_than_texts_may_be_long(
     assert sum(read) < 20_000
     with pytest.raises(TooLong, match="4000 characters"):
         plan(translator, ["dos " * 1000], divide_long_sentences=True)
-
-
-def test_too_many_texts_are_refused(translator: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="texts holds 5 items, at most 4"):
-        plan(translator, ["a"] * 5)
 
 
 def test_failed_sentence_fails_its_text_alone(translator: LoadedModel) -> None:

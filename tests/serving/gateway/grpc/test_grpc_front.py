@@ -22,7 +22,6 @@ from tests.attack.cases.rpc import (
     _frame,
     _literal,
 )
-from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.waiting import until
@@ -156,31 +155,6 @@ async def streamed_failure(call: grpc.aio.UnaryStreamCall) -> tuple[list, tuple]
     return pieces, (caught.value.code(), body.type, body.field, trailing)
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "kind", "field"),
-    [
-        ("GenerateStream", pb.GenerateRequest(), "invalid_request", "prompts"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a"], n=2), "invalid_request", "n"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a"], seed=-1), "invalid_request", "seed"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a " * 50]), "too_long", "prompts.0"),
-        ("TranslateStream", pb.TranslateRequest(texts=["a"], n=2), "invalid_request", "n"),
-        (
-            "CaptionStream",
-            pb.CaptionRequest(images=[b"x"], num_beams=1),
-            "unsupported_image",
-            "images.0",
-        ),
-    ],
-)
-async def test_bad_stream_is_invalid_argument(
-    front: Front, method: str, request_: object, kind: str, field: str
-) -> None:
-    pieces, (code, *named, trailing) = await streamed_failure(getattr(front.stub, method)(request_))
-    assert pieces == []
-    assert (code, *named) == (grpc.StatusCode.INVALID_ARGUMENT, kind, field)
-    assert trailing["x-request-id"]
-
-
 async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> None:
     front.gateway.inference.breaks[1] = Unavailable("restarted", retry_after_s=1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
@@ -230,54 +204,6 @@ async def test_alignments_are_returned(make_gateway: MakeGateway) -> None:
     assert [list(row.values) for row in item.alignment.weights] == [[third] * 3] * 3
 
 
-BAD = {
-    "nothing": ("Translate", pb.TranslateRequest(), "invalid_request", "texts"),
-    "beams": (
-        "Translate",
-        pb.TranslateRequest(texts=["a"], num_beams=99),
-        "invalid_request",
-        "num_beams",
-    ),
-    "not a number": (
-        "Translate",
-        pb.TranslateRequest(texts=["a"], length_penalty=float("nan")),
-        "invalid_request",
-        "length_penalty",
-    ),
-    "long": (
-        "Translate",
-        pb.TranslateRequest(texts=["a " * 50], divide_long_sentences=False),
-        "too_long",
-        "texts.0",
-    ),
-    "no image": ("Caption", pb.CaptionRequest(), "invalid_request", "images"),
-    "bad image": ("Caption", pb.CaptionRequest(images=[b"x"]), "unsupported_image", "images.0"),
-    "huge": (
-        "Caption",
-        pb.CaptionRequest(images=[png_header(20_000, 20_000)]),
-        "payload_too_large",
-        "images.0",
-    ),
-    "no labels": ("ZeroShot", pb.ZeroShotRequest(images=[b"x"]), "invalid_request", "labels"),
-    "1001 labels": (
-        "ZeroShot",
-        pb.ZeroShotRequest(images=[b"x"], labels=["a"] * 1001),
-        "invalid_request",
-        "labels",
-    ),
-}
-
-
-@pytest.mark.parametrize(("method", "request_", "kind", "field"), BAD.values(), ids=BAD)
-async def test_bad_request_is_invalid_argument(
-    front: Front, method: str, request_: object, kind: str, field: str
-) -> None:
-    code, body, trailing = await failure(getattr(front.stub, method)(request_))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert (body.type, body.field) == (kind, field)
-    assert trailing["x-request-id"]
-
-
 @pytest.mark.parametrize(
     "data",
     [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc", b"\x0a\x03\xed\xa0\x80"],
@@ -318,11 +244,6 @@ async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGa
 def raw_call(front: Front, method: str, data: bytes) -> grpc.aio.UnaryUnaryCall:
     """A call with bytes that need not be a message."""
     return front.channel.unary_unary(f"/{NAME}/{method}")(data)
-
-
-async def test_unknown_model_is_not_found(front: Front) -> None:
-    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"], model="x")))
-    assert (code, body.type) == (grpc.StatusCode.NOT_FOUND, "unknown_model")
 
 
 async def test_full_queue_is_resource_exhausted(front: Front) -> None:
