@@ -7,7 +7,8 @@ task's response, or raises `Refused`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -38,6 +39,7 @@ class Refused(Exception):
         kind: Its type on the wire; None: a client refused it unsent.
         field: None too where a client refused it.
         status: Of HTTP, or gRPC's by its name.
+        retry_after_s: After which the caller is to try again.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Refused(Exception):
         field: str | None,
         message: str,
         status: int | str | None = None,
+        retry_after_s: Any = None,
     ) -> None:
         super().__init__(message)
         self.kind, self.field, self.message, self.status = kind, field, message, status
+        self.retry_after_s = None if retry_after_s is None else float(retry_after_s)
 
 
 async def in_process(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
@@ -80,7 +84,7 @@ async def _outcome(gateway: Gateway, call: Call) -> Outcome:
 
 
 def _refused(error: ServingError) -> Refused:
-    return Refused(error.wire, error.field, error.message, error.http_status)
+    return Refused(error.wire, error.field, error.message, error.http_status, error.retry_after_s)
 
 
 async def http(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
@@ -110,7 +114,8 @@ def _read(response: httpx.Response, kind: type[BaseModel]) -> BaseModel:
     if response.status_code == 200:
         return kind.model_validate_json(response.content)
     error = error_of(response)
-    raise Refused(error["type"], error.get("field"), error["message"], response.status_code)
+    told = (error["type"], error.get("field"), error["message"])
+    raise Refused(*told, response.status_code, response.headers.get("retry-after"))
 
 
 async def rpc(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
@@ -126,7 +131,8 @@ async def rpc(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
             return from_proto(await call, declared.response)
         status, error, trailing = await failure(call)
     assert trailing["x-request-id"]
-    raise Refused(error.type, error.field or None, error.message, status.name)
+    told = (error.type, error.field or None, error.message)
+    raise Refused(*told, status.name, trailing.get("retry-after"))
 
 
 async def _first(call: grpc.aio.UnaryStreamCall) -> BaseModel:
@@ -136,21 +142,33 @@ async def _first(call: grpc.aio.UnaryStreamCall) -> BaseModel:
     raise Refused(kind, field or None, await call.details(), status.name)
 
 
+@asynccontextmanager
+async def connected(gateway: Gateway, kind: str) -> AsyncIterator[Any]:
+    """A client of the package, over HTTP or gRPC."""
+    once = Retries(attempts=1)
+    if kind == "http client":
+        transport = httpx.ASGITransport(gateway.app)
+        async with triptych.AsyncClient(
+            "http://gateway", transport=transport, retries=once
+        ) as client:
+            yield client
+        return
+    async with (
+        Front(gateway) as front,
+        triptych.AsyncGrpcClient(f"127.0.0.1:{front.port}", retries=once) as client,
+    ):
+        yield client
+
+
 async def http_client(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
     """A method of `AsyncClient`."""
-    transport = httpx.ASGITransport(gateway.app)
-    async with triptych.AsyncClient(
-        "http://gateway", transport=transport, retries=Retries(attempts=1)
-    ) as client:
+    async with connected(gateway, "http client") as client:
         return await _call(client, name, fields)
 
 
 async def grpc_client(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
     """A method of `AsyncGrpcClient`."""
-    async with (
-        Front(gateway) as front,
-        triptych.AsyncGrpcClient(f"127.0.0.1:{front.port}", retries=Retries(attempts=1)) as client,
-    ):
+    async with connected(gateway, "grpc client") as client:
         return await _call(client, name, fields)
 
 
@@ -164,7 +182,8 @@ async def _call(client: Any, name: str, fields: Fields) -> BaseModel:
     except (InvalidArgument, TypeError) as error:
         raise Refused(None, None, str(error)) from error
     except ApiError as error:
-        raise Refused(error.type, error.field, error.message, error.status) from error
+        told = (error.type, error.field, error.message)
+        raise Refused(*told, error.status, error.retry_after_s) from error
 
 
 DRIVERS: dict[str, Driver] = {

@@ -15,8 +15,8 @@ from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
-from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
-from triptych.tasks.chat import ChatMessage, ChatRequest, ChatResponse
+from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from triptych.tasks.chat import ChatMessage, ChatRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
 TEMPLATE = """\
@@ -39,31 +39,6 @@ def plan(loaded: LoadedModel, *texts: str, **fields: object) -> ContinuationPlan
     return TASK.prepare(
         ChatRequest(messages=messages, **fields), (), replace(loaded, task_limits=LIMITS)
     )
-
-
-def test_conversation_is_one_prompt_without_added_tokens() -> None:
-    loaded = model()
-    (call,) = plan(loaded, "system => be brief", "hello there").calls
-    text = loaded.tokenizer.pieces(call.inputs["prompt_ids"].tolist())
-    assert " ".join(text) == "<s> system : be brief user : hello there assistant :"
-
-
-def test_answer_is_one_item_of_the_tasks_own_response() -> None:
-    loaded = model()
-    made = plan(loaded, "hello there")
-    hello = loaded.tokenizer.encode("hello", add_special_tokens=False)
-    answer = made.finish([finished((tuple(hello),), (-0.5,), ("stop",), 9)])
-    assert isinstance(answer, ChatResponse)
-    (item,) = answer.data
-    assert (item.text, item.finish_reason, item.score) == ("hello", "stop", -0.5)
-    assert answer.usage.prompt_tokens == 9
-
-
-def test_parameters_mean_what_they_mean_in_generate() -> None:
-    (call,) = plan(model(), "hi", temperature=0.5, max_new_tokens=3, stop="x", logprobs=2).calls
-    assert (call.options.do_sample, call.options.temperature) == (True, 0.5)
-    assert (call.options.max_new_tokens, call.options.top_log_probs) == (3, 2)
-    assert call.read is not None
 
 
 def test_bundle_without_a_template_does_not_serve_chat() -> None:

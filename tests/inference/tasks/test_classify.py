@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Role
 from inference.errors import BundleError, InvalidRequest, Unavailable
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classify import TASK, ClassifyPlan
@@ -11,7 +10,6 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.tiny_models import (
     WordTokenizer,
     image_classifier,
-    image_file,
     run,
     served,
     text_classifier,
@@ -43,51 +41,10 @@ def softmax(*logits: float) -> dict[str, float]:
     return dict(zip("xyz", weights / weights.sum(), strict=True))
 
 
-def test_labels_are_best_first_for_each_text() -> None:
-    model = served(text_classifier())
-    first, second = classify(model, texts=["a b c", "b"])
-    assert [entry.label for entry in first.labels] == ["y", "x", "z"]
-    assert scores(first) == pytest.approx(softmax(3, 4, 0))  # "a" is token 3
-    assert scores(second) == pytest.approx(softmax(4, 2, 0))
-
-
-def test_equal_texts_share_a_row_and_are_counted_once() -> None:
-    made = plan(served(text_classifier()), texts=["a", "b", "a"])
-    (call,) = made.calls
-    assert call.inputs["token_ids"].shape == (2, 8)
-    response = made.finish([run(call)])
-    assert response.data[0].labels == response.data[2].labels
-    assert response.usage.prompt_tokens == 4
-
-
-@pytest.mark.parametrize(
-    ("activation", "expected"), [("sigmoid", [0.982, 0.9526, 0.5]), ("none", [4.0, 3.0, 0.0])]
-)
-def test_activation_is_the_sections(activation: str, expected: list[float]) -> None:
-    (item,) = classify(served(text_classifier(activation=activation)), texts="a b c")
-    assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
-    (item,) = classify(served(text_classifier()), texts="a b c", function_to_apply=activation)
-    assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1000, 3), (None, 3)])
-def test_top_k_is_the_number_of_labels_at_most(top_k: int | None, count: int) -> None:
-    fields = {} if top_k is None else {"top_k": top_k}
-    (item,) = classify(served(text_classifier()), texts="a", **fields)
-    assert len(item.labels) == count
-
-
 def test_five_labels_are_returned_by_default() -> None:
     model = served(text_classifier(labels=("x", "y", "z")))
     assert TASK.limits(model) == {"max_top_k": 3}
     assert ClassifyRequest(texts="a").top_k == 5
-
-
-def test_pairs_have_segments() -> None:
-    model = served(text_classifier(activation="none"))
-    one, other = classify(model, pairs=[["a b", "c d e"], {"first": "c", "second": "d"}])
-    assert scores(one) == {"x": 3, "y": 7, "z": 4}
-    assert scores(other)["z"] == 2
 
 
 @pytest.mark.parametrize(
@@ -106,25 +63,6 @@ def test_inputs_are_those_of_the_parts() -> None:
     assert TASK.inputs(served(text_classifier(pairs="optional"))) == ["texts", "pairs"]
     assert TASK.inputs(served(text_classifier(pairs="required"))) == ["pairs"]
     assert TASK.inputs(served(image_classifier())) == ["images"]
-
-
-def test_images_are_classified_with_attention() -> None:
-    model = served(image_classifier())
-    red, bad, blue = classify(
-        model,
-        images=[image_file("red"), b"junk", image_file("blue")],
-        return_attention=True,
-    )
-    assert [next(iter(scores(item))) for item in (red, blue)] == ["red", "blue"]
-    assert np.array(red.attention).shape == (2, 2)
-    assert np.array(red.attention).sum() == pytest.approx(1)
-    assert (bad.labels, bad.attention) == (None, None)
-    assert bad.error.type == "unsupported_image"
-
-
-def test_attention_is_computed_only_where_it_is_requested() -> None:
-    made = plan(served(image_classifier()), images=[image_file("red")])
-    assert [list(call.outputs.values()) for call in made.calls] == [[Role.LOGITS]]
 
 
 def test_long_text_has_the_mean_of_its_windows_scores() -> None:

@@ -124,12 +124,6 @@ class TestSection:
     def first_word(self, model: LoadedModel, **fields: object) -> str:
         return self.tokens(model, **fields)[0]
 
-    def test_prompts_are_put_before_texts(self) -> None:
-        model = self.model(prompts=self.PROMPTS)
-        assert self.first_word(model, prompt_name="query") == "q:"
-        assert self.first_word(model, prompt="x ") == "x"
-        assert self.first_word(model) == "a"
-
     def test_default_prompt_is_replaced_by_any_other(self) -> None:
         model = self.model(prompts=self.PROMPTS, default_prompt="query")
         assert self.first_word(model) == "q:"

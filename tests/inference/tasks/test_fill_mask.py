@@ -5,7 +5,7 @@ import pytest
 from inference.bundle.manifest import Role
 from inference.tasks.fill_mask import TASK, FillMaskPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.tiny_models import TOP_K, WordTokenizer, mask_filler, run, served
+from tests.inference.tiny_models import WordTokenizer, mask_filler, run, served
 from triptych.tasks.fill_mask import FilledMasks, FillMaskRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
@@ -29,25 +29,6 @@ def fill(model: LoadedModel, **fields: object) -> list[FilledMasks]:
     return made.finish([run(call) for call in made.calls]).data
 
 
-def test_most_likely_tokens_are_best_first(model: LoadedModel) -> None:
-    (item,) = fill(model, texts="blue ? white", top_k=3)
-    ((first, second, third),) = item.masks
-    assert (second.token, second.token_id, second.score) == ("red", 4, 0.25)
-    assert [entry.text for entry in (first, second, third)] == [
-        "blue ? white",
-        "blue red white",
-        "blue green white",
-    ]
-
-
-def test_masks_of_a_text_are_filled_one_by_one(model: LoadedModel) -> None:
-    (item,) = fill(model, texts="? blue ?", top_k=2)
-    assert [[entry.text for entry in mask] for mask in item.masks] == [
-        ["? blue ?", "red blue ?"],
-        ["? blue ?", "? blue red"],
-    ]
-
-
 def test_positions_are_padded_with_the_rows_first(model: LoadedModel) -> None:
     (call,) = plan(model, texts=["? a ?", "b c ?"]).calls
     assert call.inputs["positions"].tolist() == [[0, 2], [2, 2]]
@@ -65,23 +46,6 @@ def test_positions_are_a_power_of_two_or_all_tokens(
     (call,) = plan(model, texts=text).calls
     assert call.inputs["positions"].tolist() == [[*range(masks), *[0] * (positions - masks)]]
     assert len(fill(model, texts=text)[0].masks) == masks
-
-
-def test_targets_are_scored_instead_of_the_vocabulary(model: LoadedModel) -> None:
-    made = plan(model, texts=["?", "? a"], targets=["green", "white", "green"], top_k=5)
-    (call,) = made.calls
-    assert call.inputs["choices"].tolist() == [[5, 7]] * 2
-    assert set(call.outputs.values()) == {Role.CHOICE_SCORES}
-    item, _ = made.finish([run(call)]).data
-    assert [(t.token, round(t.score, 4)) for t in item.masks[0]] == [
-        ("white", 0.07),
-        ("green", 0.05),
-    ]
-
-
-def test_top_k_is_limited_by_the_graph(model: LoadedModel) -> None:
-    assert len(fill(model, texts="?", top_k=TOP_K)[0].masks[0]) == TOP_K
-    assert plan(model, texts="?", top_k=100, targets="red").calls
 
 
 def test_listing_names_mask_token_and_limits(model: LoadedModel) -> None:

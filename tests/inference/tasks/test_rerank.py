@@ -26,26 +26,6 @@ def ranked(item: Ranking) -> list[tuple[int, float | None]]:
     return [(entry.index, entry.score) for entry in item.results]
 
 
-def test_documents_are_ranked_best_first() -> None:
-    # Tokens: q 3, b 4, a 5, c 6.
-    (item,) = rerank(served(cross_encoder()), query="q", documents=["b", "a b", "c", "a"])
-    assert ranked(item) == [(1, 9.0), (2, 6.0), (3, 5.0), (0, 4.0)]
-    assert [entry.text for entry in item.results] == [None] * 4
-
-
-def test_sigmoid_is_the_sections() -> None:
-    (item,) = rerank(served(cross_encoder("sigmoid")), query="q", documents=["b"])
-    assert item.results[0].score == pytest.approx(0.98201, abs=1e-5)
-
-
-def test_top_n_and_texts() -> None:
-    documents = ["b", "a b", "c"]
-    (item,) = rerank(
-        served(cross_encoder()), query="q", documents=documents, top_n=2, return_documents=True
-    )
-    assert [(entry.index, entry.text) for entry in item.results] == [(1, "a b"), (2, "c")]
-
-
 def test_each_query_ranks_all_documents_and_equal_pairs_share_a_row() -> None:
     made = plan(served(cross_encoder()), query=["q", "r", "q"], documents=["a", "b", "a"])
     assert sum(len(call.inputs["token_ids"]) for call in made.calls) == 4

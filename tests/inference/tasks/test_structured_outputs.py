@@ -12,7 +12,7 @@ from inference.generation import Generation
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
+from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.operation import operation
 from triptych.tasks.generate import TASK as DECLARED
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
@@ -60,16 +60,6 @@ def test_the_few_shot_layout_allows_its_space_and_has_no_stop(model: LoadedModel
     assert call.options.allows_space
     assert call.read is None
     assert plan(model, examples=SHOTS).calls[0].options.allows_space is None
-
-
-def test_outputs_say_whether_they_are_complete(model: LoadedModel) -> None:
-    for reason in ("stop", "length"):
-        made = plan(model, regex="a+")
-        outcome = finished(((3,),), (-1.0,), (reason,))
-        (item,) = made.finish([outcome]).data
-        assert item.is_incomplete == (reason == "length")
-        (item,) = plan(model).finish([outcome]).data
-        assert item.is_incomplete is None
 
 
 def test_characters_of_all_choices_are_bounded() -> None:

@@ -47,34 +47,6 @@ def found(item: Tags) -> list[tuple[str, int, int, str]]:
     return [(token.text, token.start, token.end, token.label) for token in item.tokens]
 
 
-def test_tokens_have_their_place_in_the_text(model: LoadedModel) -> None:
-    (item,) = label(model, texts="  ba  o ia 🙂")
-    assert found(item) == [("ba", 2, 4, "B-a"), ("ia", 8, 10, "I-a"), ("🙂", 11, 12, "I-b")]
-    score = np.exp(4) / (np.exp(4) + 4)
-    assert [token.score for token in item.tokens] == pytest.approx([score] * 3)
-
-
-def test_tokens_outside_are_returned_on_request(model: LoadedModel) -> None:
-    (item,) = label(model, texts="ba o", return_outside=True)
-    assert [token.label for token in item.tokens] == ["B-a", "O"]
-
-
-def test_text_without_entities_has_no_tokens(model: LoadedModel) -> None:
-    one, other = label(model, texts=["o o", "ba"])
-    assert (one.tokens, one.error) == ([], None)
-    assert len(other.tokens) == 1
-
-
-def test_entities_are_joined(model: LoadedModel) -> None:
-    (item,) = label(model, texts="ba ia ia o ba ba", aggregation="simple")
-    assert found(item) == [("ba ia ia", 0, 8, "a"), ("ba", 11, 13, "a"), ("ba", 14, 16, "a")]
-
-
-def test_words_have_the_label_of_their_first_token(model: LoadedModel) -> None:
-    (item,) = label(model, texts="ba ##x ##y o", aggregation="first")
-    assert found(item) == [("ba ##x ##y", 0, 10, "a")]
-
-
 @pytest.mark.parametrize("stride", [0, 1, 4, 10])
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first"])
 def test_windows_give_the_same_tokens_as_one_text(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 
 import httpx
-import numpy as np
 import pytest
 
-from inference.errors import Overloaded
-from tests.inference.tiny_models import detector, image_file, segmenter, served
+from tests.inference.tiny_models import image_file, segmenter, served
 from tests.serving.gateway.conftest import (
     Gateway,
     MakeGateway,
@@ -23,43 +21,10 @@ from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.classify import ClassifyRequest, ClassifyResponse, TextPair
-from triptych.tasks.detect import DetectResponse
-from triptych.tasks.embed import EmbedResponse
-from triptych.tasks.fill_mask import FilledMasks, FillMaskResponse, MaskToken
-from triptych.tasks.rerank import RerankResponse
+from triptych.tasks.fill_mask import FilledMasks, MaskToken
 from triptych.tasks.segment import SegmentResponse
-from triptych.tasks.tag import TagResponse
-from triptych.tasks.translate import TranslateResponse
-from triptych.tasks.zero_shot import ZeroShotResponse
 
 RED = base64.b64encode(image_file("red")).decode()
-
-
-async def test_translation_has_the_common_envelope(gateway: Gateway) -> None:
-    body = {"texts": ["uno dos. tres\n\ncuatro", "cinco"], "source": "es", "target": "en"}
-    response = await gateway.http.post("/v1/translate", json=body)
-    assert response.status_code == 200
-    answer = TranslateResponse.model_validate_json(response.content)
-    assert answer.model == "tiny-translate"
-    assert [(item.index, item.text) for item in answer.data] == [
-        (0, "uno dos. tres\n\ncuatro"),
-        (1, "cinco"),
-    ]
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 9)
-    assert "error" not in response.json()["data"][0]
-
-
-async def test_one_text_stands_for_a_list_of_one(gateway: Gateway) -> None:
-    response = await gateway.http.post("/v1/translate", json={"texts": "hola"})
-    assert response.json()["data"][0]["text"] == "hola"
-
-
-async def test_generation_options_reach_the_model(gateway: Gateway) -> None:
-    body = {"texts": "hola", "num_beams": 4, "alternatives": 3, "length_penalty": 0.5}
-    response = await gateway.http.post("/v1/translate", json=body)
-    options = gateway.inference.calls[0].options
-    assert (options.num_beams, options.num_return_sequences, options.length_penalty) == (4, 3, 0.5)
-    assert len(response.json()["data"][0]["alternatives"]) == 3
 
 
 async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
@@ -67,29 +32,6 @@ async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/caption", json=body)
     answer = CaptionResponse.model_validate_json(response.content)
     assert [item.text for item in answer.data] == ["a picture", "a picture"]
-
-
-async def test_caption_takes_files_with_fields_beside_them(gateway: Gateway) -> None:
-    files = [
-        ("images", ("a.png", image_file("red"))),
-        ("images", ("b.jpg", image_file("blue", "JPEG"))),
-    ]
-    data = {"prompt": "a", "num_beams": "3"}
-    response = await gateway.http.post("/v1/caption", files=files, data=data)
-    assert [item["text"] for item in response.json()["data"]] == ["a picture", "a picture"]
-    assert gateway.inference.calls[0].options.num_beams == 3
-
-
-async def test_zero_shot_over_json_and_multipart_agree(gateway: Gateway) -> None:
-    labels, templates = ["red", "very blue"], ["a {}", "the {}"]
-    body = {"images": RED, "labels": labels, "templates": templates}
-    over_json = await gateway.http.post("/v1/zero-shot", json=body)
-    files = [("images", ("a.png", image_file("red")))]
-    data = {"labels": labels, "templates": templates}
-    over_form = await gateway.http.post("/v1/zero-shot", files=files, data=data)
-    answer = ZeroShotResponse.model_validate_json(over_json.content)
-    assert sum(entry.score for entry in answer.data[0].labels) == pytest.approx(1.0)
-    assert over_form.json() == over_json.json()
 
 
 async def test_one_label_over_multipart_is_a_list(gateway: Gateway) -> None:
@@ -106,16 +48,6 @@ async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
     assert [call.model for call in gateway.inference.calls] == ["tiny-zero-shot"]
 
 
-async def test_detection_over_json_and_multipart_agree(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway([served(detector())])
-    over_json = await gateway.http.post("/v1/detect", json={"images": RED, "labels": ["a", "b"]})
-    files = [("images", ("a.png", image_file("red")))]
-    over_form = await gateway.http.post("/v1/detect", files=files, data={"labels": ["a", "b"]})
-    (item,) = DetectResponse.model_validate_json(over_json.content).data
-    assert (item.width, item.height, len(item.boxes or ())) == (6, 5, 2)
-    assert over_form.json() == over_json.json()
-
-
 async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway([served(segmenter())])
     body = {"images": RED, "labels": ["a", "b"]}
@@ -130,23 +62,6 @@ async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: Mak
     second = await gateway.http.post("/v1/segment", files=files, data={"labels": ["a", "b"]})
     assert second.json() == first.json()
     assert [call.model for call in gateway.inference.calls][2:] == ["tiny-segment"]
-
-
-async def test_a_label_that_cannot_be_embedded_fails_the_request(
-    make_gateway: MakeGateway,
-) -> None:
-    gateway = make_gateway([served(segmenter())])
-    gateway.inference.failures["tiny-segment-text"] = Overloaded("busy", retry_after_s=1)
-    response = await gateway.http.post("/v1/segment", json={"images": RED, "labels": ["a"]})
-    assert response.status_code == 429
-    assert len(gateway.inference.calls) == 1
-
-
-async def test_errors_replace_items_of_refused_calls(gateway: Gateway) -> None:
-    gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
-    response = await gateway.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
-    assert response.status_code == 429
-    assert response.headers["retry-after"] == "2"
 
 
 async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
@@ -174,19 +89,6 @@ async def test_request_id_is_echoed_or_made(gateway: Gateway, sent: str, kept: b
     response = await gateway.http.get("/health", headers={"x-request-id": sent})
     assert (response.headers["x-request-id"] == sent) is kept
     assert response.headers["x-request-id"]
-
-
-async def test_the_packages_client_works(gateway: Gateway) -> None:
-    from triptych import AsyncClient
-
-    transport = httpx.ASGITransport(gateway.app)
-    async with AsyncClient("http://gateway", transport=transport) as client:
-        assert (await client.translate("hola")).data[0].text == "hola"
-        assert (await client.caption(image_file("red"))).data[0].text == "picture"
-        zero_shot = await client.zero_shot(image_file("red"), labels=["red", "blue"])
-        assert len(zero_shot.data[0].labels) == 2
-        assert len((await client.models()).data) == 4
-        assert await client.ready()
 
 
 class TestWhichModelAnswers:
@@ -236,23 +138,6 @@ class TestWhichModelAnswers:
 
 
 class TestEmbed:
-    async def test_texts_and_images_share_a_space(self, gateway: Gateway) -> None:
-        texts = await gateway.http.post("/v1/embed", json={"texts": ["a", "a b"]})
-        images = await gateway.http.post("/v1/embed", json={"images": RED})
-        assert (texts.status_code, images.status_code) == (200, 200)
-        answer = EmbedResponse.model_validate_json(texts.content)
-        assert answer.model == "tiny-zero-shot"
-        assert answer.usage.prompt_tokens == 5
-        vectors = [item.embedding for item in answer.data]
-        vectors += [images.json()["data"][0]["embedding"]]
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
-
-    async def test_images_come_as_files_too(self, gateway: Gateway) -> None:
-        sent = await gateway.http.post("/v1/embed", json={"images": [RED]})
-        files = [("images", ("a.png", image_file("red")))]
-        uploaded = await gateway.http.post("/v1/embed", files=files)
-        assert uploaded.json() == sent.json()
-
     async def test_models_list_it_without_a_section(self, gateway: Gateway) -> None:
         listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
         tasks = {model.id: model.tasks for model in listed.data}
@@ -294,30 +179,6 @@ async def test_list_of_other_than_two_texts_is_explained(gateway: Gateway) -> No
     response = await gateway.http.post("/v1/classify", json={"pairs": [["a"]]})
     wanted = "pairs.0: a pair is a list of two texts, this list has 1"
     assert wanted in error_of(response)["message"]
-
-
-async def test_masks_are_lists_of_lists(gateway: Gateway) -> None:
-    body = {"texts": ["picture a picture", "a"], "top_k": 2}
-    response = await gateway.http.post("/v1/fill-mask", json=body)
-    answer = FillMaskResponse.model_validate_json(response.content)
-    assert [len(mask) for mask in answer.data[0].masks] == [2, 2]
-    assert "no mask" in answer.data[1].error.message
-
-
-async def test_text_without_entities_has_an_empty_list(gateway: Gateway) -> None:
-    # "ab" is token 4 and "x" is token 5: the label of a token is its number modulo 5.
-    response = await gateway.http.post("/v1/tag", json={"texts": "ab x"})
-    answer = TagResponse.model_validate_json(response.content)
-    assert [token.text for token in answer.data[0].tokens] == ["ab"]
-    response = await gateway.http.post("/v1/tag", json={"texts": "x"})
-    assert response.json()["data"] == [{"index": 0, "tokens": []}]
-
-
-async def test_documents_are_ranked(gateway: Gateway) -> None:
-    body = {"query": "q", "documents": ["a", "a a", " "], "top_n": 1}
-    response = await gateway.http.post("/v1/rerank", json=body)
-    (item,) = RerankResponse.model_validate_json(response.content).data
-    assert [(one.index, one.error is None) for one in item.results] == [(1, True), (2, False)]
 
 
 async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
