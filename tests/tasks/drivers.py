@@ -23,10 +23,12 @@ from inference.tasks.shared.served_task import Plan
 from serving.gateway.requests.request_errors import from_validation
 from tests.serving.gateway.conftest import Gateway, error_of
 from tests.serving.gateway.grpc.test_grpc_front import Front, failure, streamed_failure
+from tests.serving.gateway.http.test_streams import pieces
 from triptych import triptych_pb2 as pb
 from triptych.client.base_client import Retries
 from triptych.client.conversion import from_proto
 from triptych.errors import ApiError, InvalidArgument
+from triptych.messages import Chunk
 
 Fields: TypeAlias = Mapping[str, Any]
 Driver: TypeAlias = Callable[[Gateway, str, Fields], Awaitable[BaseModel]]
@@ -89,10 +91,13 @@ def _refused(error: ServingError) -> Refused:
 
 async def http(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
     """JSON, with images as base64."""
-    declared = TASKS[name].declaration
+    return _read(await _post(gateway, name, fields), TASKS[name].declaration.response)
+
+
+async def _post(gateway: Gateway, name: str, fields: Fields) -> httpx.Response:
     images = [base64.b64encode(one).decode() for one in fields.get("images") or ()]
     body = {**fields, "images": images} if "images" in fields else fields
-    return _read(await gateway.http.post(declared.path, json=body), declared.response)
+    return await gateway.http.post(TASKS[name].declaration.path, json=body)
 
 
 async def multipart(gateway: Gateway, name: str, fields: Fields) -> BaseModel:
@@ -184,6 +189,23 @@ async def _call(client: Any, name: str, fields: Fields) -> BaseModel:
     except ApiError as error:
         told = (error.type, error.field, error.message)
         raise Refused(*told, error.status, error.retry_after_s) from error
+
+
+async def chunks(gateway: Gateway, way: str, name: str, fields: Fields) -> list[Chunk]:
+    """The chunks of a stream that comes to its end."""
+    declared = TASKS[name].declaration
+    if way == "http":
+        return pieces((await _post(gateway, name, {**fields, "stream": True})).text)
+    if way == "grpc":
+        request = getattr(pb, declared.request.__name__)(**fields)
+        async with Front(gateway) as front:
+            method = getattr(front.stub, f"{declared.verb}Stream")
+            call = method(request, metadata=(("x-request-id", "abc"),))
+            found = [from_proto(piece, Chunk) async for piece in call]
+            assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
+            return found
+    async with connected(gateway, way) as client:
+        return [chunk async for chunk in getattr(client, f"{declared.method}_stream")(**fields)]
 
 
 DRIVERS: dict[str, Driver] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from inference.bundle.inputs import AlignmentSpec
 from inference.bundle.manifest import Graph, Limits, Manifest, Role, Tensor
@@ -32,8 +32,8 @@ LONG = " ".join("abcdefghijklmnopqrstuvwxyz")
 """26 tokens and the end; a model takes 12."""
 SHOTS = [{"input": "uno", "output": "one"}]
 CHAT = {
-    "template": "{{ bos_token }}{% for m in messages %} {{ m.role }} : {{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %} assistant :{% endif %}",
+    "template": "{{ bos_token }}{% for m in messages %} {{ m.role }} : {{ m.content }}"
+    "{% endfor %}\n{% if add_generation_prompt %} assistant :{% endif %}",
     "special_tokens": {"bos_token": "<s>"},
 }
 SOURCE = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
@@ -71,7 +71,7 @@ def pictures(*, attention: bool = True) -> LoadedModel:
     return words(image_classifier(attention=attention))
 
 
-def with_alignment(task: str, over: str) -> LoadedModel:
+def with_alignment(task: str, over: Literal["tokens", "patches"]) -> LoadedModel:
     """A translator or captioner that returns attention."""
     described = MODELS[task]().manifest
     return words(described.model_copy(update={"alignment": AlignmentSpec(over=over)}), "picture")

@@ -138,7 +138,6 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ({"images": [RED] * 33}, "images", "images holds 33 items, at most 32"),
         ({"images": [b""]}, "images.0", "", UnsupportedImage),
         ({"images": [JUNK]}, "images.0", "", UnsupportedImage),
-        ({"images": [png_header(20_000, 20_000)]}, "images.0", "", PayloadTooLarge),
         ({"prompt": "a " * 16}, "prompt", "prompt has 16 tokens, tiny-caption takes at most 15",
          TooLong),
         ({"return_attention": True}, "return_attention", "tiny-caption does not return attention"),
@@ -340,6 +339,12 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 # fmt: on
+for _task in ("caption", "zero-shot"):
+    _ROWS[_task] += [
+        ({"images": [RED[:50]]}, "images.0", "", UnsupportedImage),
+        ({"images": [b"%!PS-Adobe-3.0 EPSF-3.0"]}, "images.0", "", UnsupportedImage),
+        ({"images": [png_header(20_000, 20_000)]}, "images.0", "", PayloadTooLarge),
+    ]
 REFUSALS = [Refusal(task, *row) for task, rows in _ROWS.items() for row in rows]
 
 # fmt: off

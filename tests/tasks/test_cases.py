@@ -14,7 +14,8 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall
 from tests.serving.gateway.conftest import MakeGateway
 from tests.tasks.cases import CASES, Case, match
-from tests.tasks.drivers import DRIVERS, Refused, connected, http, multipart
+from tests.tasks.drivers import DRIVERS, Refused, chunks, connected, http, multipart
+from tests.tasks.models import RED
 from tests.tasks.refusals import GOOD, Refusal
 
 WAYS = ["in process", "http", "grpc", "http client", "grpc client"]
@@ -106,6 +107,31 @@ async def test_a_model_that_refuses_all_calls_fails_the_request(
     assert caught.value.retry_after_s == (1.5 if way == "in process" else 2)
     if task == "segment":  # what follows the labels is not run
         assert [call.model for call in gateway.inference.calls] == ["tiny-segment-text"]
+
+
+STREAMS = {
+    "generate": ({"prompts": ["one two three"]}, ["one two three"]),
+    "translate": (
+        {"texts": ["uno dos. tres\n\ncuatro", "cinco"]},
+        ["uno dos. tres\n\ncuatro", "cinco"],
+    ),
+    "caption": ({"images": [RED], "prompt": "a"}, ["a picture"]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("task", STREAMS)
+async def test_chunks_together_are_the_response(
+    make_gateway: MakeGateway, way: str, task: str
+) -> None:
+    fields, wanted = STREAMS[task]
+    told = await chunks(make_gateway(grpc_port=0), way, task, fields)
+    for index, text in enumerate(wanted):
+        own = [chunk for chunk in told if chunk.index == index]
+        assert "".join(chunk.text for chunk in own) == text
+        assert [chunk.finish_reason for chunk in own] == [None] * (len(own) - 1) + ["stop"]
+    assert {chunk.index for chunk in told} == set(range(len(wanted)))
+    assert [chunk.usage is not None for chunk in told] == [False] * (len(told) - 1) + [True]
 
 
 @pytest.mark.parametrize("way", ["http client", "grpc client"])

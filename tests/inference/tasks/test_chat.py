@@ -16,22 +16,15 @@ from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.execution import INLINE_LIMIT
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from tests.tasks.models import CHAT, MODELS
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
-TEMPLATE = """\
-{{ bos_token }}{% for m in messages %} {{ m.role }} : {{ m.content }}{% endfor %}
-{% if add_generation_prompt %} assistant :{% endif %}"""
-SECTION = {"template": TEMPLATE, "special_tokens": {"bos_token": "<s>"}}
+SECTION = CHAT
 
 
-def model(section: dict[str, object] | None = None) -> LoadedModel:
-    defaults = Generation(pad_token_id=0, max_new_tokens=20)
-    return served(
-        manifest(
-            "chat", section or SECTION, generation=defaults, limits=Limits(max_total_tokens=16)
-        )
-    )
+def model() -> LoadedModel:
+    return MODELS["chat"]()
 
 
 def plan(loaded: LoadedModel, *texts: str, **fields: object) -> ContinuationPlan:

@@ -5,19 +5,16 @@ import pytest
 from inference.bundle.manifest import Role
 from inference.tasks.fill_mask import TASK, FillMaskPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.tiny_models import WordTokenizer, mask_filler, run, served
+from tests.inference.tiny_models import run
+from tests.tasks.models import MODELS
 from triptych.tasks.fill_mask import FilledMasks, FillMaskRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
-WORDS = "? red green blue white black"
-"""Tokens 3 to 8; the first is the mask."""
 
 
 @pytest.fixture
 def model() -> LoadedModel:
-    tokenizer = WordTokenizer()
-    tokenizer.encode(WORDS)
-    return served(mask_filler(), tokenizer)
+    return MODELS["fill-mask"]()
 
 
 def plan(model: LoadedModel, **fields: object) -> FillMaskPlan:

@@ -20,6 +20,7 @@ from tests.inference.tiny_models import (
     manifest,
     served,
 )
+from tests.tasks.models import generator
 from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -28,12 +29,7 @@ SHOTS = [Example(input="uno", output="one")]
 
 @pytest.fixture
 def model() -> LoadedModel:
-    defaults = Generation(pad_token_id=0, max_new_tokens=20, length_penalty=2.0)
-    tokenizer = WordTokenizer()
-    tokenizer.words += ["\n", "one", "two", "three"]  # 3, 4, 5, 6
-    return served(
-        manifest("generate", generation=defaults, limits=Limits(max_total_tokens=16)), tokenizer
-    )
+    return generator()
 
 
 def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:

@@ -19,19 +19,16 @@ from transformers.pipelines.token_classification import (
 from inference.tasks.shared.labels import Entity, LabelledToken, entities, without_overlaps
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.tag import TASK, TagPlan
-from tests.inference.tiny_models import WordTokenizer, run, served, word_labeller
+from tests.inference.tiny_models import run, served, word_labeller
+from tests.tasks.models import MODELS
 from triptych.tasks.tag import TagRequest, Tags
 
 LIMITS = TaskLimits(max_client_batch_size=20, max_input_tokens=60)
-WORDS = "ib ob o ba ia bb"
-"""Tokens 3 to 8; their number modulo 5 is their label: B-b, I-b, O, B-a, I-a, B-b."""
 
 
 @pytest.fixture
 def model() -> LoadedModel:
-    tokenizer = WordTokenizer()
-    tokenizer.encode(WORDS)
-    return served(word_labeller(), tokenizer)
+    return MODELS["tag"]()
 
 
 def plan(model: LoadedModel, **fields: object) -> TagPlan:

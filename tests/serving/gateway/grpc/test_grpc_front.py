@@ -61,38 +61,6 @@ async def failure(call: grpc.aio.UnaryUnaryCall) -> tuple[grpc.StatusCode, pb.Er
     return caught.value.code(), body, trailing
 
 
-async def test_models(front: Front) -> None:
-    answer = await front.stub.ListModels(pb.ListModelsRequest())
-    assert [model.id for model in answer.data] == [
-        "tiny-translate",
-        "tiny-caption",
-        "tiny-zero-shot",
-        "tiny-generate",
-    ]
-    assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
-
-
-STREAMS = {
-    "TranslateStream": (pb.TranslateRequest(texts=["uno. dos", "tres"], num_beams=1), "uno. dos"),
-    "CaptionStream": (
-        pb.CaptionRequest(images=[image_file("red")], prompt="a", num_beams=1),
-        "a picture",
-    ),
-    "GenerateStream": (pb.GenerateRequest(prompts=["uno dos"], stream=True), "uno dos"),
-}
-
-
-@pytest.mark.parametrize("method", STREAMS)
-async def test_chunks_together_are_the_response(front: Front, method: str) -> None:
-    request, text = STREAMS[method]
-    call = getattr(front.stub, method)(request, metadata=(("x-request-id", "abc"),))
-    pieces = [piece async for piece in call]
-    assert "".join(piece.text for piece in pieces if piece.index == 0) == text
-    assert pieces[-1].finish_reason == "stop"
-    assert [piece.HasField("usage") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
-
-
 async def test_chunks_are_sent_as_they_are_generated(front: Front) -> None:
     steps = front.gateway.inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))

@@ -103,19 +103,6 @@ class Reader:
         await self.is_reading.wait()
 
 
-@pytest.mark.parametrize(
-    ("task", "text"),
-    [("generate", "one two three"), ("translate", "one two three"), ("caption", "a picture")],
-)
-async def test_events_together_are_the_response(gateway: Gateway, task: str, text: str) -> None:
-    told = await stream(gateway, task)
-    assert "".join(piece.text for piece in told) == text
-    assert [piece.finish_reason for piece in told[:-1]] == [None] * (len(told) - 1)
-    assert told[-1].finish_reason == "stop"
-    assert told[-1].usage is not None
-    assert {piece.index for piece in told} == {0}
-
-
 async def test_token_is_sent_before_the_next_is_generated(gateway: Gateway) -> None:
     gateway.inference.steps = asyncio.Semaphore(0)
     async with Reader(gateway, "generate").reading() as reader:
@@ -169,14 +156,6 @@ async def test_several_prompts_stream_concurrently(gateway: Gateway) -> None:
     first_ends = next(n for n, piece in enumerate(told) if piece.finish_reason)
     assert {piece.index for piece in told[:first_ends]} == {0, 1}
     assert told[-1].usage == Usage(prompt_tokens=6, completion_tokens=6)
-
-
-async def test_streamed_paragraph_keeps_its_layout(gateway: Gateway) -> None:
-    told = await stream(gateway, "translate", texts=["uno dos. tres\n\ncuatro", "cinco"])
-    texts = {0: "", 1: ""}
-    for piece in told:
-        texts[piece.index] += piece.text
-    assert texts == {0: "uno dos. tres\n\ncuatro", 1: "cinco"}
 
 
 async def test_multipart_request_streams(gateway: Gateway) -> None:
