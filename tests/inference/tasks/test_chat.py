@@ -19,19 +19,11 @@ from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manife
 from tests.tasks.models import CHAT, MODELS
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
-LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
 SECTION = CHAT
 
 
 def model() -> LoadedModel:
     return MODELS["chat"]()
-
-
-def plan(loaded: LoadedModel, *texts: str, **fields: object) -> ContinuationPlan:
-    messages = [ChatMessage.from_text(text) for text in texts]
-    return TASK.prepare(
-        ChatRequest(messages=messages, **fields), (), replace(loaded, task_limits=LIMITS)
-    )
 
 
 def test_bundle_without_a_template_does_not_serve_chat() -> None:

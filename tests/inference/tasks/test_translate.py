@@ -9,6 +9,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.languages import TranslateSection
 from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
+from tests.tasks import cases
 from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
@@ -124,10 +125,7 @@ def test_long_sentence_is_divided_no_further_than_texts_may_be_long(
 
 @pytest.fixture
 def multilingual() -> LoadedModel:
-    spec = manifest("translate").tokenizer.model_copy(
-        update={"target_prefixes": (">>en<<", ">>fr<<")}
-    )
-    return served(manifest("translate", tokenizer=spec), WordTokenizer())
+    return cases.multilingual()
 
 
 def sources(model: LoadedModel, made: TranslatePlan) -> list[str]:
@@ -143,10 +141,7 @@ def test_missing_and_unknown_target_are_refused(multilingual: LoadedModel) -> No
 
 @pytest.fixture
 def polyglot() -> LoadedModel:
-    tokens = {"codes": {"eng_Latn": 70, "fra_Latn": 80}, "place": "before"}
-    tokens["aliases"] = {"en": ["eng_Latn"], "fr": ["fra_Latn"]}
-    spec = manifest("translate").tokenizer.model_copy(update={"eos_token_id": 1})
-    return served(manifest("translate", {"tokens": tokens}, tokenizer=spec), WordTokenizer())
+    return cases.polyglot()
 
 
 def test_languages_of_many_are_listed_as_codes(
