@@ -19,7 +19,6 @@ from triptych.client.base_client import Retries
 from triptych.client.conversion import from_proto, to_proto
 from triptych.tasks.caption import Caption, CaptionResponse
 from triptych.tasks.translate import TranslateRequest, TranslateResponse, Translation
-from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotResponse
 from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
 
 QUICK = Retries(attempts=3, first_wait_s=0.0)
@@ -71,12 +70,6 @@ class FakeGateway(TriptychServicer):
             for i, image in enumerate(request.images)
         ]
         return to_proto(CaptionResponse(model="m", data=data))
-
-    def ZeroShot(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._admit(context)
-        labels = [LabelScore(label=label, score=0.5, cosine=0.25) for label in request.labels]
-        data = [Classification(index=0, labels=labels)]
-        return to_proto(ZeroShotResponse(model="m", data=data))
 
     def ListModels(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
@@ -175,12 +168,6 @@ def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway, co
     ):
         client.caption(b"x" * 2000)
     assert (caught.value.status, caught.value.type) == (413, "payload_too_large")
-
-
-def test_zero_shot_and_models_return_typed_responses(client: triptych.GrpcClient) -> None:
-    labels = client.zero_shot(b"png", ["x", "y"]).data[0].labels
-    assert [entry.label for entry in labels] == ["x", "y"]
-    assert client.models().data[0].id == "m"
 
 
 def test_the_key_travels_as_metadata(client: triptych.GrpcClient, gateway: FakeGateway) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from inference.bundle.inputs import Patches, PromptImages
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
-from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
+from inference.errors import InvalidRequest, UnsupportedImage
 from inference.generation import Generation
 from inference.sequences import TokenChunk
 from inference.tasks.caption import TASK, CaptionPlan, CaptionSection
@@ -42,19 +42,6 @@ def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) ->
         assert "prompt_ids" not in call.inputs
 
 
-def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
-    made = plan(captioner, [image_file("red")], prompt="a red", max_new_tokens=5)
-    prompt = made.calls[0].inputs["prompt_ids"]
-    assert prompt.dtype == np.int64
-    assert made.calls[0].options.max_new_tokens == 5
-    word = captioner.tokenizer.encode("circle", add_special_tokens=False)
-    answer = made.finish([finished(((*word, 1),), (-0.25,), prompt_tokens=2)])
-    assert answer.data[0].text == "a red circle"
-    assert answer.data[0].score == -0.25
-    assert answer.data[0].alternatives is None
-    assert answer.usage.completion_tokens == 2
-
-
 def test_prompt_that_begins_with_the_start_token_has_it_once() -> None:
     tokenizer = WordTokenizer()
     (task,) = tokenizer.encode("<s_task>", add_special_tokens=False)
@@ -70,45 +57,11 @@ def test_prompt_that_begins_with_the_start_token_has_it_once() -> None:
     assert "prompt_ids" not in alone.inputs
 
 
-def test_bad_image_is_reported_at_its_index(captioner: LoadedModel) -> None:
-    made = plan(captioner, [b"not a picture", image_file("blue")])
-    assert len(made.calls) == 1
-    word = captioner.tokenizer.encode("blue", add_special_tokens=False)
-    first, second = made.finish([finished((tuple(word),), (-1.0,))]).data
-    assert (first.error.type, first.error.field) == ("unsupported_image", "images.0")
-    assert (second.index, second.text) == (1, "blue")
-
-
-def test_all_bad_images_raise_the_first_error(captioner: LoadedModel) -> None:
-    with pytest.raises(UnsupportedImage):
-        plan(captioner, [b"", b"x"])
+def test_a_text_that_is_no_image_is_refused(captioner: LoadedModel) -> None:
     with pytest.raises(UnsupportedImage, match="not base64"):
         plan(captioner, ["ñ" * 40])
     with pytest.raises(InvalidRequest, match="not fetched"):
         plan(captioner, ["https://example.com/cat.png"])
-
-
-def test_too_many_images_are_refused(captioner: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="images holds 4 items, at most 3"):
-        plan(captioner, [image_file("red")] * 4)
-
-
-def test_long_prompt_names_limit_and_length(captioner: LoadedModel) -> None:
-    with pytest.raises(TooLong, match="prompt has 16 tokens, tiny-caption takes at most 15"):
-        plan(captioner, [image_file("red")], prompt="a " * 16)
-
-
-def test_failed_calls_raise_when_none_succeeded(captioner: LoadedModel) -> None:
-    made = plan(captioner, [image_file("red"), b""])
-    with pytest.raises(DeadlineExceeded):
-        made.finish([DeadlineExceeded("late")])
-
-
-def test_alternatives_are_best_first(captioner: LoadedModel) -> None:
-    made = plan(captioner, [image_file("red")], alternatives=2)
-    red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
-    (item,) = made.finish([finished(((red, dot), (dot,)), (-0.5, -0.75))]).data
-    assert [(a.text, a.score) for a in item.alternatives] == [("red dot", -0.5), ("dot", -0.75)]
 
 
 SAMPLING = {
@@ -136,44 +89,12 @@ def test_every_parameter_of_sampling_is_a_field_of_caption() -> None:
     }
 
 
-def test_samples_are_returned_best_first_with_the_attention_of_the_best(
-    captioner: LoadedModel,
-) -> None:
-    made = plan(captioner, [image_file("red")], top_p=0.9, n=3)
-    assert made.calls[0].options.do_sample
-    red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
-    drawn = finished(((red,), (dot,), (red, dot)), (-2.0, -0.5, -1.0), ("stop", "length", "stop"))
-    (item,) = made.finish([drawn]).data
-    assert [one.text for one in item.alternatives] == ["dot", "red dot", "red"]
-    assert (item.text, item.score) == ("dot", -0.5)
-
-
 def test_several_captions_without_sampling_are_beams(captioner: LoadedModel) -> None:
     sampled = Generation(pad_token_id=0, max_new_tokens=9, do_sample=True)
     for model in (captioner, served(manifest("caption", image=IMAGE, generation=sampled))):
         options = plan(model, [image_file("red")], n=4).calls[0].options
         assert (options.num_beams, options.num_return_sequences) == (4, 4)
         assert options.do_sample is False
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"num_beams": 2, "top_p": 0.5}, "num_beams"),
-        ({"num_beams": 2, "n": 3}, "n"),
-        ({"best_of": 2, "temperature": 0}, "best_of"),
-        ({"stream": True, "num_beams": 2}, "num_beams"),
-        ({"stream": True, "n": 2}, "n"),
-        ({"stream": True, "best_of": 2}, "best_of"),
-        ({"stream": True, "return_attention": True}, "return_attention"),
-    ],
-)
-def test_what_excludes_each_other_is_named(
-    captioner: LoadedModel, fields: dict[str, object], field: str
-) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        plan(captioner, [image_file("red")], **fields)
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

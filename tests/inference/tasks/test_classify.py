@@ -2,17 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from inference.bundle.manifest import Role
-from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable
+from inference.errors import BundleError, InvalidRequest, Unavailable
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.classify import TASK, ClassifyPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.tiny_models import (
     WordTokenizer,
     image_classifier,
-    image_file,
     run,
     served,
     text_classifier,
@@ -44,51 +41,10 @@ def softmax(*logits: float) -> dict[str, float]:
     return dict(zip("xyz", weights / weights.sum(), strict=True))
 
 
-def test_labels_are_best_first_for_each_text() -> None:
-    model = served(text_classifier())
-    first, second = classify(model, texts=["a b c", "b"])
-    assert [entry.label for entry in first.labels] == ["y", "x", "z"]
-    assert scores(first) == pytest.approx(softmax(3, 4, 0))  # "a" is token 3
-    assert scores(second) == pytest.approx(softmax(4, 2, 0))
-
-
-def test_equal_texts_share_a_row_and_are_counted_once() -> None:
-    made = plan(served(text_classifier()), texts=["a", "b", "a"])
-    (call,) = made.calls
-    assert call.inputs["token_ids"].shape == (2, 8)
-    response = made.finish([run(call)])
-    assert response.data[0].labels == response.data[2].labels
-    assert response.usage.prompt_tokens == 4
-
-
-@pytest.mark.parametrize(
-    ("activation", "expected"), [("sigmoid", [0.982, 0.9526, 0.5]), ("none", [4.0, 3.0, 0.0])]
-)
-def test_activation_is_the_sections(activation: str, expected: list[float]) -> None:
-    (item,) = classify(served(text_classifier(activation=activation)), texts="a b c")
-    assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
-    (item,) = classify(served(text_classifier()), texts="a b c", function_to_apply=activation)
-    assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1000, 3), (None, 3)])
-def test_top_k_is_the_number_of_labels_at_most(top_k: int | None, count: int) -> None:
-    fields = {} if top_k is None else {"top_k": top_k}
-    (item,) = classify(served(text_classifier()), texts="a", **fields)
-    assert len(item.labels) == count
-
-
 def test_five_labels_are_returned_by_default() -> None:
     model = served(text_classifier(labels=("x", "y", "z")))
     assert TASK.limits(model) == {"max_top_k": 3}
     assert ClassifyRequest(texts="a").top_k == 5
-
-
-def test_pairs_have_segments() -> None:
-    model = served(text_classifier(activation="none"))
-    one, other = classify(model, pairs=[["a b", "c d e"], {"first": "c", "second": "d"}])
-    assert scores(one) == {"x": 3, "y": 7, "z": 4}
-    assert scores(other)["z"] == 2
 
 
 @pytest.mark.parametrize(
@@ -109,81 +65,6 @@ def test_inputs_are_those_of_the_parts() -> None:
     assert TASK.inputs(served(image_classifier())) == ["images"]
 
 
-def test_refusal_names_the_kind_of_input() -> None:
-    model = served(text_classifier(pairs="none"))
-    for fields, field in (({"pairs": [["a", "b"]]}, "pairs"), ({"images": ["a"]}, "images")):
-        request = ClassifyRequest(**fields)
-        assert not TASK.accepts(request, model)
-        refusal = TASK.refusal(request, [model])
-        assert (refusal.field, refusal.message) == (field, f"tiny-classify cannot classify {field}")
-    assert not TASK.accepts(ClassifyRequest(texts="a"), served(image_classifier()))
-
-
-@pytest.mark.parametrize(
-    "fields", [{}, {"texts": ["a"], "images": ["b"]}, {"texts": ["a"], "pairs": [["a", "b"]]}]
-)
-def test_exactly_one_kind_of_input_is_given(fields: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match="give one of texts, pairs and images"):
-        ClassifyRequest(**fields)
-
-
-@pytest.mark.parametrize("pair", [["a"], ["a", "b", "c"], "ab", ["a", 1], {"first": "a"}])
-def test_what_is_no_pair_is_refused(pair: object) -> None:
-    with pytest.raises(ValidationError):
-        ClassifyRequest(pairs=[pair])
-
-
-def test_images_are_classified_with_attention() -> None:
-    model = served(image_classifier())
-    red, bad, blue = classify(
-        model,
-        images=[image_file("red"), b"junk", image_file("blue")],
-        return_attention=True,
-    )
-    assert [next(iter(scores(item))) for item in (red, blue)] == ["red", "blue"]
-    assert np.array(red.attention).shape == (2, 2)
-    assert np.array(red.attention).sum() == pytest.approx(1)
-    assert (bad.labels, bad.attention) == (None, None)
-    assert bad.error.type == "unsupported_image"
-
-
-def test_attention_is_computed_only_where_it_is_requested() -> None:
-    made = plan(served(image_classifier()), images=[image_file("red")])
-    assert [list(call.outputs.values()) for call in made.calls] == [[Role.LOGITS]]
-
-
-def test_attention_of_a_bundle_without_it_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match="tiny-classify returns no attention") as caught:
-        plan(
-            served(image_classifier(attention=False)),
-            images=[image_file("red")],
-            return_attention=True,
-        )
-    assert caught.value.field == "return_attention"
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"texts": "a", "return_attention": True}, "return_attention"),
-        ({"pairs": [["a", "b"]], "stride": 1}, "stride"),
-    ],
-)
-def test_fields_of_other_inputs_are_refused(fields: dict[str, object], field: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        plan(served(text_classifier()), **fields)
-    assert caught.value.field == field
-
-
-def test_long_text_is_refused_in_its_place() -> None:
-    first, second = classify(served(text_classifier()), texts=["a", LONG])
-    assert first.labels
-    assert (second.error.type, second.error.field) == ("too_long", "texts.1")
-    assert "27 tokens, tiny-classify takes at most 12" in second.error.message
-    with pytest.raises(TooLong):
-        classify(served(text_classifier()), texts=LONG)
-
-
 def test_long_text_has_the_mean_of_its_windows_scores() -> None:
     model = served(text_classifier())
     made = plan(model, texts=[LONG, "a"], stride=3)
@@ -199,26 +80,10 @@ def test_long_text_has_the_mean_of_its_windows_scores() -> None:
     assert scores(short) == pytest.approx(softmax(3, 2, 0))
 
 
-def test_text_over_the_gateways_limit_has_no_windows() -> None:
-    with pytest.raises(TooLong, match="53 tokens"):
-        plan(served(text_classifier()), texts=f"{LONG} {LONG}", stride=3)
-
-
 def test_failed_call_fails_its_own_items() -> None:
     made = plan(served(text_classifier()), texts=["a", " ".join("abcdefghij")])
     data = made.finish([Unavailable("down"), run(made.calls[1])]).data
     assert [item.error is not None for item in data] == [True, False]
-
-
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_empty_text_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"texts.0 is empty"):
-        plan(served(text_classifier()), texts=text)
-
-
-def test_too_many_items_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="pairs holds 21 items"):
-        plan(served(text_classifier()), pairs=[["a", "b"]] * 21)
 
 
 def test_canary_calls_every_part() -> None:

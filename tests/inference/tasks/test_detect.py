@@ -142,17 +142,6 @@ def test_a_turned_photo_has_the_boxes_of_the_upright_one() -> None:
     assert (item.width, item.height) == (20, 30)
 
 
-def test_an_image_that_cannot_be_read_is_that_items_error() -> None:
-    first, second = detect([UnsupportedImage("no image"), image_file("red")], ["a"])
-    assert first.error.field == "images.0"
-    assert second.boxes
-
-
-def test_an_empty_label_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match=r"labels\.1 is empty"):
-        plan([image_file("red")], ["a", " \ufeff"])
-
-
 def test_a_recipe_that_cuts_the_image_is_refused() -> None:
     cut = detector()
     cut = cut.model_copy(update={"image": cut.image.model_copy(update={"crop": (3, 3)})})

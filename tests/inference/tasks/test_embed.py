@@ -3,10 +3,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from inference.bundle.manifest import Role, Tensor
-from inference.errors import BundleError, InvalidRequest, TooLong, Unavailable, UnsupportedImage
+from inference.errors import BundleError, Unavailable
 from inference.tasks.embed import TASK, EmbedPlan
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
@@ -71,42 +70,10 @@ def test_a_cache_without_room_keeps_nothing(classifier: LoadedModel) -> None:
     assert len(cache) == 0
 
 
-def test_a_bad_text_leaves_the_others_alone(classifier: LoadedModel) -> None:
-    made = plan(classifier, texts=["a", " ", " ".join("abcdefghijklmnop")])
-    data = made.finish([embed(call) for call in made.calls]).data
-    assert data[0].embedding is not None
-    errors = [(item.error.type, item.error.field) for item in data if item.error]
-    assert errors == [("invalid_request", "texts.1"), ("too_long", "texts.2")]
-
-
-def test_only_bad_items_fail_the_request(classifier: LoadedModel) -> None:
-    with pytest.raises(TooLong):
-        plan(classifier, texts=[" ".join("abcdefghijklmnop")])
-    with pytest.raises(UnsupportedImage):
-        plan(classifier, images=[b"junk"])
-
-
 def test_a_failed_call_fails_its_own_items(classifier: LoadedModel) -> None:
     made = plan(classifier, texts=["a", " ".join("abcdefghij")])
     data = made.finish([Unavailable("down"), embed(made.calls[1])]).data
     assert [item.error is not None for item in data] == [True, False]
-
-
-def test_more_items_than_a_batch_are_refused(classifier: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="texts holds 21 items"):
-        plan(classifier, texts=["a"] * 21)
-
-
-def test_embeddings_of_other_length_are_refused(classifier: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="unit length") as caught:
-        plan(classifier, texts=["a"], normalize=False)
-    assert caught.value.field == "normalize"
-
-
-@pytest.mark.parametrize("fields", [{}, {"texts": ["a"], "images": ["b"]}])
-def test_exactly_one_kind_of_input_is_given(fields: dict[str, list[str]]) -> None:
-    with pytest.raises(ValidationError, match="either texts or images"):
-        EmbedRequest(**fields)
 
 
 def test_roles_alone_decide_what_a_bundle_embeds(
@@ -157,12 +124,6 @@ class TestSection:
     def first_word(self, model: LoadedModel, **fields: object) -> str:
         return self.tokens(model, **fields)[0]
 
-    def test_prompts_are_put_before_texts(self) -> None:
-        model = self.model(prompts=self.PROMPTS)
-        assert self.first_word(model, prompt_name="query") == "q:"
-        assert self.first_word(model, prompt="x ") == "x"
-        assert self.first_word(model) == "a"
-
     def test_default_prompt_is_replaced_by_any_other(self) -> None:
         model = self.model(prompts=self.PROMPTS, default_prompt="query")
         assert self.first_word(model) == "q:"
@@ -179,13 +140,6 @@ class TestSection:
             made.finish([embed(call) for call in made.calls])
         assert plan(model, cache, texts=["q: a"]).calls == ()
 
-    def test_unknown_prompt_is_refused_with_the_known_ones(self) -> None:
-        with pytest.raises(InvalidRequest, match="it has: query, passage") as caught:
-            plan(self.model(prompts=self.PROMPTS), texts=["a"], prompt_name="title")
-        assert caught.value.field == "prompt_name"
-        with pytest.raises(InvalidRequest, match="it has: none"):
-            plan(self.model(), texts=["a"], prompt_name="title")
-
     def test_default_prompt_must_be_one_of_the_prompts(self) -> None:
         with pytest.raises(BundleError, match="default_prompt 'x' is not in prompts"):
             self.model(default_prompt="x")
@@ -197,14 +151,6 @@ class TestSection:
         data = made.finish([{Role.EMBEDDING: raw}]).data
         expected = raw / np.array([[5.0], [1.0]]) if fields.get("normalize", True) else raw
         np.testing.assert_allclose([item.embedding for item in data], expected, rtol=1e-6)
-
-    @pytest.mark.parametrize(
-        "fields", [{"prompt": "a", "prompt_name": "b"}, {"images": ["x"], "prompt": "a"}]
-    )
-    def test_fields_that_exclude_each_other_are_refused(self, fields: dict[str, object]) -> None:
-        texts = {} if "images" in fields else {"texts": ["a"]}
-        with pytest.raises(ValidationError, match="prompt"):
-            EmbedRequest(**texts, **fields)
 
 
 def test_graph_with_segments_gets_them(classifier: LoadedModel) -> None:

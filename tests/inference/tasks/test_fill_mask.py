@@ -3,22 +3,18 @@ from dataclasses import replace
 import pytest
 
 from inference.bundle.manifest import Role
-from inference.errors import InvalidRequest, TooLong
 from inference.tasks.fill_mask import TASK, FillMaskPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.tiny_models import TOP_K, WordTokenizer, mask_filler, run, served
+from tests.inference.tiny_models import run
+from tests.tasks.models import MODELS
 from triptych.tasks.fill_mask import FilledMasks, FillMaskRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
-WORDS = "? red green blue white black"
-"""Tokens 3 to 8; the first is the mask."""
 
 
 @pytest.fixture
 def model() -> LoadedModel:
-    tokenizer = WordTokenizer()
-    tokenizer.encode(WORDS)
-    return served(mask_filler(), tokenizer)
+    return MODELS["fill-mask"]()
 
 
 def plan(model: LoadedModel, **fields: object) -> FillMaskPlan:
@@ -28,25 +24,6 @@ def plan(model: LoadedModel, **fields: object) -> FillMaskPlan:
 def fill(model: LoadedModel, **fields: object) -> list[FilledMasks]:
     made = plan(model, **fields)
     return made.finish([run(call) for call in made.calls]).data
-
-
-def test_most_likely_tokens_are_best_first(model: LoadedModel) -> None:
-    (item,) = fill(model, texts="blue ? white", top_k=3)
-    ((first, second, third),) = item.masks
-    assert (second.token, second.token_id, second.score) == ("red", 4, 0.25)
-    assert [entry.text for entry in (first, second, third)] == [
-        "blue ? white",
-        "blue red white",
-        "blue green white",
-    ]
-
-
-def test_masks_of_a_text_are_filled_one_by_one(model: LoadedModel) -> None:
-    (item,) = fill(model, texts="? blue ?", top_k=2)
-    assert [[entry.text for entry in mask] for mask in item.masks] == [
-        ["? blue ?", "red blue ?"],
-        ["? blue ?", "? blue red"],
-    ]
 
 
 def test_positions_are_padded_with_the_rows_first(model: LoadedModel) -> None:
@@ -68,47 +45,6 @@ def test_positions_are_a_power_of_two_or_all_tokens(
     assert len(fill(model, texts=text)[0].masks) == masks
 
 
-def test_targets_are_scored_instead_of_the_vocabulary(model: LoadedModel) -> None:
-    made = plan(model, texts=["?", "? a"], targets=["green", "white", "green"], top_k=5)
-    (call,) = made.calls
-    assert call.inputs["choices"].tolist() == [[5, 7]] * 2
-    assert set(call.outputs.values()) == {Role.CHOICE_SCORES}
-    item, _ = made.finish([run(call)]).data
-    assert [(t.token, round(t.score, 4)) for t in item.masks[0]] == [
-        ("white", 0.07),
-        ("green", 0.05),
-    ]
-
-
-@pytest.mark.parametrize("target", ["red green", ""])
-def test_target_of_several_tokens_is_named(model: LoadedModel, target: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"targets.1 is not one token") as caught:
-        plan(model, texts="?", targets=["red", target])
-    assert caught.value.field == "targets.1"
-
-
-def test_text_without_a_mask_is_reported_in_its_place(model: LoadedModel) -> None:
-    good, bad = fill(model, texts=["?", "red"])
-    assert good.masks
-    assert bad.error.message == "texts.1 has no mask: tiny-fill-mask fills ?"
-    with pytest.raises(TooLong):
-        fill(model, texts="? " * 12)
-
-
-def test_top_k_is_limited_by_the_graph(model: LoadedModel) -> None:
-    assert len(fill(model, texts="?", top_k=TOP_K)[0].masks[0]) == TOP_K
-    with pytest.raises(InvalidRequest, match="top_k is 7, tiny-fill-mask returns at most 6"):
-        plan(model, texts="?", top_k=TOP_K + 1)
-    assert plan(model, texts="?", top_k=100, targets="red").calls
-
-
-def test_number_of_candidates_is_limited(model: LoadedModel) -> None:
-    assert plan(model, texts=["? " * 11] * 20, top_k=6).calls
-    targets = ["red", "green", "blue", "white", "black", *"abcdefgh"]
-    with pytest.raises(InvalidRequest, match="220 masks with 13 tokens each, at most 2000"):
-        plan(model, texts=["? " * 11] * 20, targets=targets)
-
-
 def test_listing_names_mask_token_and_limits(model: LoadedModel) -> None:
     assert TASK.details(model) == {"mask_token": "?"}
     assert TASK.limits(model) == {
@@ -124,9 +60,7 @@ def test_canary_has_all_inputs(model: LoadedModel) -> None:
     assert set(call.inputs) == {"token_ids", "lengths", "positions", "choices"}
 
 
-def test_long_target_is_refused_unread(model: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match=r"targets.0 is not one token"):
-        plan(model, texts="?", targets=["x" * 101])
+def test_size_counts_targets() -> None:
     assert TASK.size(FillMaskRequest(texts="ab", targets=["abc", "d"])) == 6
 
 

@@ -1,11 +1,10 @@
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from inference.bundle.inputs import PromptImages
-from inference.bundle.manifest import Graph, Limits, Role, Tensor
+from inference.bundle.manifest import Limits
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong
 from inference.generation import Generation
 from inference.sequences import TokenChunk
@@ -15,13 +14,13 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import ended_early
 from tests.inference.tiny_models import (
     IMAGE,
-    STEP,
     WordTokenizer,
     finished,
     image_file,
     manifest,
     served,
 )
+from tests.tasks.models import generator
 from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -30,12 +29,7 @@ SHOTS = [Example(input="uno", output="one")]
 
 @pytest.fixture
 def model() -> LoadedModel:
-    defaults = Generation(pad_token_id=0, max_new_tokens=20, length_penalty=2.0)
-    tokenizer = WordTokenizer()
-    tokenizer.words += ["\n", "one", "two", "three"]  # 3, 4, 5, 6
-    return served(
-        manifest("generate", generation=defaults, limits=Limits(max_total_tokens=16)), tokenizer
-    )
+    return generator()
 
 
 def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
@@ -44,66 +38,10 @@ def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPla
     )
 
 
-def test_each_prompt_is_one_call_as_it_is_written(model: LoadedModel) -> None:
-    first, second = plan(model, "a b", "c").calls
-    assert model.tokenizer.decode(first.inputs["prompt_ids"]) == "a b"
-    assert first.inputs["prompt_ids"].dtype == np.int64
-    assert list(second.inputs) == ["prompt_ids"]
-    assert first.read is None
-    assert (first.model, first.version) == ("tiny-generate", 3)
-
-
-def test_prompts_are_laid_out_below_instruction_and_examples(model: LoadedModel) -> None:
-    (call,) = plan(model, "dos", instruction="Translate:", examples=SHOTS).calls
-    text = model.tokenizer.decode(call.inputs["prompt_ids"])
-    assert text == "Translate: uno => one dos =>"
-
-
-def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> None:
-    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
-    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
-    reads = served(
-        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
-        model.tokenizer,
-    )
-    (call,) = plan(reads, "a b").calls
-    assert list(call.inputs) == ["source_ids"]
-    (call,) = plan(reads, "a\nb", instruction=" sum up: ").calls
-    assert model.tokenizer.decode(call.inputs["source_ids"]) == "sum up: a b"
-    made = plan(reads, "dos", instruction="To English:", examples=SHOTS)
-    decoded = model.tokenizer.decode(made.calls[0].inputs["source_ids"])
-    assert decoded == "To English: uno => one dos =>"
-    for blank in ("", " ", "\u200b"):
-        for instruction in (None, "sum up:"):
-            with pytest.raises(InvalidRequest, match=r"prompts\.0 is empty"):
-                plan(reads, blank, instruction=instruction)
-
-
-def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
-    made = plan(model, "dos", examples=SHOTS)
-    outcome = finished(((4, 5, 3, 6, 1),), (-9.0,), ("stop",), log_probs=((-0.5,) * 5,))
-    answer = made.finish([outcome])
-    (item,) = answer.data
-    assert (item.text, item.finish_reason) == ("one two ", "stop")
-    assert item.score == pytest.approx(-1.5 / 3**2.0)
-    assert answer.usage.completion_tokens == 3
-    assert item.logprobs is None
-    assert item.alternatives is None
-
-
 def test_requested_stops_replace_the_line_break(model: LoadedModel) -> None:
     made = plan(model, "dos", examples=SHOTS, stop="three")
     (item,) = made.finish([finished(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
     assert (item.text, item.finish_reason, item.score) == ("one \n ", "stop", None)
-
-
-def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
-    made = plan(model, "dos", stop=["four", "three four"])
-    outcome = finished(((4, 5, 6),), (-1.0,), ("length",), 3, log_probs=((-0.5,) * 3,))
-    answer = made.finish([outcome])
-    (item,) = answer.data
-    assert (item.text, item.finish_reason, item.score) == ("one two three", "length", -1.0)
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 3)
 
 
 def test_call_that_ended_early_gives_the_text_of_the_whole(model: LoadedModel) -> None:
@@ -138,62 +76,6 @@ def test_only_one_row_can_end_early(model: LoadedModel) -> None:
     assert plan(model, "a", stop="x", n=2).calls[0].read is None
     assert plan(model, "a", stop="x", best_of=2).calls[0].read is None
     assert plan(model, "a", stop="x", num_beams=2).calls[0].read is None
-
-
-def test_alternatives_are_cut_one_by_one(model: LoadedModel) -> None:
-    made = plan(model, "a", stop="two", n=2, logprobs=0)
-    outcome = finished(
-        ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1,
-        log_probs=((-0.5, -0.5, -0.5), (-0.1, -0.2)), top=(((),) * 3, ((),) * 2),
-    )  # fmt: skip
-    answer = made.finish([outcome])
-    (item,) = answer.data
-    assert [(a.text, a.finish_reason, a.score) for a in item.alternatives] == [
-        ("one ", "stop", -0.25), ("three", "stop", -2.0),
-    ]  # fmt: skip
-    assert item.text == "one "
-    assert answer.usage.completion_tokens == 4
-    assert [len(a.logprobs) for a in item.alternatives] == [2, 2]
-    assert item.logprobs == item.alternatives[0].logprobs
-
-
-def test_the_best_output_is_the_first(model: LoadedModel) -> None:
-    made = plan(model, "a", n=3)
-    outcome = finished(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
-    (item,) = made.finish([outcome]).data
-    assert [(a.text, a.score) for a in item.alternatives] == [
-        ("two", -1.0), ("three", -1.5), ("one", -2.0),
-    ]  # fmt: skip
-    assert (item.text, item.score) == ("two", -1.0)
-
-
-def test_bad_prompts_are_reported_in_their_place(model: LoadedModel) -> None:
-    made = plan(model, "a", "b " * 20, "c")
-    outcomes = [finished(((4,),), (0.0,), ("stop",)), DeadlineExceeded("late")]
-    first, second, third = made.finish(outcomes).data
-    assert first.text == "one"
-    assert (second.error.type, second.error.field) == ("too_long", "prompts.1")
-    assert third.error.type == "deadline_exceeded"
-
-
-@pytest.mark.parametrize(
-    ("prompts", "fields", "kind", "field"),
-    [
-        (["a"] * 4, {}, InvalidRequest, "prompts"),
-        (["x " * 16], {}, TooLong, "prompts.0"),
-        (["x " * 31], {}, TooLong, "prompts.0"),
-        (["x" * 4000], {}, TooLong, "prompts.0"),
-        (["a\nb"], {"examples": SHOTS}, InvalidRequest, "prompts.0"),
-        ([" "], {"instruction": "Do:"}, InvalidRequest, "prompts.0"),
-        (["a"], {"examples": [Example(input="", output="x")]}, InvalidRequest, "examples.0.input"),
-    ],
-)
-def test_what_cannot_be_continued_is_refused(
-    model: LoadedModel, prompts: list[str], fields: dict, kind: type, field: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        plan(model, *prompts, **fields)
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -234,12 +116,6 @@ def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None
         plan(begun, "x " * 15)
 
 
-def test_score_of_a_cut_output_is_that_of_a_whole_one(model: LoadedModel) -> None:
-    made = plan(model, "a", stop="two", length_penalty=0.5)
-    outcome = finished(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
-    assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))
-
-
 def test_echo_returns_the_prompt_with_its_log_probabilities(model: LoadedModel) -> None:
     made = plan(model, "one two three", "one", echo=True, logprobs=1, n=2, num_beams=2)
     first, scoring, second, short = made.calls
@@ -252,31 +128,6 @@ def test_echo_returns_the_prompt_with_its_log_probabilities(model: LoadedModel) 
     assert first.options.given_ids is None
 
 
-def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> None:
-    made = plan(model, "one two", echo=True, logprobs=1)
-    top = ((5, -0.5),)
-    scored = finished(((5, 1),), (-1.0,), ("length",), 1,
-        log_probs=((-0.25, -2.0),), top=((top, top),))  # fmt: skip
-    whole = finished(((6, 1),), (-0.5,), ("stop",), 3,
-        log_probs=((-0.125, -0.5),), top=((top, top),))  # fmt: skip
-    answer = made.finish([whole, scored])
-    (item,) = answer.data
-    assert item.text == "one twothree"
-    assert [one.logprob for one in item.logprobs] == [-0.125, -0.5]
-    tokens = [(one.token, one.logprob) for one in item.prompt_logprobs]
-    assert tokens == [("one", None), ("two", -0.25), ("</s>", -2.0)]
-    assert item.prompt_logprobs[0].top == []
-    assert [one.token for one in item.prompt_logprobs[1].top] == ["two"]
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 2)
-
-
-def test_echo_without_log_probabilities_is_text_alone(model: LoadedModel) -> None:
-    made = plan(model, "one two", echo=True)
-    assert len(made.calls) == 1
-    (item,) = made.finish([finished(((6,),), (-0.5,), ("length",))]).data
-    assert (item.text, item.prompt_logprobs) == ("one twothree", None)
-
-
 def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
     made = plan(model, "one two", echo=True, logprobs=0)
     whole = finished(((6,),), (-0.5,), ("length",), 1, log_probs=((-0.125,),))
@@ -284,12 +135,10 @@ def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
         made.finish([whole, DeadlineExceeded("late")])
 
 
-def test_prompts_read_in_both_directions_are_not_scored(model: LoadedModel) -> None:
+def test_prompts_read_in_both_directions_are_echoed_without_scores(model: LoadedModel) -> None:
     graphs = {"step": model.manifest.graphs["step"].model_copy(update={"whole_prompts": True})}
     manifest = model.manifest.model_copy(update={"graphs": graphs})
     prefix_lm = replace(model, manifest=manifest)
-    with pytest.raises(InvalidRequest, match="does not score them"):
-        plan(prefix_lm, "one two", echo=True, logprobs=1)
     assert len(plan(prefix_lm, "one two", echo=True).calls) == 1
 
 
@@ -302,19 +151,6 @@ def test_prompts_whose_images_are_read_in_both_directions_are_not_scored(
     assert len(plan(reads_images, "one two", echo=True, logprobs=1).calls) == 2
     with pytest.raises(InvalidRequest, match="does not score their prompts"):
         plan(reads_images, "one two", echo=True, logprobs=1, images=["beside"])
-
-
-def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="stream"):
-        plan(model, "one", echo=True, stream=True)
-    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
-    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
-    reads = served(
-        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
-        model.tokenizer,
-    )
-    with pytest.raises(InvalidRequest, match="encoder"):
-        plan(reads, "one", echo=True)
 
 
 def test_examples_count_once_for_each_prompt() -> None:

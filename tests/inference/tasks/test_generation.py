@@ -356,29 +356,3 @@ def test_log_probabilities_are_requested_where_they_are_needed() -> None:
     assert asked(stops=("x",)).top_log_probs == 0
     assert asked(stops=("x",), stream=True).top_log_probs is None  # pieces have no score
     assert asked(stops=("x",), stream=True, logprobs=0).top_log_probs == 0
-
-
-@pytest.mark.parametrize(
-    ("defaults", "fields", "field", "message"),
-    [
-        (GREEDY, {"num_beams": 2, "top_p": 0.5}, "num_beams", "top_p samples"),
-        (GREEDY, {"temperature": 0, "n": 2}, "n", "n is 2, but num_beams is 1"),
-        (GREEDY, {"num_beams": 2, "n": 3}, "n", "n is 3, but num_beams is 2"),
-        (GREEDY, {"best_of": 2, "n": 3}, "n", "n is 3, but best_of is 2"),
-        (GREEDY, {"best_of": 2, "temperature": 0}, "best_of", "temperature is 0"),
-        (GREEDY, {"n": 6}, "n", "n is 6, at most 5"),
-        (GREEDY, {"best_of": 6}, "best_of", "best_of is 6, at most 5"),
-        (GREEDY, {"stop": ["a", "b", "c"]}, "stop", "stop holds 3 strings, at most 2"),
-        (GREEDY, {"logit_bias": {100: 1.0}}, "logit_bias", "token 100, .* 0 to 99"),
-        (GREEDY, {"stream": True, "n": 2}, "n", "a stream carries one output"),
-        (GREEDY, {"stream": True, "best_of": 2}, "best_of", "a stream carries one output"),
-        (GREEDY, {"stream": True, "num_beams": 2}, "num_beams", "set num_beams to 1"),
-        (BEAMS, {"stream": True, "n": 2}, "n", "a stream carries one output"),
-    ],
-)  # fmt: skip
-def test_mutually_exclusive_fields_are_refused_by_name(
-    defaults: Generation, fields: dict, field: str, message: str
-) -> None:
-    with pytest.raises(InvalidRequest, match=message) as caught:
-        asked(defaults, **fields)
-    assert caught.value.field == field

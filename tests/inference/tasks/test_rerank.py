@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from inference.errors import InvalidRequest, TooLong, Unavailable
+from inference.errors import TooLong, Unavailable
 from inference.tasks.rerank import TASK, RerankPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from serving.gateway.requests.service import INLINE_LIMIT
@@ -24,26 +24,6 @@ def rerank(model: LoadedModel, **fields: object) -> list[Ranking]:
 
 def ranked(item: Ranking) -> list[tuple[int, float | None]]:
     return [(entry.index, entry.score) for entry in item.results]
-
-
-def test_documents_are_ranked_best_first() -> None:
-    # Tokens: q 3, b 4, a 5, c 6.
-    (item,) = rerank(served(cross_encoder()), query="q", documents=["b", "a b", "c", "a"])
-    assert ranked(item) == [(1, 9.0), (2, 6.0), (3, 5.0), (0, 4.0)]
-    assert [entry.text for entry in item.results] == [None] * 4
-
-
-def test_sigmoid_is_the_sections() -> None:
-    (item,) = rerank(served(cross_encoder("sigmoid")), query="q", documents=["b"])
-    assert item.results[0].score == pytest.approx(0.98201, abs=1e-5)
-
-
-def test_top_n_and_texts() -> None:
-    documents = ["b", "a b", "c"]
-    (item,) = rerank(
-        served(cross_encoder()), query="q", documents=documents, top_n=2, return_documents=True
-    )
-    assert [(entry.index, entry.text) for entry in item.results] == [(1, "a b"), (2, "c")]
 
 
 def test_each_query_ranks_all_documents_and_equal_pairs_share_a_row() -> None:
@@ -82,25 +62,10 @@ def test_only_bad_documents_fail_the_query() -> None:
     assert second.error.type == "too_long"
 
 
-def test_empty_query_is_named() -> None:
-    with pytest.raises(InvalidRequest, match=r"query.0 is empty") as caught:
-        rerank(served(cross_encoder()), query=" ", documents=["a"])
-    assert caught.value.field == "query.0"
-
-
 def test_failed_call_fails_its_documents() -> None:
     made = plan(served(cross_encoder()), query="q", documents=["a", " ".join("abcdefgh")])
     (item,) = made.finish([Unavailable("down"), run(made.calls[1])]).data
     assert [(entry.index, entry.error is None) for entry in item.results] == [(1, True), (0, False)]
-
-
-@pytest.mark.parametrize(
-    ("queries", "documents", "message"),
-    [(5, 1, "query holds 5 items"), (2, 501, "are 1002 pairs, at most 1000")],
-)
-def test_too_many_pairs_are_refused(queries: int, documents: int, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
-        plan(served(cross_encoder()), query=["q"] * queries, documents=["a"] * documents)
 
 
 def test_limits_size_and_canary() -> None:
@@ -109,13 +74,6 @@ def test_limits_size_and_canary() -> None:
     assert TASK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14 + 4 * 32
     (call,) = TASK.canary(model)
     assert call.model == "tiny-rerank"
-
-
-def test_characters_of_all_pairs_are_limited() -> None:
-    fields = {"query": "q" * 50_000, "documents": ["a"] * 100, "truncate": True}
-    with pytest.raises(InvalidRequest, match="have 5000100 characters, at most 5000000") as caught:
-        plan(served(cross_encoder()), **fields)
-    assert caught.value.field == "documents"
 
 
 def test_many_short_pairs_are_not_small_work() -> None:

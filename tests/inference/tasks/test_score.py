@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
-from inference.errors import InvalidRequest, TooLong, Unavailable
 from inference.generation import Generation
 from inference.tasks import TASKS
 from inference.tasks.score import TASK, ScorePlan
@@ -63,15 +60,6 @@ def given(loaded: LoadedModel, made: ScorePlan) -> list[str]:
     return texts
 
 
-def test_a_translator_scores_pairs_with_the_end_token() -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
-    made = plan(loaded, "the cat", "a dog", texts=["el gato", "un perro"])
-    assert given(loaded, made) == ["the cat .", "a dog ."]
-    read = [loaded.tokenizer.decode(call.inputs[SOURCE_IDS]) for call in made.calls]
-    assert read == ["el gato", "un perro"]
-    assert given(loaded, plan(loaded, "a", texts="b", with_end=False)) == ["a"]
-
-
 def test_one_text_is_for_all_targets() -> None:
     loaded = model("translator", decoder_start_ids=(2,))
     made = plan(loaded, "a", "b", "c", texts="el gato")
@@ -103,32 +91,6 @@ def test_a_captioner_scores_texts_of_images() -> None:
 def answer(log_probs: tuple[float, ...]) -> Outcome:
     ids = tuple(range(3, 3 + len(log_probs)))
     return finished((ids,), (-99.0,), log_probs=(log_probs,), top=((),))
-
-
-def test_scores_are_sums_and_failures_stay_in_their_place() -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
-    made = plan(loaded, "a b", "c", "d", texts="x", logprobs=2)
-    outcomes = [answer((-1.0, -0.5)), Unavailable("gone"), answer((-2.0,))]
-    first, second, third = made.finish(outcomes).data
-    assert (first.score, first.tokens) == (-1.5, 2)
-    assert [one.logprob for one in first.logprobs] == [-1.0, -0.5]
-    assert second.error.type == "unavailable"
-    assert third.score == -2.0
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"texts": ["a", "b"]}, "texts holds 2 for 3 targets"),
-        ({"texts": " "}, "texts.0 is empty"),
-        ({"texts": "\u200b"}, "texts.0 is empty"),
-        ({"texts": "a " * 20}, "texts.0 has 21 tokens"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(fields: dict[str, object], message: str) -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
-    with pytest.raises((InvalidRequest, TooLong), match=message):
-        plan(loaded, "a", "b", "c", **fields)
 
 
 def test_targets_that_do_not_fit_are_errors_of_their_own() -> None:

@@ -10,7 +10,7 @@ import pytest
 from inference.bundle.inputs import AlignmentSpec, PromptImages
 from inference.bundle.manifest import Part, Role
 from inference.engine import codec
-from inference.errors import InternalError, InvalidRequest
+from inference.errors import InternalError
 from inference.generation import Generation, Overrides
 from inference.processing.tokenizer import EncodedText
 from inference.tasks import caption, translate
@@ -86,39 +86,6 @@ def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
     assert item.attention.grid == [2, 3]
     assert item.attention.weights[0] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     assert len(item.attention.weights) == 2
-
-
-def test_model_without_alignment_is_refused_by_name(
-    translator: LoadedModel, captioner: LoadedModel, aligning: LoadedModel
-) -> None:
-    texts = TranslateRequest(texts=["uno"], return_attention=True)
-    with pytest.raises(InvalidRequest, match="tiny-translate does not return attention") as caught:
-        translate.TASK.prepare(texts, (), translator)
-    assert caught.value.field == "return_attention"
-    images = CaptionRequest(images=["x"], return_attention=True)
-    with pytest.raises(InvalidRequest, match="tiny-caption does not return attention") as caught:
-        caption.TASK.prepare(images, [image_file("red")], captioner)
-    assert caught.value.field == "return_attention"
-    over_tokens = with_alignment(captioner, over="tokens")
-    with pytest.raises(InvalidRequest, match="does not return attention"):
-        caption.TASK.prepare(images, [image_file("red")], over_tokens)
-
-
-def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedModel) -> None:
-    texts = TranslateRequest(texts=["uno"], return_attention=True, stream=True, num_beams=1)
-    with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
-        translate.TASK.prepare(texts, (), aligning)
-    images = CaptionRequest(images=["x"], return_attention=True, stream=True, num_beams=1)
-    with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
-        caption.TASK.prepare(images, [image_file("red")], attending)
-
-
-def test_matrices_are_bounded(aligning: LoadedModel) -> None:
-    sentences = "uno dos tres. " * 300
-    request = TranslateRequest(texts=[sentences], return_attention=True)
-    with pytest.raises(InvalidRequest, match="1200 tokens, at most 1024") as caught:
-        translate.TASK.prepare(request, (), aligning)
-    assert caught.value.field == "return_attention"
 
 
 def test_missing_alignment_is_an_internal_error(aligning: LoadedModel) -> None:

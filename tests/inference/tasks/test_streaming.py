@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.errors import InvalidRequest, Overloaded, ServingError, Unavailable
+from inference.errors import Overloaded, ServingError, Unavailable
 from inference.processing.detokenizer import LeadingSpace, Stripping
 from inference.processing.text import FastTokenizer
 from inference.sequences import TokenChunk
@@ -255,20 +255,3 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
     assert (chunk.index, chunk.text) == (0, "a red circle")
     (last,) = streaming.end(0, finished(((word, 1),), (0.0,), ("stop",)))
     assert last.usage == Usage(prompt_tokens=2, completion_tokens=2)
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"num_beams": 2}, "num_beams"),
-        ({"n": 2}, "n"),
-        ({"num_beams": 1, "return_attention": True}, "return_attention"),
-    ],
-)
-def test_fields_that_exclude_streams_are_refused(
-    translator: LoadedModel, fields: dict, field: str
-) -> None:
-    request = TranslateRequest(texts=["a"], stream=True, **fields)
-    with pytest.raises(InvalidRequest, match="stream") as caught:
-        translate.TASK.prepare(request, (), translator)
-    assert caught.value.field == field

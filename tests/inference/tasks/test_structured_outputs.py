@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from inference.errors import InvalidRequest
 from inference.generation import Generation
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
-from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
+from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.operation import operation
-from triptych.tasks.chat import ChatRequest
 from triptych.tasks.generate import TASK as DECLARED
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
 
@@ -62,50 +60,6 @@ def test_the_few_shot_layout_allows_its_space_and_has_no_stop(model: LoadedModel
     assert call.options.allows_space
     assert call.read is None
     assert plan(model, examples=SHOTS).calls[0].options.allows_space is None
-
-
-def test_outputs_say_whether_they_are_complete(model: LoadedModel) -> None:
-    for reason in ("stop", "length"):
-        made = plan(model, regex="a+")
-        outcome = finished(((3,),), (-1.0,), (reason,))
-        (item,) = made.finish([outcome]).data
-        assert item.is_incomplete == (reason == "length")
-        (item,) = plan(model).finish([outcome]).data
-        assert item.is_incomplete is None
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"regex": "a", "stop": "b"}, "stop"),
-        ({"regex": "a", "num_beams": 2}, "num_beams"),
-        ({"json_schema": "{"}, "json_schema"),
-        ({"json_schema": "[" * 60_000}, "json_schema"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    model: LoadedModel, fields: dict[str, object], field: str
-) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        plan(model, **fields)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"regex": "a", "choices": ["b"]},
-        {"regex": "a" * 4097},
-        {"json_schema": "1" * 65_537},
-        {"choices": [""]},
-        {"choices": ["a"] * 1001},
-    ],
-)
-def test_requests_have_bounds(fields: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        GenerateRequest(prompts=["a"], **fields)
-    with pytest.raises(ValidationError):
-        ChatRequest(messages=[{"role": "user", "content": "a"}], **fields)
 
 
 def test_characters_of_all_choices_are_bounded() -> None:

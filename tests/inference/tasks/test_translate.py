@@ -9,6 +9,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.languages import TranslateSection
 from tests.inference.tiny_models import WordTokenizer, finished, manifest, served
+from tests.tasks import cases
 from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
@@ -38,43 +39,6 @@ def test_each_sentence_is_one_call(translator: LoadedModel) -> None:
     assert [call.tokens for call in calls] == [3, 2, 2, 2]
 
 
-def test_texts_are_rejoined_with_their_line_breaks(translator: LoadedModel) -> None:
-    texts = ["  uno dos.  tres\n\n\tcuatro\n", "cinco"]
-    made = plan(translator, texts)
-    answer = made.finish([echo(call) for call in made.calls])
-    assert [item.text for item in answer.data] == texts
-    assert [item.score for item in answer.data] == [-1.5, -0.5]
-    assert answer.model == "tiny-translate"
-    assert answer.usage.prompt_tokens == answer.usage.completion_tokens == 9
-
-
-def test_alternatives_join_hypotheses_of_equal_rank(translator: LoadedModel) -> None:
-    made = plan(translator, ["a b. c d"], alternatives=3)
-    assert made.calls[0].options.num_return_sequences == 3
-    assert made.calls[0].options.num_beams == 3
-    (item,) = made.finish([echo(call, hypotheses=3) for call in made.calls]).data
-    assert [a.text for a in item.alternatives] == ["a b. c d", "b. a d c", "b. a d c"]
-    assert [a.score for a in item.alternatives] == [-1.0, -3.0, -5.0]
-
-
-def test_default_beams_stay_when_they_suffice(translator: LoadedModel) -> None:
-    assert plan(translator, ["a"], alternatives=2).calls[0].options.num_beams == 2
-    assert plan(translator, ["a"]).calls[0].options.num_beams == 2
-    assert plan(translator, ["a"], num_beams=1).calls[0].options.num_beams == 1
-    assert plan(translator, ["a"], length_penalty=0.5).calls[0].options.length_penalty == 0.5
-
-
-def test_more_alternatives_than_beams_are_refused(translator: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="n is 3, but num_beams is 2") as caught:
-        plan(translator, ["a"], alternatives=3, num_beams=2)
-    assert caught.value.field == "n"
-
-
-def test_new_tokens_bound_each_sentence(translator: LoadedModel) -> None:
-    calls = plan(translator, ["uno dos. tres"], max_new_tokens=3).calls
-    assert [call.options.max_new_tokens for call in calls] == [3, 3]
-
-
 def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel) -> None:
     for fields, is_greedy in (({}, True), ({"num_beams": 1}, None)):
         made = plan(translator, ["uno"], stream=True, **fields)
@@ -84,35 +48,6 @@ def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel)
         streaming.add(0, TokenChunk(ids))
         (last,) = streaming.end(0, finished((ids,), (-1.0,), ("stop",)))
         assert last.is_greedy is is_greedy
-    for fields, field in (({"num_beams": 2}, "num_beams"), ({"n": 2}, "n")):
-        with pytest.raises(InvalidRequest, match="cannot stream") as caught:
-            plan(translator, ["uno"], stream=True, **fields)
-        assert caught.value.field == field
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u200b", "\ufeff\n\x00 "])
-def test_empty_text_is_refused_at_its_index(translator: LoadedModel, text: str) -> None:
-    made = plan(translator, ["uno", text])
-    first, second = made.finish([echo(call) for call in made.calls]).data
-    assert first.text == "uno"
-    assert second.text is None
-    assert (second.index, second.error.type, second.error.field) == (
-        1,
-        "invalid_request",
-        "texts.1",
-    )
-
-
-def test_all_bad_raises_the_first_error(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong):
-        plan(translator, ["a " * 12, ""], divide_long_sentences=False)
-    with pytest.raises(InvalidRequest, match=r"texts.0 is empty"):
-        plan(translator, ["", "a " * 12], divide_long_sentences=False)
-
-
-def test_long_sentence_names_limit_and_length(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"texts.0 \(sentence 2\) has 14 tokens.* at most 12"):
-        plan(translator, ["uno. " + "dos " * 13], divide_long_sentences=False)
 
 
 @pytest.mark.parametrize("fields", [{}, {"divide_long_sentences": True}])
@@ -130,14 +65,6 @@ def test_long_sentence_is_divided_and_nothing_is_lost(
     assert (short.finish_reason, short.divided_sentences) == ("stop", None)
     with pytest.raises(TooLong, match="more than 30 tokens"):
         plan(translator, ["dos " * 60], divide_long_sentences=True)
-
-
-def test_translation_that_was_cut_has_that_finish_reason(translator: LoadedModel) -> None:
-    made = plan(translator, ["uno. dos", "tres"])
-    ids = [tuple(call.inputs["source_ids"].tolist()) for call in made.calls]
-    outcomes = [finished((own,), (-1.0,), ("stop",)) for own in ids]
-    outcomes[1] = finished((ids[1],), (-1.0,), ("length",))
-    assert [one.finish_reason for one in made.finish(outcomes).data] == ["length", "stop"]
 
 
 def test_sentences_end_by_the_rules_of_the_source(translator: LoadedModel) -> None:
@@ -162,11 +89,6 @@ def test_divided_sentence_keeps_its_terms(translator: LoadedModel) -> None:
     assert len(forced) == 1
     assert "comida" in translator.tokenizer.decode(forced[0].inputs["source_ids"])
     assert item.error is None
-
-
-def test_long_text_of_short_sentences_names_limit_and_length(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"more than 30 tokens \(32 in its first 16 of 20 sentences"):
-        plan(translator, ["dos. " * 20])
 
 
 def test_enormous_text_is_refused_unread(translator: LoadedModel) -> None:
@@ -201,45 +123,13 @@ def test_long_sentence_is_divided_no_further_than_texts_may_be_long(
         plan(translator, ["dos " * 1000], divide_long_sentences=True)
 
 
-def test_too_many_texts_are_refused(translator: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="texts holds 5 items, at most 4"):
-        plan(translator, ["a"] * 5)
-
-
-def test_failed_sentence_fails_its_text_alone(translator: LoadedModel) -> None:
-    made = plan(translator, ["uno. dos", "tres"])
-    outcomes = [echo(made.calls[0]), Overloaded("queue full"), echo(made.calls[2])]
-    first, second = made.finish(outcomes).data
-    assert (first.error.type, first.text) == ("overloaded", None)
-    assert second.text == "tres"
-
-
-def test_all_calls_failed_raises_the_first_error(translator: LoadedModel) -> None:
-    made = plan(translator, ["uno", "dos"])
-    with pytest.raises(Unavailable):
-        made.finish([Unavailable("down"), Overloaded("full")])
-
-
 @pytest.fixture
 def multilingual() -> LoadedModel:
-    spec = manifest("translate").tokenizer.model_copy(
-        update={"target_prefixes": (">>en<<", ">>fr<<")}
-    )
-    return served(manifest("translate", tokenizer=spec), WordTokenizer())
+    return cases.multilingual()
 
 
 def sources(model: LoadedModel, made: TranslatePlan) -> list[str]:
     return [model.tokenizer.decode(call.inputs["source_ids"]) for call in made.calls]
-
-
-def test_target_language_prefixes_each_sentence(multilingual: LoadedModel) -> None:
-    made = plan(multilingual, ["uno. dos"], target="fr")
-    assert sources(multilingual, made) == [">>fr<< uno.", ">>fr<< dos"]
-
-
-def test_prefix_in_the_text_holds_for_all_its_sentences(multilingual: LoadedModel) -> None:
-    made = plan(multilingual, [">>en<< uno. dos"])
-    assert sources(multilingual, made) == [">>en<< uno.", ">>en<< dos"]
 
 
 def test_missing_and_unknown_target_are_refused(multilingual: LoadedModel) -> None:
@@ -251,23 +141,7 @@ def test_missing_and_unknown_target_are_refused(multilingual: LoadedModel) -> No
 
 @pytest.fixture
 def polyglot() -> LoadedModel:
-    tokens = {"codes": {"eng_Latn": 70, "fra_Latn": 80}, "place": "before"}
-    tokens["aliases"] = {"en": ["eng_Latn"], "fr": ["fra_Latn"]}
-    spec = manifest("translate").tokenizer.model_copy(update={"eos_token_id": 1})
-    return served(manifest("translate", {"tokens": tokens}, tokenizer=spec), WordTokenizer())
-
-
-def test_each_sentence_has_the_sources_token_and_forces_the_targets(polyglot: LoadedModel) -> None:
-    made = plan(polyglot, ["uno. dos"], source="en", target="fra_Latn")
-    end = polyglot.manifest.tokenizer.eos_token_id
-    for call in made.calls:
-        ids = call.inputs["source_ids"].tolist()
-        assert (ids[0], ids[-1], len(ids)) == (70, end, 3)
-        assert call.options.forced_bos_token_id == 80
-
-
-def test_a_model_of_one_pair_forces_nothing(translator: LoadedModel) -> None:
-    assert plan(translator, ["uno"]).calls[0].options.forced_bos_token_id is None
+    return cases.polyglot()
 
 
 def test_languages_of_many_are_listed_as_codes(
@@ -305,3 +179,9 @@ def test_words_stand_before_each_sentence() -> None:
     assert sources(model, made) == ["to German: uno.", "to German: dos"]
     with pytest.raises(InvalidRequest, match="give source and target"):
         plan(model, ["uno"])
+
+
+def test_all_calls_failed_raises_the_first_error(translator: LoadedModel) -> None:
+    made = plan(translator, ["uno", "dos"])
+    with pytest.raises(Unavailable):
+        made.finish([Unavailable("down"), Overloaded("full")])

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from inference.bundle.manifest import Manifest, Role
-from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.errors import InvalidRequest, TooLong
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
@@ -223,19 +222,3 @@ def test_a_mask_that_was_cut_off_is_missed() -> None:
         ask(CASES["fill-mask"], [text], truncate=True)
     (found,) = ask(CASES["fill-mask"], [text], truncate=True, truncation_direction="left")
     assert found.masks
-
-
-@pytest.mark.parametrize("task", ["classify", "tag"])
-def test_texts_are_cut_or_divided(task: str) -> None:
-    with pytest.raises(ValidationError, match="either truncate or stride"):
-        TASKS[task].declaration.request(texts=["a"], truncate=True, stride=2)
-
-
-@pytest.mark.parametrize("task", ["classify", "embed"])
-def test_images_are_not_cut(task: str) -> None:
-    def ask_for_images() -> None:
-        request = TASKS[task].declaration.request(images=["a"], truncate=True)
-        TASKS[task].prepare(request, [b""], model_of(CASES[task]))
-
-    with pytest.raises((ValidationError, ServingError), match="truncate is for texts"):
-        ask_for_images()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inference.bundle.manifest import Role
-from inference.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
+from inference.errors import TooLong, Unavailable
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.length_buckets import Padding, buckets
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
@@ -124,36 +124,9 @@ def test_equal_scores_keep_the_order_of_the_request(classifier: LoadedModel) -> 
     assert [entry.label for entry in item.labels] == ["red a", "a red"]
 
 
-@pytest.mark.parametrize("label", ["", "  ", "\u200b"])
-def test_empty_label_is_refused(classifier: LoadedModel, label: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"labels.1 is empty") as caught:
-        plan(classifier, [image_file("red")], ["red", label])
-    assert caught.value.field == "labels.1"
-
-
-def test_template_without_braces_is_refused(classifier: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match=r"templates.1 has no \{\}"):
-        plan(classifier, [image_file("red")], ["red"], templates=["a {}", "a photo"])
-
-
 def test_other_braces_are_left_alone(classifier: LoadedModel) -> None:
     plan(classifier, [image_file("red")], ["{0}"], templates=["{x} {}"])
     assert {"{x}", "{0}"} <= set(classifier.tokenizer.words)
-
-
-def test_long_label_names_limit_and_length(classifier: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"labels.0 in its template has 17 tokens, .* at most 12"):
-        plan(classifier, [image_file("red")], ["very " * 11 + "red"])
-
-
-def test_bad_image_is_reported_at_its_index(classifier: LoadedModel) -> None:
-    made = plan(classifier, [image_file("red"), b"junk", image_file("blue")], ["x"])
-    answer = made.finish([embed(call) for call in made.calls])
-    assert [item.error.type if item.error else None for item in answer.data] == [
-        None, "unsupported_image", None,
-    ]  # fmt: skip
-    with pytest.raises(UnsupportedImage):
-        plan(classifier, [b"junk"], ["x"])
 
 
 def test_failed_batch_fails_its_images_only(classifier: LoadedModel) -> None:

@@ -19,9 +19,9 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
-from tests.inference.tasks.test_chat import SECTION
 from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
 from tests.serving.gateway.conftest import Gateway, MakeGateway
+from tests.tasks.models import CHAT as SECTION
 
 WORDS = "user assistant : w1 w2 w3 w4 w5 w6 w7 W1 W3 W5 W6. w2. w4. w5. w7.".split()
 VOCABULARY = 3 + len(WORDS)

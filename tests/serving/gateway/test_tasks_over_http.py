@@ -1,50 +1,30 @@
-"""The three tasks over HTTP, as users send them."""
+"""Tasks over HTTP, as users send them."""
+
+from __future__ import annotations
 
 import base64
 
 import httpx
-import numpy as np
 import pytest
 
-from inference.errors import Overloaded
-from tests.inference.tiny_models import detector, image_file, segmenter, served
-from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
+from tests.inference.tiny_models import image_file, segmenter, served
+from tests.serving.gateway.conftest import (
+    Gateway,
+    MakeGateway,
+    all_models,
+    error_of,
+    loaded,
+    text_models,
+)
+from triptych import triptych_pb2 as pb
+from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
-from triptych.tasks.detect import DetectResponse
-from triptych.tasks.embed import EmbedResponse
+from triptych.tasks.classify import ClassifyRequest, ClassifyResponse, TextPair
+from triptych.tasks.fill_mask import FilledMasks, MaskToken
 from triptych.tasks.segment import SegmentResponse
-from triptych.tasks.translate import TranslateResponse
-from triptych.tasks.zero_shot import ZeroShotResponse
 
 RED = base64.b64encode(image_file("red")).decode()
-
-
-async def test_translation_has_the_common_envelope(gateway: Gateway) -> None:
-    body = {"texts": ["uno dos. tres\n\ncuatro", "cinco"], "source": "es", "target": "en"}
-    response = await gateway.http.post("/v1/translate", json=body)
-    assert response.status_code == 200
-    answer = TranslateResponse.model_validate_json(response.content)
-    assert answer.model == "tiny-translate"
-    assert [(item.index, item.text) for item in answer.data] == [
-        (0, "uno dos. tres\n\ncuatro"),
-        (1, "cinco"),
-    ]
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 9)
-    assert "error" not in response.json()["data"][0]
-
-
-async def test_one_text_stands_for_a_list_of_one(gateway: Gateway) -> None:
-    response = await gateway.http.post("/v1/translate", json={"texts": "hola"})
-    assert response.json()["data"][0]["text"] == "hola"
-
-
-async def test_generation_options_reach_the_model(gateway: Gateway) -> None:
-    body = {"texts": "hola", "num_beams": 4, "alternatives": 3, "length_penalty": 0.5}
-    response = await gateway.http.post("/v1/translate", json=body)
-    options = gateway.inference.calls[0].options
-    assert (options.num_beams, options.num_return_sequences, options.length_penalty) == (4, 3, 0.5)
-    assert len(response.json()["data"][0]["alternatives"]) == 3
 
 
 async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
@@ -52,29 +32,6 @@ async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/caption", json=body)
     answer = CaptionResponse.model_validate_json(response.content)
     assert [item.text for item in answer.data] == ["a picture", "a picture"]
-
-
-async def test_caption_takes_files_with_fields_beside_them(gateway: Gateway) -> None:
-    files = [
-        ("images", ("a.png", image_file("red"))),
-        ("images", ("b.jpg", image_file("blue", "JPEG"))),
-    ]
-    data = {"prompt": "a", "num_beams": "3"}
-    response = await gateway.http.post("/v1/caption", files=files, data=data)
-    assert [item["text"] for item in response.json()["data"]] == ["a picture", "a picture"]
-    assert gateway.inference.calls[0].options.num_beams == 3
-
-
-async def test_zero_shot_over_json_and_multipart_agree(gateway: Gateway) -> None:
-    labels, templates = ["red", "very blue"], ["a {}", "the {}"]
-    body = {"images": RED, "labels": labels, "templates": templates}
-    over_json = await gateway.http.post("/v1/zero-shot", json=body)
-    files = [("images", ("a.png", image_file("red")))]
-    data = {"labels": labels, "templates": templates}
-    over_form = await gateway.http.post("/v1/zero-shot", files=files, data=data)
-    answer = ZeroShotResponse.model_validate_json(over_json.content)
-    assert sum(entry.score for entry in answer.data[0].labels) == pytest.approx(1.0)
-    assert over_form.json() == over_json.json()
 
 
 async def test_one_label_over_multipart_is_a_list(gateway: Gateway) -> None:
@@ -91,16 +48,6 @@ async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
     assert [call.model for call in gateway.inference.calls] == ["tiny-zero-shot"]
 
 
-async def test_detection_over_json_and_multipart_agree(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway([served(detector())])
-    over_json = await gateway.http.post("/v1/detect", json={"images": RED, "labels": ["a", "b"]})
-    files = [("images", ("a.png", image_file("red")))]
-    over_form = await gateway.http.post("/v1/detect", files=files, data={"labels": ["a", "b"]})
-    (item,) = DetectResponse.model_validate_json(over_json.content).data
-    assert (item.width, item.height, len(item.boxes or ())) == (6, 5, 2)
-    assert over_form.json() == over_json.json()
-
-
 async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway([served(segmenter())])
     body = {"images": RED, "labels": ["a", "b"]}
@@ -115,38 +62,6 @@ async def test_masks_are_made_of_labels_that_are_embedded_once(make_gateway: Mak
     second = await gateway.http.post("/v1/segment", files=files, data={"labels": ["a", "b"]})
     assert second.json() == first.json()
     assert [call.model for call in gateway.inference.calls][2:] == ["tiny-segment"]
-
-
-async def test_a_label_that_cannot_be_embedded_fails_the_request(
-    make_gateway: MakeGateway,
-) -> None:
-    gateway = make_gateway([served(segmenter())])
-    gateway.inference.failures["tiny-segment-text"] = Overloaded("busy", retry_after_s=1)
-    response = await gateway.http.post("/v1/segment", json={"images": RED, "labels": ["a"]})
-    assert response.status_code == 429
-    assert len(gateway.inference.calls) == 1
-
-
-async def test_errors_replace_bad_items(gateway: Gateway) -> None:
-    body = {"texts": ["uno", "", "a " * 12, "dos"], "divide_long_sentences": False}
-    response = await gateway.http.post("/v1/translate", json=body)
-    assert response.status_code == 200
-    items = response.json()["data"]
-    assert [item.get("text") for item in items] == ["uno", None, None, "dos"]
-    assert items[1]["error"]["type"] == "invalid_request"
-    assert items[2]["error"] == {
-        "type": "too_long",
-        "message": "texts.2 (sentence 1) has 13 tokens, tiny-translate takes at most 12: "
-        "shorten it",
-        "field": "texts.2",
-    }
-
-
-async def test_errors_replace_items_of_refused_calls(gateway: Gateway) -> None:
-    gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
-    response = await gateway.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
-    assert response.status_code == 429
-    assert response.headers["retry-after"] == "2"
 
 
 async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
@@ -174,19 +89,6 @@ async def test_request_id_is_echoed_or_made(gateway: Gateway, sent: str, kept: b
     response = await gateway.http.get("/health", headers={"x-request-id": sent})
     assert (response.headers["x-request-id"] == sent) is kept
     assert response.headers["x-request-id"]
-
-
-async def test_the_packages_client_works(gateway: Gateway) -> None:
-    from triptych import AsyncClient
-
-    transport = httpx.ASGITransport(gateway.app)
-    async with AsyncClient("http://gateway", transport=transport) as client:
-        assert (await client.translate("hola")).data[0].text == "hola"
-        assert (await client.caption(image_file("red"))).data[0].text == "picture"
-        zero_shot = await client.zero_shot(image_file("red"), labels=["red", "blue"])
-        assert len(zero_shot.data[0].labels) == 2
-        assert len((await client.models()).data) == 4
-        assert await client.ready()
 
 
 class TestWhichModelAnswers:
@@ -236,43 +138,6 @@ class TestWhichModelAnswers:
 
 
 class TestEmbed:
-    async def test_texts_and_images_share_a_space(self, gateway: Gateway) -> None:
-        texts = await gateway.http.post("/v1/embed", json={"texts": ["a", "a b"]})
-        images = await gateway.http.post("/v1/embed", json={"images": RED})
-        assert (texts.status_code, images.status_code) == (200, 200)
-        answer = EmbedResponse.model_validate_json(texts.content)
-        assert answer.model == "tiny-zero-shot"
-        assert answer.usage.prompt_tokens == 5
-        vectors = [item.embedding for item in answer.data]
-        vectors += [images.json()["data"][0]["embedding"]]
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
-
-    async def test_images_come_as_files_too(self, gateway: Gateway) -> None:
-        sent = await gateway.http.post("/v1/embed", json={"images": [RED]})
-        files = [("images", ("a.png", image_file("red")))]
-        uploaded = await gateway.http.post("/v1/embed", files=files)
-        assert uploaded.json() == sent.json()
-
-    @pytest.mark.parametrize(
-        ("body", "status", "says"),
-        [
-            ({}, 422, "either texts or images"),
-            ({"texts": ["a"], "images": [RED]}, 422, "either texts or images"),
-            ({"texts": []}, 422, "texts"),
-            ({"texts": [" "]}, 422, "texts.0 is empty"),
-            ({"texts": ["a"], "normalize": False}, 422, "unit length"),
-            ({"texts": ["a"], "normalise": True}, 422, "normalise"),
-            ({"images": ["no image"]}, 415, "base64"),
-            ({"texts": ["a"], "model": "tiny-translate"}, 422, "tiny-translate is for translate"),
-        ],
-    )
-    async def test_bad_requests_name_what_is_wrong(
-        self, gateway: Gateway, body: dict[str, object], status: int, says: str
-    ) -> None:
-        response = await gateway.http.post("/v1/embed", json=body)
-        assert response.status_code == status
-        assert says in response.json()["error"]["message"]
-
     async def test_models_list_it_without_a_section(self, gateway: Gateway) -> None:
         listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
         tasks = {model.id: model.tasks for model in listed.data}
@@ -282,3 +147,64 @@ class TestEmbed:
             TaskInputs(task="zero-shot", fields=["images"]),
             TaskInputs(task="embed", fields=["texts", "images"]),
         ]
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway([*all_models(), *text_models()])
+
+
+async def test_texts_and_images_find_their_classifier(gateway: Gateway) -> None:
+    texts = await gateway.http.post("/v1/classify", json={"texts": ["a b", "c"], "top_k": 2})
+    answer = ClassifyResponse.model_validate_json(texts.content)
+    assert answer.model == "tiny-classify"
+    assert [len(item.labels) for item in answer.data] == [2, 2]
+    files = [("images", ("a.png", image_file("red")))]
+    images = await gateway.http.post("/v1/classify", files=files, data={"return_attention": "true"})
+    answer = ClassifyResponse.model_validate_json(images.content)
+    assert (answer.model, answer.data[0].labels[0].label) == ("tiny-pictures", "red")
+    assert answer.data[0].attention is not None
+
+
+async def test_a_list_of_two_is_a_pair(gateway: Gateway) -> None:
+    shorts = await gateway.http.post("/v1/classify", json={"pairs": [["a", "b c"]]})
+    longs = await gateway.http.post(
+        "/v1/classify", json={"pairs": [{"first": "a", "second": "b c"}]}
+    )
+    assert shorts.json() == longs.json()
+    assert shorts.json()["usage"]["prompt_tokens"] == 5
+
+
+async def test_list_of_other_than_two_texts_is_explained(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/classify", json={"pairs": [["a"]]})
+    wanted = "pairs.0: a pair is a list of two texts, this list has 1"
+    assert wanted in error_of(response)["message"]
+
+
+async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
+    listing = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
+    by_name = {model.id: model for model in listing.data}
+    assert by_name["tiny-fill-mask"].mask_token == "picture"
+    assert by_name["tiny-fill-mask"].limits.max_top_k == 6
+    assert by_name["tiny-classify"].limits.max_top_k == 3
+    assert by_name["tiny-rerank"].limits.max_documents == 1000
+    assert by_name["tiny-translate"].mask_token is None
+    taken = {(model.id, one.task): one.fields for model in listing.data for one in model.inputs}
+    assert taken["tiny-classify", "classify"] == ["texts", "pairs"]
+    assert taken["tiny-rerank", "rerank"] == ["query"]
+    assert taken["tiny-translate", "translate"] == ["texts"]
+
+
+def test_lists_of_lists_of_messages_survive_protobuf() -> None:
+    tokens = [MaskToken(token=str(i), token_id=i, score=0.5, text="x") for i in range(3)]
+    item = FilledMasks(index=1, masks=[tokens[:2], [], tokens[2:]])
+    packed = to_proto(item)
+    assert [len(row.values) for row in packed.masks] == [2, 0, 1]
+    assert from_proto(pb.FilledMasks.FromString(packed.SerializeToString()), FilledMasks) == item
+
+
+def test_pairs_survive_protobuf() -> None:
+    request = ClassifyRequest(pairs=[TextPair(first="a", second="b"), ["c", "d"]])
+    packed = to_proto(request)
+    assert [(pair.first, pair.second) for pair in packed.pairs] == [("a", "b"), ("c", "d")]
+    assert from_proto(packed, ClassifyRequest) == request

@@ -9,8 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from inference.bundle.inputs import AlignmentSpec
-from inference.errors import MalformedBody, Overloaded, Unavailable
+from inference.errors import MalformedBody, Unavailable
 from serving.gateway.grpc import grpc_front
 from serving.gateway.grpc.grpc_call import GrpcCall
 from serving.gateway.grpc.grpc_front import MAX_METADATA, NAME, create_grpc_server
@@ -22,9 +21,8 @@ from tests.attack.cases.rpc import (
     _frame,
     _literal,
 )
-from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
-from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
+from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
@@ -63,74 +61,6 @@ async def failure(call: grpc.aio.UnaryUnaryCall) -> tuple[grpc.StatusCode, pb.Er
     return caught.value.code(), body, trailing
 
 
-async def test_translate(front: Front) -> None:
-    request = pb.TranslateRequest(texts=["uno dos. tres", ""], alternatives=2)
-    answer = await front.stub.Translate(request)
-    assert answer.model == "tiny-translate"
-    assert answer.data[0].text == "uno dos. tres"
-    assert [a.score for a in answer.data[0].alternatives] == [-1.0, -3.0]
-    assert (answer.data[1].error.type, answer.data[1].error.field) == ("invalid_request", "texts.1")
-    assert not answer.data[1].HasField("text")
-    assert answer.usage.prompt_tokens == 5
-
-
-async def test_images_are_sent_as_bytes(front: Front) -> None:
-    images = [image_file("red"), b"junk", image_file("blue", "JPEG")]
-    captions = await front.stub.Caption(pb.CaptionRequest(images=images, prompt="a"))
-    assert [item.text for item in captions.data] == ["a picture", "", "a picture"]
-    assert captions.data[1].error.type == "unsupported_image"
-    request = pb.ZeroShotRequest(images=images, labels=["red", "blue"])
-    ranked = await front.stub.ZeroShot(request)
-    assert sum(entry.score for entry in ranked.data[0].labels) == pytest.approx(1.0)
-    assert ranked.data[1].error.field == "images.1"
-
-
-async def test_models(front: Front) -> None:
-    answer = await front.stub.ListModels(pb.ListModelsRequest())
-    assert [model.id for model in answer.data] == [
-        "tiny-translate",
-        "tiny-caption",
-        "tiny-zero-shot",
-        "tiny-generate",
-    ]
-    assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
-
-
-async def test_generate(front: Front) -> None:
-    request = pb.GenerateRequest(
-        prompts=["uno dos", "x " * 50], n=2, logprobs=1, logit_bias={3: -1.0}, stop=["dos"]
-    )
-    answer = await front.stub.Generate(request)
-    first, second = answer.data
-    assert (first.text, first.finish_reason, first.score) == ("uno ", "stop", -0.25)
-    assert [a.text for a in first.alternatives] == ["uno ", "uno "]
-    assert first.logprobs[0].token == "uno"
-    assert first.logprobs[0].top[0].logprob == -0.25
-    assert second.error.type == "too_long"
-    assert front.gateway.inference.calls[0].options.logit_bias == {3: -1.0}
-
-
-STREAMS = {
-    "TranslateStream": (pb.TranslateRequest(texts=["uno. dos", "tres"], num_beams=1), "uno. dos"),
-    "CaptionStream": (
-        pb.CaptionRequest(images=[image_file("red")], prompt="a", num_beams=1),
-        "a picture",
-    ),
-    "GenerateStream": (pb.GenerateRequest(prompts=["uno dos"], stream=True), "uno dos"),
-}
-
-
-@pytest.mark.parametrize("method", STREAMS)
-async def test_chunks_together_are_the_response(front: Front, method: str) -> None:
-    request, text = STREAMS[method]
-    call = getattr(front.stub, method)(request, metadata=(("x-request-id", "abc"),))
-    pieces = [piece async for piece in call]
-    assert "".join(piece.text for piece in pieces if piece.index == 0) == text
-    assert pieces[-1].finish_reason == "stop"
-    assert [piece.HasField("usage") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
-
-
 async def test_chunks_are_sent_as_they_are_generated(front: Front) -> None:
     steps = front.gateway.inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
@@ -154,31 +84,6 @@ async def streamed_failure(call: grpc.aio.UnaryStreamCall) -> tuple[list, tuple]
     trailing = dict(caught.value.trailing_metadata())
     body = pb.ErrorBody.FromString(trailing["triptych-error-bin"])
     return pieces, (caught.value.code(), body.type, body.field, trailing)
-
-
-@pytest.mark.parametrize(
-    ("method", "request_", "kind", "field"),
-    [
-        ("GenerateStream", pb.GenerateRequest(), "invalid_request", "prompts"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a"], n=2), "invalid_request", "n"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a"], seed=-1), "invalid_request", "seed"),
-        ("GenerateStream", pb.GenerateRequest(prompts=["a " * 50]), "too_long", "prompts.0"),
-        ("TranslateStream", pb.TranslateRequest(texts=["a"], n=2), "invalid_request", "n"),
-        (
-            "CaptionStream",
-            pb.CaptionRequest(images=[b"x"], num_beams=1),
-            "unsupported_image",
-            "images.0",
-        ),
-    ],
-)
-async def test_bad_stream_is_invalid_argument(
-    front: Front, method: str, request_: object, kind: str, field: str
-) -> None:
-    pieces, (code, *named, trailing) = await streamed_failure(getattr(front.stub, method)(request_))
-    assert pieces == []
-    assert (code, *named) == (grpc.StatusCode.INVALID_ARGUMENT, kind, field)
-    assert trailing["x-request-id"]
 
 
 async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> None:
@@ -217,65 +122,6 @@ async def test_stream_requires_the_key(make_gateway: MakeGateway) -> None:
         _, (code, *_) = await streamed_failure(call)
         assert code is grpc.StatusCode.UNAUTHENTICATED
         assert front.gateway.inference.calls == []
-
-
-async def test_alignments_are_returned(make_gateway: MakeGateway) -> None:
-    spec = AlignmentSpec(over="tokens")
-    models = [loaded("translate", alignment=spec)]
-    async with Front(make_gateway(models, grpc_port=0)) as front:
-        request = pb.TranslateRequest(texts=["uno dos"], return_alignment=True)
-        (item,) = (await front.stub.Translate(request)).data
-    assert list(item.alignment.source_tokens) == ["uno", "dos", "</s>"]
-    third = pytest.approx(1 / 3, abs=1e-6)
-    assert [list(row.values) for row in item.alignment.weights] == [[third] * 3] * 3
-
-
-BAD = {
-    "nothing": ("Translate", pb.TranslateRequest(), "invalid_request", "texts"),
-    "beams": (
-        "Translate",
-        pb.TranslateRequest(texts=["a"], num_beams=99),
-        "invalid_request",
-        "num_beams",
-    ),
-    "not a number": (
-        "Translate",
-        pb.TranslateRequest(texts=["a"], length_penalty=float("nan")),
-        "invalid_request",
-        "length_penalty",
-    ),
-    "long": (
-        "Translate",
-        pb.TranslateRequest(texts=["a " * 50], divide_long_sentences=False),
-        "too_long",
-        "texts.0",
-    ),
-    "no image": ("Caption", pb.CaptionRequest(), "invalid_request", "images"),
-    "bad image": ("Caption", pb.CaptionRequest(images=[b"x"]), "unsupported_image", "images.0"),
-    "huge": (
-        "Caption",
-        pb.CaptionRequest(images=[png_header(20_000, 20_000)]),
-        "payload_too_large",
-        "images.0",
-    ),
-    "no labels": ("ZeroShot", pb.ZeroShotRequest(images=[b"x"]), "invalid_request", "labels"),
-    "1001 labels": (
-        "ZeroShot",
-        pb.ZeroShotRequest(images=[b"x"], labels=["a"] * 1001),
-        "invalid_request",
-        "labels",
-    ),
-}
-
-
-@pytest.mark.parametrize(("method", "request_", "kind", "field"), BAD.values(), ids=BAD)
-async def test_bad_request_is_invalid_argument(
-    front: Front, method: str, request_: object, kind: str, field: str
-) -> None:
-    code, body, trailing = await failure(getattr(front.stub, method)(request_))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert (body.type, body.field) == (kind, field)
-    assert trailing["x-request-id"]
 
 
 @pytest.mark.parametrize(
@@ -318,18 +164,6 @@ async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGa
 def raw_call(front: Front, method: str, data: bytes) -> grpc.aio.UnaryUnaryCall:
     """A call with bytes that need not be a message."""
     return front.channel.unary_unary(f"/{NAME}/{method}")(data)
-
-
-async def test_unknown_model_is_not_found(front: Front) -> None:
-    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"], model="x")))
-    assert (code, body.type) == (grpc.StatusCode.NOT_FOUND, "unknown_model")
-
-
-async def test_full_queue_is_resource_exhausted(front: Front) -> None:
-    front.gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=1.5)
-    code, _, trailing = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert trailing["retry-after"] == "2"
 
 
 async def test_draining_is_unavailable(front: Front) -> None:
@@ -536,27 +370,3 @@ async def test_reflection_names_the_service(front: Front) -> None:
     async for answer in stub.ServerReflectionInfo(iter(requests)):
         names = {service.name for service in answer.list_services_response.service}
         assert {NAME, "grpc.health.v1.Health"} <= names
-
-
-async def test_the_packages_client_works(front: Front) -> None:
-    from triptych import GrpcClient
-
-    def ask() -> tuple[str, str, int, bool]:
-        with GrpcClient(f"127.0.0.1:{front.port}") as client:
-            return (
-                client.translate("hola").data[0].text,
-                client.caption(image_file("red")).data[0].text,
-                len(client.zero_shot(image_file("red"), labels=["a", "b"]).data[0].labels),
-                client.ready(),
-            )
-
-    assert await asyncio.to_thread(ask) == ("hola", "picture", 2, True)
-
-
-async def test_long_texts_are_cut_on_request(front: Front) -> None:
-    long = "a b " * 20
-    request = pb.EmbedRequest(texts=["a", long], truncate=True, truncation_direction="left")
-    whole, cut = (await front.stub.Embed(request)).data
-    assert not whole.HasField("truncated_characters")
-    assert 0 < cut.truncated_characters < len(long)
-    assert len(cut.embedding) == len(whole.embedding)

@@ -103,19 +103,6 @@ class Reader:
         await self.is_reading.wait()
 
 
-@pytest.mark.parametrize(
-    ("task", "text"),
-    [("generate", "one two three"), ("translate", "one two three"), ("caption", "a picture")],
-)
-async def test_events_together_are_the_response(gateway: Gateway, task: str, text: str) -> None:
-    told = await stream(gateway, task)
-    assert "".join(piece.text for piece in told) == text
-    assert [piece.finish_reason for piece in told[:-1]] == [None] * (len(told) - 1)
-    assert told[-1].finish_reason == "stop"
-    assert told[-1].usage is not None
-    assert {piece.index for piece in told} == {0}
-
-
 async def test_token_is_sent_before_the_next_is_generated(gateway: Gateway) -> None:
     gateway.inference.steps = asyncio.Semaphore(0)
     async with Reader(gateway, "generate").reading() as reader:
@@ -169,14 +156,6 @@ async def test_several_prompts_stream_concurrently(gateway: Gateway) -> None:
     first_ends = next(n for n, piece in enumerate(told) if piece.finish_reason)
     assert {piece.index for piece in told[:first_ends]} == {0, 1}
     assert told[-1].usage == Usage(prompt_tokens=6, completion_tokens=6)
-
-
-async def test_streamed_paragraph_keeps_its_layout(gateway: Gateway) -> None:
-    told = await stream(gateway, "translate", texts=["uno dos. tres\n\ncuatro", "cinco"])
-    texts = {0: "", 1: ""}
-    for piece in told:
-        texts[piece.index] += piece.text
-    assert texts == {0: "uno dos. tres\n\ncuatro", 1: "cinco"}
 
 
 async def test_multipart_request_streams(gateway: Gateway) -> None:
@@ -239,23 +218,6 @@ async def test_streams_have_priority(gateway: Gateway) -> None:
 
 class TestBeforeTheHeaders:
     """A failure before the first chunk has a status."""
-
-    WRONG = {
-        "beams": ("translate", {"num_beams": 2}, "num_beams"),
-        "alternatives": ("caption", {"alternatives": 2}, "n"),
-        "n": ("generate", {"n": 2}, "n"),
-        "empty": ("translate", {"texts": ""}, "texts.0"),
-        "stops": ("generate", {"stop": ["a", "b", "c", "d", "e"]}, "stop"),
-    }
-
-    @pytest.mark.parametrize(("task", "fields", "field"), WRONG.values(), ids=WRONG)
-    async def test_what_cannot_stream_is_422(
-        self, gateway: Gateway, task: str, fields: dict, field: str
-    ) -> None:
-        response = await gateway.http.post(f"/v1/{task}", json={**BODIES[task], **fields})
-        assert response.status_code == 422
-        assert error_of(response)["field"] == field
-        assert gateway.inference.calls == []
 
     async def test_an_unknown_model_is_404(self, gateway: Gateway) -> None:
         response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "missing"})
@@ -431,37 +393,6 @@ async def test_no_users_text_is_logged(gateway: Gateway, caplog: pytest.LogCaptu
     (record,) = [record for record in caplog.records if record.name.startswith("serving")]
     assert (record.status, record.route) == (200, "/v1/generate")
     assert "secreto" not in str(vars(record))
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"prompts": []}, "prompts"),
-        ({"temperature": -0.1}, "temperature"),
-        ({"temperature": "1"}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"top_k": 10**9}, "top_k"),
-        ({"seed": 2**63}, "seed"),
-        ({"n": 17}, "n"),
-        ({"stop": [""]}, "stop.0"),
-        ({"stop": ["x" * 257]}, "stop.0"),
-        ({"logprobs": 21}, "logprobs"),
-        ({"logit_bias": {"hunter2": 1}}, "logit_bias"),
-        ({"logit_bias": {"-1": 1}}, "logit_bias"),
-        ({"logit_bias": {"1": 1e9}}, "logit_bias"),
-        ({"examples": [{"input": "a"}]}, "examples.0.output"),
-        ({"examples": [{"input": "a", "output": "b", "x": 1}]}, "examples.0.x"),
-        ({"examples": [{"input": "a", "output": "b"}] * 101}, "examples"),
-        ({"max_new_tokens": 0}, "max_new_tokens"),
-        ({"priority": 1}, "priority"),
-        ({"stream": "yes"}, "stream"),
-    ],
-)
-async def test_wrong_field_is_422_and_named(gateway: Gateway, fields: dict, field: str) -> None:
-    response = await gateway.http.post("/v1/generate", json={"prompts": "a", **fields})
-    assert response.status_code == 422
-    assert error_of(response)["field"] == field
-    assert "hunter2" not in response.text
 
 
 async def test_numbers_that_are_none_are_refused(gateway: Gateway) -> None:
