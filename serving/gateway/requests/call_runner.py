@@ -89,7 +89,7 @@ class CallRunner:
         """
         latency = times.latency.sequence()
 
-        async def generate(share: Share, left_s: float) -> Finished:
+        async def read_whole(share: Share, left_s: float) -> Finished:
             if call.read is None:
                 return await share.endpoint.server.generate(call, left_s)
             text = call.read()
@@ -101,7 +101,7 @@ class CallRunner:
             found = await self._stream(share, call, left_s, latency, take)
             return found or ended_early(call, text)
 
-        return await self.run(call, times.left_s, generate)
+        return await self.run(call, times.left_s, read_whole)
 
     async def read(self, call: GenerateCall, times: RequestTimes, take: Take) -> Finished | None:
         """Read a sequence while it is generated; the call is ended when no more is needed.
