@@ -22,7 +22,7 @@ READY_S = 90.0
 """Time limits are for a machine that is busy with other tests."""
 STOP_S = 60.0
 SPANISH, ENGLISH = "el mundo no es suficiente", "the world is not enough"
-_LINES_OF_A_REFUSAL = 6
+_LINES_OF_A_REFUSAL = 16
 
 
 def check(place: Place, repository: Path) -> None:
