@@ -113,8 +113,11 @@ AWAY = Place("repository-goes-away", meanwhile=repository_goes_away)
 
 ALONE = [
     # Which process runs out first varies: about one start in six ends with other words.
-    Place("little-address-space", [shell("ulimit -v 1048576")],
-        says="triptych: tritonserver ended while starting: "),
+    Place(
+        "little-address-space",
+        [shell("ulimit -v 1048576")],
+        says="triptych: tritonserver ended while starting: ",
+    ),
     *(PLAIN, PROXY, SOCKS, BARE, NO_HOME, LOCALE_C, ODD_VARIABLES, UMASK, NO_STDIN, NO_STDOUT),
     *(NO_DESCRIPTORS, FULL_LOG, IGNORED_SIGNALS, REPOSITORY, RELATIVE, LINKS, TMPDIR, NO_TMPDIR),
     *(CLONE, HOSTILE_FILES, DAMAGED_GRAPH, DAMAGED_MANIFEST, OWN_TMP, NOEXEC, FULL_TMP, READ_ONLY),
