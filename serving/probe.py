@@ -44,9 +44,10 @@ def death(server: Path | None = None) -> str | None:
     crash, or when the repository can be read.
 
     Args:
-        server: Socket of its HTTP endpoints; None: of the servers of this user, any.
+        server: Socket of its HTTP endpoints; None: of the servers of this user, any. A socket on
+            which nothing listens is of one that ended.
     """
-    sockets = [server] if server else _found(HTTP_SOCKETS)
+    sockets = [server] if server else [*filter(_is_listening, _found(HTTP_SOCKETS))]
     failures = []
     for path in sockets:
         try:

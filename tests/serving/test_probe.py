@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,10 @@ def test_supervisor_without_a_server_is_alive_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / probe.HTTP_SOCKETS.replace("*", "of_a_killed_one")
+    left.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(left))
     assert run("--live", temporary=tmp_path).returncode == 1
     with contextlib.closing(ControlSocket(tmp_path)):
         assert run("--live", temporary=tmp_path).returncode == 0
