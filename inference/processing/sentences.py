@@ -83,7 +83,7 @@ _LISTED = re.compile(r"[\W_]{0,4}\d{1,2}[.)]{1,2}\s")
 _SHORTS = re.compile(r"(?:\w{1,4}\.){1,3}\w{1,4}")
 _APOSTROPHE = re.compile("['’]")
 _DATE = re.compile(r"\d{1,2}\.")
-_QUOTED = re.compile(  # What tells who speaks, behind a quotation without a space.
+_QUOTED = re.compile(  # Words that follow a quotation without a space, and name the speaker.
     "と(?!ても|ころ|にかく|りあえず)|って|という|は(?!い)|が[^、]|を|の|に(?!わ)|も(?!う|し|ち)|など|"
     "[^，。！？、\\s]{0,6}[说說问問道喊叫答笑]"
 )

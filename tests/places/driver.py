@@ -160,7 +160,7 @@ def nothing_is_left(start: Start) -> None:
 
 
 def processes(start: Start) -> list[psutil.Process]:
-    """Those that this start has begun, whoever their parents are now."""
+    """Those that this start has begun, whatever their parents are now."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -112,7 +112,7 @@ BESIDE = Place("second-on-a-repository", [beside_another], meanwhile=others_end)
 AWAY = Place("repository-goes-away", meanwhile=repository_goes_away)
 
 ALONE = [
-    # Which process runs out first varies: about one start in six ends with other words.
+    # Not stable: one of five starts failed, and why was not seen.
     Place(
         "little-address-space",
         [shell("ulimit -v 1048576")],
