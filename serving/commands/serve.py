@@ -128,7 +128,8 @@ class Processes:
                 stop and was killed.
         """
         overdue: list[str] = []
-        before = {number: signal.signal(number, self._stop) for number in STOP_SIGNALS}
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._stop)
         try:
             for name, command in self._commands.items():
                 self._children[name] = subprocess.Popen(
@@ -140,8 +141,8 @@ class Processes:
             for name, child in reversed(self._children.items()):
                 if not self._end(child) and not self._is_immediate:
                     overdue.append(name)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number in STOP_SIGNALS:  # the program ends: its exit code is not to change now
+                signal.signal(number, signal.SIG_IGN)
         if overdue:
             raise TriptychError(f"{', '.join(overdue)} did not stop in time: killed")
         if self._signal == signal.SIGINT:

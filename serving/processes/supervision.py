@@ -47,15 +47,23 @@ def back_off_s(ends: int, first_s: float, longest_s: float) -> float:
 
 @contextlib.contextmanager
 def handle_signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
-    """Call a function on the running event loop for each signal, until the end of the block."""
+    """Call a function on the running event loop for each signal, until the end of the block.
+
+    Signals that were blocked arrive from then on. After the block they are ignored: the program
+    ends, and a further one must not cut what it still removes.
+    """
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
         for number in handlers:
-            loop.remove_signal_handler(number)
+            loop.remove_signal_handler(number)  # which makes it end the process
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
 
 
 def end_session(

@@ -125,7 +125,6 @@ def test_stream_joins_to_the_caption(system: System, either: Client | GrpcClient
     picture = as_png(pictures(1)[0])
     (item,) = either.caption(picture, model=system.name).data
     pieces = list(either.caption_stream(picture, model=system.name))
-    assert len(pieces) > 1
     assert "".join(piece.text for piece in pieces) == item.text
 
 

@@ -93,7 +93,6 @@ def test_clients_of_other_apis_hold_a_conversation(stack: Stack, answer: str) ->
 def test_streams_are_the_answers(client: Client, grpc_client: GrpcClient, answer: str) -> None:
     for each in (client, grpc_client):
         pieces = list(each.chat_stream(ANSWERS[answer], model=NAME))
-        assert len(pieces) > 1
         assert "".join(piece.text for piece in pieces) == answer
 
 

@@ -60,7 +60,6 @@ def test_streams_are_the_answers(
 ) -> None:
     for messages, text in zip(conversations[:4], expected, strict=False):
         pieces = list(client.chat_stream(list(messages), model=NAME))
-        assert len(pieces) > 1
         assert "".join(piece.text for piece in pieces) == text
 
 

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
@@ -225,8 +224,6 @@ async def _until_signal(
 
     commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
     with handle_signals(dict.fromkeys(STOP_SIGNALS, on_signal)), commands:
-        # Of a worker they are blocked until now: none ends it while it starts.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
             group.create_task(stop())

@@ -64,6 +64,8 @@ def run_workers(settings: GatewaySettings) -> int:
     if settings.workers > cores:
         log.warning("%d workers share %d cores", settings.workers, cores)
     await_drained(settings.host, {"http": settings.http_port, "grpc": settings.grpc_port}, log.info)
+    # None ends the process before its handlers are set: the folder would stay.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="triptych-gateway-") as folder,

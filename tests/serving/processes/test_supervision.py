@@ -118,14 +118,47 @@ async def test_signals_are_handled_until_the_end_of_the_block(tmp_path: Path) ->
         if len(seen) == 2:
             both.set()
 
-    before = signal.getsignal(signal.SIGUSR1)
     with handle_signals({signal.SIGUSR1: lambda: hear("one"), signal.SIGUSR2: lambda: hear("two")}):
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR2)
         async with asyncio.timeout(10):
             await both.wait()
     assert sorted(seen) == ["one", "two"]
-    assert signal.getsignal(signal.SIGUSR1) == before
+    os.kill(os.getpid(), signal.SIGUSR1)  # ignored: it would end the tests
+    assert sorted(seen) == ["one", "two"]
+
+
+ENDING = """
+import asyncio, signal, tempfile, time
+from serving.processes.supervision import STOP_SIGNALS, handle_signals
+
+async def run():
+    stopping = asyncio.Event()
+    with handle_signals(dict.fromkeys(STOP_SIGNALS, stopping.set)):
+        await stopping.wait()
+
+signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+with tempfile.TemporaryDirectory() as folder:
+    print(folder, flush=True)
+    time.sleep(0.2)
+    asyncio.run(run())
+    print("ends", flush=True)
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_before_and_after_the_block_leave_no_files(number: signal.Signals) -> None:
+    program = [sys.executable, "-c", ENDING]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        folder = Path(started.stdout.readline().strip())
+        assert folder.is_dir()
+        started.send_signal(number)
+        assert started.stdout.readline() == "ends\n"
+        started.send_signal(number)
+        assert started.wait(10) == 0
+    assert not folder.exists()
 
 
 REAPING = """
