@@ -7,7 +7,7 @@ from importlib import import_module
 from export.architecture import Architecture
 from inference.errors import CheckpointError
 
-ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
+ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE, or module:NAME
     "marian": "export.models.encoder_decoders.marian",
     "vision-encoder-decoder": "export.models.captioners.vision_encoder_decoder",
     "blip": "export.models.captioners.blip",
@@ -37,7 +37,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "swin": "export.models.vision.swin_classifier",
     "dinov2": "export.models.vision.dinov2",
     "dinov2_with_registers": "export.models.vision.dinov2",
-    "gpt2": "export.models.decoders.gpt2_lm",
+    "gpt2": "export.models.decoders.gpt:GPT2",
     "bert": "export.models.encoders.bert",
     "roberta": "export.models.encoders.roberta",
     "xlm-roberta": "export.models.encoders.roberta",
@@ -47,16 +47,16 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "albert": "export.models.encoders.albert",
     "mpnet": "export.models.encoders.mpnet",
     "modernbert": "export.models.encoders.modernbert",
-    "openai-gpt": "export.models.decoders.gpt1",
-    "gpt_neo": "export.models.decoders.gpt_neo",
-    "opt": "export.models.decoders.opt",
-    "llama": "export.models.decoders.llama",
-    "mistral": "export.models.decoders.llama",
-    "qwen2": "export.models.decoders.qwen2",
-    "qwen3": "export.models.decoders.qwen3",
-    "gemma": "export.models.decoders.gemma",
-    "gemma2": "export.models.decoders.gemma2",
-    "gemma3_text": "export.models.decoders.gemma3",
+    "openai-gpt": "export.models.decoders.gpt:GPT1",
+    "gpt_neo": "export.models.decoders.gpt:GPT_NEO",
+    "opt": "export.models.decoders.gpt:OPT",
+    "llama": "export.models.decoders.llama:LLAMA",
+    "mistral": "export.models.decoders.llama:LLAMA",
+    "qwen2": "export.models.decoders.llama:QWEN2",
+    "qwen3": "export.models.decoders.llama:QWEN3",
+    "gemma": "export.models.decoders.gemma:GEMMA",
+    "gemma2": "export.models.decoders.gemma:GEMMA2",
+    "gemma3_text": "export.models.decoders.gemma:GEMMA3",
     "gemma3": "export.models.vision_language.gemma3_images",
     "deberta-v2": "export.models.encoders.deberta",
     "xlnet": "export.models.encoders.xlnet",
@@ -79,8 +79,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
 
 
 def families() -> tuple[str, ...]:
-    """One `model_type` for each module: several types may share a network."""
-    first = {module: name for name, module in reversed(ARCHITECTURES.items())}
+    """One `model_type` for each declaration: several types may share a network."""
+    first = {place: name for name, place in reversed(ARCHITECTURES.items())}
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
 
@@ -96,7 +96,8 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
-    declared: Architecture = import_module(module_of(model_type)).ARCHITECTURE
+    module, name = place_of(model_type)
+    declared: Architecture = getattr(import_module(module), name)
     return declared
 
 
@@ -106,8 +107,18 @@ def module_of(model_type: object) -> str:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    return place_of(model_type)[0]
+
+
+def place_of(model_type: object) -> tuple[str, str]:
+    """(module, name) of the declaration of a checkpoint's architecture.
+
+    Raises:
+        CheckpointError: it is not in the registry.
+    """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[model_type]
+    module, _, name = ARCHITECTURES[model_type].partition(":")
+    return module, name or "ARCHITECTURE"

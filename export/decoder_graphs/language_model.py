@@ -70,17 +70,17 @@ def language_model(
     name: str,
     read_config: Callable[[Mapping[str, Any]], Any],
     decoder: Callable[[Any], TransformerDecoder],
-    names: Callable[[Any], Names],
+    names: Names,
 ) -> Architecture:
     """The declaration of a language model of `transformers`.
 
     Args:
-        names: Configuration → the checkpoint's names, `lm_head.weight` left out, and the decoder's.
+        names: The checkpoint's, `lm_head.weight` left out → the decoder's.
     """
 
     def rename(config: Any) -> Rename:
         head = {"lm_head.weight": output_name(is_tied=config.has_tied_output)}
-        return Rename(Rename({**names(config), **head}).prefixed("", "decoder."))
+        return Rename(Rename({**names, **head}).prefixed("", "decoder."))
 
     return Architecture(
         name=name,

@@ -28,7 +28,7 @@ from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import prepare_tower
 from export.models.captioners import bart_decoder, bert_decoder
-from export.models.decoders import gpt2
+from export.models.decoders import gpt
 from export.models.vision import deit, swin, vit
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
@@ -74,9 +74,7 @@ ENCODERS: Mapping[str, Half] = {
     ),
 }
 DECODERS: Mapping[str, Half] = {
-    "gpt2": Half(
-        partial(gpt2.read_config, has_cross=True), partial(gpt2.GPT2, has_cross=True), gpt2.rename
-    ),
+    "gpt2": Half(partial(gpt.read_gpt2, has_cross=True), gpt.GPT, gpt.rename),
     "trocr": Half(
         bart_decoder.read_trocr,
         bart_decoder.BartDecoder,

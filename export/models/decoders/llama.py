@@ -2,9 +2,12 @@
 
 Papers: Touvron et al. 2023, "LLaMA", §2.2 (arXiv 2302.13971): RMS norms in front of each sub-layer,
 a gated MLP and rotary positions; Touvron et al. 2023, "Llama 2", §2.2 (arXiv 2307.09288): grouped
-heads; Jiang et al. 2023, "Mistral 7B", §2 (arXiv 2310.06825): every layer attends to a window.
-Checkpoints: `model_type: llama` (Llama 1 to 3, SmolLM2, TinyLlama) and `mistral`. Qwen and Gemma
-build on this file's network.
+heads; Jiang et al. 2023, "Mistral 7B", §2 (arXiv 2310.06825): every layer attends to a window;
+Yang et al. 2024, "Qwen2 Technical Report", §2.2 (arXiv 2407.10671), and Qwen2.5 (arXiv 2412.15115):
+biased queries, keys and values; Yang et al. 2025, "Qwen3 Technical Report", §2 (arXiv 2505.09388):
+norms of each head's queries and keys (Dehghani et al. 2023, arXiv 2302.05442).
+Checkpoints: `model_type: llama` (Llama 1 to 3, SmolLM2, TinyLlama), `mistral`, `qwen2` and `qwen3`.
+`gemma.py` has the same network.
 
 Legend: R rows, T new positions, D width, V vocabulary.
 
@@ -46,11 +49,21 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """The network's part of `config.json`; layers differ in window and rotary positions only."""
+    """The network's part of `config.json`; layers differ in window and rotary positions only.
+
+    Attributes:
+        norm: Width and `eps` → a norm.
+        has_head_norms: Whether each head's queries and keys are normalised before they rotate.
+        has_norms_behind: Whether the outputs of sub-layers are normalised, too.
+        logits_cap: Logits l become c · tanh(l / c).
+    """
 
     has_mlp_bias: bool = key("mlp_bias", False)
-    has_head_norms: bool
-    """Whether each head's queries and keys are normalised before they rotate."""
+    norm: Callable[..., nn.Module] = RMSNorm
+    has_head_norms: bool = False
+    has_norms_behind: bool = False
+    embedding_scale: float = 1.0
+    logits_cap: float | None = None
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -66,15 +79,35 @@ def read_config(values: Mapping[str, Any]) -> Config:
     return read_shape(reader, heads)
 
 
+def read_qwen2(values: Mapping[str, Any]) -> Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = open_config(values, max_position_embeddings=32768)
+    reader.refuse_unless(mlp_bias=False)
+    heads = replace(read_heads(reader), bias=True, out_bias=False)
+    return read_shape(reader, set_windows(reader, heads))
+
+
+def read_qwen3(values: Mapping[str, Any]) -> Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = open_config(values, max_position_embeddings=32768, head_dim=128)
+    reader.refuse_unless(mlp_bias=False)
+    return read_shape(reader, set_windows(reader, read_heads(reader)), has_head_norms=True)
+
+
 def open_config(
-    values: Mapping[str, Any], place: str = "config.json", **defaults: Any
+    values: Mapping[str, Any],
+    place: str = "config.json",
+    names: Mapping[str, str] | None = None,
+    **defaults: Any,
 ) -> ConfigReader:
     """The reader of `config.json`.
 
     Args:
-        defaults: Of a family, where they are not Llama's.
+        names: Of fields of a family, where they are not Llama's.
+        defaults: Likewise.
     """
-    return ConfigReader(values, place, _DEFAULTS | defaults, {"layer_norm_epsilon": "rms_norm_eps"})
+    names = {"layer_norm_epsilon": "rms_norm_eps", **(names or {})}
+    return ConfigReader(values, place, _DEFAULTS | defaults, names)
 
 
 def read_heads(reader: ConfigReader) -> Heads:
@@ -105,15 +138,27 @@ def read_heads(reader: ConfigReader) -> Heads:
     )
 
 
-def read_shape(
-    reader: ConfigReader, heads: Heads | Sequence[Heads], *, has_head_norms: bool = False
-) -> Config:
-    """The configuration around the heads, which are of all layers or of each."""
+def read_shape(reader: ConfigReader, heads: Heads | Sequence[Heads], **form: Any) -> Config:
+    """The configuration around the heads, which are of all layers or of each.
+
+    Args:
+        form: Fields of `Config`.
+    """
     count = reader.layers("num_hidden_layers")
     layers = (heads,) * count if isinstance(heads, Heads) else tuple(heads)
     tables = [layer.rotary.positions for layer in layers if layer.rotary is not None]
     positions = min([reader.integer("max_position_embeddings"), *tables])
-    return reader.read(Config, positions=positions, layers=layers, has_head_norms=has_head_norms)
+    return reader.read(Config, positions=positions, layers=layers, **form)
+
+
+def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
+    """Qwen's heads of each layer: with `use_sliding_window`, the upper ones have a window."""
+    lowest = reader.given.get("max_window_layers", 28)
+    window = None
+    if reader.flag("use_sliding_window", False) and reader.values.get("sliding_window", 4096):
+        window = reader.integer("sliding_window", 4096)
+    sliding = sliding_layers(reader, lambda layer: window is not None and layer >= lowest)
+    return tuple(replace(heads, window=window) if slides else heads for slides in sliding)
 
 
 def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> tuple[bool, ...]:
@@ -143,13 +188,15 @@ def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> t
 
 
 def make_block(config: Config, heads: Heads) -> DecoderBlock:
-    """Causal self-attention and gated MLP, behind norms."""
-    norm = partial(RMSNorm, eps=config.norm_epsilon)
+    """Causal self-attention and gated MLP, behind norms and, in Gemma 2 and 3, in front of them."""
+    head_norm = partial(config.norm, eps=config.norm_epsilon)
+    norm = partial(head_norm, config.width)
     return DecoderBlock(
-        CachedAttention(heads, norm if config.has_head_norms else None),
+        CachedAttention(heads, head_norm if config.has_head_norms else None),
         GatedMLP(config.width, config.mlp_width, config.activation, bias=config.has_mlp_bias),
-        partial(norm, config.width),
+        norm,
         is_norm_first=True,
+        behind=norm if config.has_norms_behind else nn.Identity,
     )
 
 
@@ -159,22 +206,30 @@ def make_block(config: Config, heads: Heads) -> DecoderBlock:
 class Llama(TransformerDecoder):
     """Tokens → scores of the next token; positions are in the attention."""
 
-    def __init__(self, config: DecoderConfig, block: Callable[..., nn.Module] = make_block) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
+        self.scale, self.logits_cap = config.embedding_scale, config.logits_cap
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
-        self.norm = RMSNorm(config.width, config.norm_epsilon)
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
+        self.norm = config.norm(config.width, eps=config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""
-        return self.tokens(tokens)
+        return self.tokens(tokens) * self.scale
 
     def finish(self, x: Tensor) -> Tensor:
         """(R, T, D) → (R, T, D): the norm behind the last block."""
         return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        logits = super().logits(hidden)
+        if self.logits_cap is None:
+            return logits
+        return self.logits_cap * (logits / self.logits_cap).tanh()  # between both caps, in order
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -187,6 +242,7 @@ NAMES: Names = {
     **projections(f"{_THEIRS}.self_attn", f"{_OURS}.attention", "q_proj k_proj v_proj o_proj"),
     f"{_THEIRS}.self_attn.q_norm": f"{_OURS}.attention.query_norm",
     f"{_THEIRS}.self_attn.k_norm": f"{_OURS}.attention.key_norm",
+    f"{_THEIRS}.self_attn.rotary_emb.inv_freq": None,  # which old versions stored
     f"{_THEIRS}.post_attention_layernorm": f"{_OURS}.mlp_norm",
     f"{_THEIRS}.mlp.gate_proj": f"{_OURS}.mlp.gate",
     f"{_THEIRS}.mlp.up_proj": f"{_OURS}.mlp.up",
@@ -195,12 +251,8 @@ NAMES: Names = {
 }
 """`transformers`' names → ours."""
 
+# ---------------------------------------------------------------------------------- declarations
 
-def names(config: Config) -> Names:
-    """The table, with the rotary frequencies that old versions stored."""
-    return {**NAMES, f"{_THEIRS}.self_attn.rotary_emb.inv_freq": None}
-
-
-# ----------------------------------------------------------------------------------- declaration
-
-ARCHITECTURE = language_model("llama", read_config, Llama, names)
+LLAMA = language_model("llama", read_config, Llama, NAMES)
+QWEN2 = language_model("qwen2", read_qwen2, Llama, NAMES)
+QWEN3 = language_model("qwen3", read_qwen3, Llama, NAMES)

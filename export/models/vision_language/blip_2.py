@@ -35,7 +35,7 @@ from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import prepare_tower
 from export.layers.qformer import QFormer, QFormerConfig, qformer_names, read_qformer
 from export.models.captioners import blip
-from export.models.decoders import opt
+from export.models.decoders import gpt
 from export.models.encoder_decoders import t5
 from export.models.vision import vit
 from export.tokenizer.prompt_images import leading_images
@@ -43,7 +43,7 @@ from inference.bundle.inputs import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- config
 
-LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": opt.ARCHITECTURE, "t5": t5.ARCHITECTURE}
+LANGUAGE_MODELS: Mapping[str, Architecture] = {"opt": gpt.OPT, "t5": t5.ARCHITECTURE}
 """`model_type` of `text_config` → the language model."""
 ENDS: Mapping[str, Mapping[str, int]] = {
     "opt": {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},

@@ -40,7 +40,7 @@ from export.decoder_graphs.language_model import (
 )
 from export.layers.blocks import BlockConfig, RMSNorm
 from export.layers.images.vision import patch_grid
-from export.models.decoders import gemma2, gemma3
+from export.models.decoders import gemma, llama
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import text_of_token
 from inference.errors import CheckpointError
@@ -74,7 +74,7 @@ class Config(LimitedByText):
     image: int
     patch: int
     pool: int
-    text: gemma2.Config
+    text: llama.Config
     image_token: int
     begin: int
     end: int
@@ -104,7 +104,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     vision.refuse_unless(num_channels=3, model_type="siglip_vision_model")
     section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
     is_tied = reader.flag("tie_word_embeddings", True)
-    text = gemma3.read_config({**_DEFAULTS, **section.given, "tie_word_embeddings": is_tied})
+    text = gemma.read_gemma3({**_DEFAULTS, **section.given, "tie_word_embeddings": is_tied})
     tokens = reader.integer("mm_tokens_per_image", 256)
     image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
     side = patch_grid((image, image), (patch, patch))[0]
@@ -152,7 +152,7 @@ class Gemma3(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, ImageEncoder(config), gemma2.Gemma(config.text))
+        super().__init__(config, ImageEncoder(config), llama.Llama(config.text))
 
     @property
     def place_id(self) -> int:
@@ -201,7 +201,7 @@ def rename(config: Config) -> Rename:
         table[f"{projector}.mm_input_projection_weight"] = WeightLayout(
             ("encoder.projection.weight",), is_transposed=True
         )
-    return Rename(table | language_names(gemma3.ARCHITECTURE.rename(config.text).table))
+    return Rename(table | language_names(gemma.GEMMA3.rename(config.text).table))
 
 
 # ----------------------------------------------------------------------------------- declaration
@@ -212,6 +212,6 @@ ARCHITECTURE = image_language_model(
     Gemma3,
     rename,
     image_size=lambda config: (config.image, config.image),
-    ends=gemma2.ENDS,
+    ends=gemma.ENDS,
     graphs=partial(image_language_graphs, has_blocks=True),
 )

@@ -35,7 +35,7 @@ from export.decoder_graphs.image_tokens import image_token_graphs
 from export.layers.blocks import MLP
 from export.layers.images.vision import prepare_tower
 from export.layers.qformer import QFormerConfig, QueryBlock
-from export.models.decoders import llama, opt
+from export.models.decoders import gpt, llama
 from export.models.encoder_decoders import t5
 from export.models.vision import vit
 from export.models.vision_language import blip_2
@@ -45,8 +45,8 @@ from inference.bundle.manifest import Limits
 # ---------------------------------------------------------------------------------------- config
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
-    "llama": llama.ARCHITECTURE,
-    "opt": opt.ARCHITECTURE,
+    "llama": llama.LLAMA,
+    "opt": gpt.OPT,
     "t5": t5.ARCHITECTURE,
 }
 """`model_type` of `text_config` → the language model."""

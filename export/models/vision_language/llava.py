@@ -36,15 +36,15 @@ from export.decoder_graphs.language_model import (
 from export.layers.activation import activation
 from export.layers.blocks import BlockConfig
 from export.layers.images.vision import patch_count
-from export.models.decoders import llama, qwen2
+from export.models.decoders import llama
 from export.models.dual_encoders import clip, siglip
 from export.tokenizer.prompt_images import IMAGE_TOKEN
 from inference.errors import CheckpointError
 
 LANGUAGE_MODELS: Mapping[str, Architecture] = {
-    "llama": llama.ARCHITECTURE,
-    "mistral": llama.ARCHITECTURE,
-    "qwen2": qwen2.ARCHITECTURE,
+    "llama": llama.LLAMA,
+    "mistral": llama.LLAMA,
+    "qwen2": llama.QWEN2,
 }
 """`model_type` of `text_config` → the decoder."""
 _SEVEN_BILLION = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}

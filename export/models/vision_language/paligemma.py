@@ -17,7 +17,7 @@ Decision D104.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,9 +33,8 @@ from export.decoder_graphs.language_model import (
     language_names,
 )
 from export.layers.blocks import BlockConfig
-from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import patch_count
-from export.models.decoders import gemma, gemma2
+from export.models.decoders import gemma
 from export.models.dual_encoders import siglip
 from export.tokenizer.prompt_images import prefix_images
 
@@ -52,18 +51,7 @@ _DEFAULTS: Mapping[str, Any] = {
 """What `transformers` takes for Gemma 1 where there is no `text_config`, as in published files."""
 
 
-@dataclass(frozen=True)
-class LanguageModel:
-    """One version of Gemma."""
-
-    architecture: Architecture
-    decoder: Callable[[Any], TransformerDecoder]
-
-
-LANGUAGE_MODELS: Mapping[str, LanguageModel] = {
-    "gemma": LanguageModel(gemma.ARCHITECTURE, gemma.Gemma),
-    "gemma2": LanguageModel(gemma2.ARCHITECTURE, gemma2.Gemma),
-}
+LANGUAGE_MODELS: Mapping[str, Architecture] = {"gemma": gemma.GEMMA, "gemma2": gemma.GEMMA2}
 """`model_type` of `text_config` → the decoder."""
 
 
@@ -74,7 +62,7 @@ class Config(LimitedByText):
     tower: BlockConfig
     image: tuple[int, int]
     patch: tuple[int, int]
-    language: LanguageModel
+    language: Architecture
     text: DecoderConfig
     image_token: int
 
@@ -101,7 +89,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         section.refuse_unless(use_bidirectional_attention=True)
     language = LANGUAGE_MODELS[kind]
     given |= {"model_type": kind, "tie_word_embeddings": reader.flag("tie_word_embeddings", True)}
-    text = language.architecture.read_config({**_DEFAULTS, **given})
+    text = language.read_config({**_DEFAULTS, **given})
     reader.refuse_unless(projection_dim=text.width)
     return Config(
         vision.read(BlockConfig),
@@ -133,7 +121,8 @@ class PaliGemma(ImageLanguageModel):
     """Image encoder and language model."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, ImageEncoder(config), config.language.decoder(config.text))
+        decoder = config.language.build(config.text).get_submodule("decoder")
+        super().__init__(config, ImageEncoder(config), decoder)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -146,7 +135,7 @@ def rename(config: Config) -> Rename:
         for place in ("vision_tower.vision_model", "vision_tower"):
             table |= siglip.vision_names(f"{prefix}{place}", "encoder.vit")
         table[f"{prefix}multi_modal_projector.linear"] = "encoder.projection"
-    language = config.language.architecture.rename(config.text)
+    language = config.language.rename(config.text)
     return Rename(table | language_names(language.table))
 
 
@@ -158,6 +147,6 @@ ARCHITECTURE = image_language_model(
     PaliGemma,
     rename,
     image_size=lambda config: config.image,
-    ends=gemma2.ENDS,
+    ends=gemma.ENDS,
     tasks={"caption": prefix_images, "generate": prefix_images},
 )

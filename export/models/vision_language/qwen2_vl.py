@@ -41,7 +41,7 @@ from export.layers.attention.axial_attention import PatchAttention, PatchBlock, 
 from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP, BlockConfig
 from export.layers.images.vision import PixelNorm, check_recipe
-from export.models.decoders import llama, qwen2
+from export.models.decoders import llama
 from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages
 from inference.errors import CheckpointError
 
@@ -195,7 +195,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
             "pairs of a head"
         )
     heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
-    return llama.read_shape(text, qwen2.set_windows(text, heads))
+    return llama.read_shape(text, llama.set_windows(text, heads))
 
 
 # --------------------------------------------------------------------------------------- network
@@ -315,7 +315,7 @@ def rename(config: Config, block: Names = _BLOCK) -> Rename:
         table[f"{prefix}.merger.ln_q"] = "encoder.norm"
         table[f"{prefix}.merger.mlp.0"] = "encoder.first"
         table[f"{prefix}.merger.mlp.2"] = "encoder.second"
-    for name, entry in qwen2.ARCHITECTURE.rename(config.text).table.items():
+    for name, entry in llama.QWEN2.rename(config.text).table.items():
         table[name] = entry
         table[name.replace("model.", "model.language_model.", 1)] = entry
     return Rename(table)

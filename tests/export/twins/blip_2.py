@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import TINY_IMAGE, tiny_twin
-from tests.export.twins import opt, t5
+from tests.export.twins import gpt, t5
 
 _TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "layer_norm_eps": 1e-3}
 _TINY_QFORMER = {
@@ -15,7 +15,7 @@ _TINY_QFORMER = {
     "vocab_size": 64,
 }
 _TINY_TEXT = {
-    **opt.TWIN.configs["plain"],
+    **gpt.OPT.configs["plain"],
     "model_type": "opt",
     "max_position_embeddings": 64,
     "pad_token_id": 0,

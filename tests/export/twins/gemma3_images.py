@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import TINY_IMAGE, tiny_twin
-from tests.export.twins import gemma3
+from tests.export.twins import gemma
 
 _TINY_IMAGE = TINY_IMAGE | {
     "model_type": "siglip_vision_model",
@@ -12,7 +12,7 @@ _TINY_IMAGE = TINY_IMAGE | {
     "layer_norm_eps": 1e-3,
 }
 _TINY_TEXT = {
-    **gemma3.TWIN.configs["plain"],
+    **gemma.GEMMA3.configs["plain"],
     "model_type": "gemma3_text",
     "max_position_embeddings": 64,
 }
@@ -29,7 +29,7 @@ TWIN = tiny_twin(
     _TINY,
     {
         "odd": {
-            "text_config": {**_TINY_TEXT, **gemma3.TWIN.configs["odd"], "sliding_window": 2},
+            "text_config": {**_TINY_TEXT, **gemma.GEMMA3.configs["odd"], "sliding_window": 2},
             "vision_config": _TINY_IMAGE
             | {"hidden_size": 36, "num_attention_heads": 3, "image_size": 15, "patch_size": 3},
         },

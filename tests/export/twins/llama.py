@@ -48,7 +48,7 @@ _LONGROPE = {
     "long_factor": [1.0, 2.0, 4.0, 8.0],
     "original_max_position_embeddings": 32,
 }
-TWIN = tiny_twin(
+LLAMA = tiny_twin(
     "transformers:LlamaForCausalLM",
     TINY,
     {
@@ -77,5 +77,47 @@ TWIN = tiny_twin(
     references={
         "mistral": "transformers:MistralForCausalLM",
         "mistral without a window": "transformers:MistralForCausalLM",
+    },
+)
+QWEN2 = tiny_twin(
+    "transformers:Qwen2ForCausalLM",
+    TINY,
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "rms_norm_eps": 1e-3,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "listed windows": {
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        "window switched off": {"sliding_window": 2, "max_window_layers": 0},
+    },
+)
+QWEN3 = tiny_twin(
+    "transformers:Qwen3ForCausalLM",
+    TINY,
+    {
+        "plain": {"head_dim": 16},
+        "odd": {
+            **ODD,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "biased": {
+            "attention_bias": True,
+            "head_dim": 12,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+        },
     },
 )

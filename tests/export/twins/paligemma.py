@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import TINY_IMAGE, tiny_twin
-from tests.export.twins import gemma, gemma2
+from tests.export.twins import gemma
 
 _TINY_IMAGE = TINY_IMAGE | {
     "model_type": "siglip_vision_model",
@@ -25,7 +25,7 @@ TWIN = tiny_twin(
     {
         "odd": {
             "text_config": {
-                **gemma.TWIN.configs["odd"],
+                **gemma.GEMMA.configs["odd"],
                 "model_type": "gemma",
                 "max_position_embeddings": 64,
             },
@@ -35,7 +35,7 @@ TWIN = tiny_twin(
         },
         "gemma2": {
             "text_config": {
-                **gemma2.TWIN.configs["plain"],
+                **gemma.GEMMA2.configs["plain"],
                 "model_type": "gemma2",
                 "max_position_embeddings": 64,
             },
