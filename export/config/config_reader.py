@@ -35,7 +35,7 @@ def key(
             name; without a name, from where the configuration itself is read.
         default: Where the file has no value. None: the file must have one.
         kind: The method of `ConfigReader` that reads it, where the field's type does not decide.
-        options: Further arguments of that method.
+        options: Further arguments of that method; of a section, those of `ConfigReader.section`.
     """
     if default is not None:
         options["default"] = default
@@ -110,7 +110,7 @@ class ConfigReader:
         self, kind_of: Any, name: str | None, kind: str | None, options: Mapping[str, Any]
     ) -> Any:
         if kind is None and is_dataclass(kind_of):
-            reader = self if name is None else self.section(name)
+            reader = self if name is None else self.section(name, **options)
             return reader.read(kind_of)  # type: ignore[arg-type]
         return getattr(self, kind or _KINDS[kind_of])(name, **options)
 

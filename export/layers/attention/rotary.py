@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -173,7 +174,7 @@ def read_rotary(reader: ConfigReader, head_width: int, positions: int) -> Rotary
         CheckpointError: a kind of scaling that is not supported.
     """
     values = reader.values
-    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    given = values.get("rope_scaling") or values.get("rope_parameters")
     return rotary_of(
         reader, given, head_width, positions, reader.number("rope_theta", DEFAULT_BASE)
     )
@@ -188,11 +189,7 @@ def rotary_of(
         given: `rope_scaling`, or `rope_parameters` of one kind of layer; may be empty.
         default_base: Where they have no `rope_theta`.
     """
-    if not isinstance(given, Mapping):
-        raise CheckpointError(
-            f"{reader.place}: rope parameters must be a dictionary, not {given!r}"
-        )
-    parameters = ConfigReader(given, f"{reader.place}, rope parameters")
+    parameters = ConfigReader(rope_parameters(reader, given), f"{reader.place}, rope parameters")
     for holder in (reader, parameters):
         holder.refuse_unless(partial_rotary_factor=1.0)
     if head_width % 2:
@@ -205,6 +202,20 @@ def rotary_of(
     if _kind(parameters) == "longrope":
         return _longrope(parameters, Rotary(head_width, positions, base), trained)
     return Rotary(head_width, positions, base, scaling=_scaling(parameters, trained))
+
+
+def rope_parameters(reader: ConfigReader, given: object) -> Mapping[str, Any]:
+    """Parameters as a file has them; none where it has none.
+
+    Raises:
+        CheckpointError: they are no dictionary.
+    """
+    parameters = given or {}
+    if not isinstance(parameters, Mapping):
+        raise CheckpointError(
+            f"{reader.place}: rope parameters must be a dictionary, not {given!r}"
+        )
+    return parameters
 
 
 def _kind(parameters: ConfigReader) -> object:
@@ -257,6 +268,8 @@ def _longrope(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
     A longer sequence has other frequencies from its first token on, so that the keys of a sequence
     that grows past the trained length would have to be computed again.
     """
+    if trained < 2:  # by whose logarithm the amplitude is divided
+        raise CheckpointError(f"{parameters.place}: {TRAINED} = {trained} must be at least 2")
     factors = parameters.numbers("short_factor")
     if len(factors) != plain.width // 2:
         raise CheckpointError(

@@ -24,7 +24,7 @@ from export.config.config_reader import ConfigReader
 from export.config.weight_names import Names
 from export.decoder_graphs.language_model import language_model
 from export.layers.attention.heads import Heads
-from export.layers.attention.rotary import Rotary, rotary_of
+from export.layers.attention.rotary import Rotary, rope_parameters, rotary_of
 from export.layers.blocks import RMSNorm
 from export.models.decoders import llama
 from inference.errors import CheckpointError
@@ -137,15 +137,17 @@ def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
     """
     assert heads.rotary is not None
     positions = heads.rotary.positions
-    nested = reader.values.get("rope_parameters") or {}
-    given = reader.values.get("rope_scaling") or nested.get("full_attention") or {}
+    nested = rope_parameters(reader, reader.values.get("rope_parameters"))
+    given = rope_parameters(
+        reader, reader.values.get("rope_scaling") or nested.get("full_attention")
+    )
     if "type" in given and "rope_type" not in given:
         # `transformers` 5 reads it for Llama, and ignores it here.
         raise CheckpointError(f"{reader.place}: rope_scaling needs rope_type, not type")
     base = reader.number("rope_theta", GLOBAL_BASE)
     everywhere = rotary_of(reader, given, heads.width, positions, base)
     base = reader.number("rope_local_base_freq", LOCAL_BASE)
-    given = nested.get("sliding_attention") or {}
+    given = nested.get("sliding_attention")
     return everywhere, rotary_of(reader, given, heads.width, positions, base)
 
 

@@ -153,7 +153,7 @@ def read_shape(reader: ConfigReader, heads: Heads | Sequence[Heads], **form: Any
 
 def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
     """Qwen's heads of each layer: with `use_sliding_window`, the upper ones have a window."""
-    lowest = reader.given.get("max_window_layers", 28)
+    lowest = reader.number("max_window_layers", 28)
     window = None
     if reader.flag("use_sliding_window", False) and reader.values.get("sliding_window", 4096):
         window = reader.integer("sliding_window", 4096)

@@ -30,7 +30,7 @@ from torch.nn import functional
 from export.architecture import LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import COMBINED_FILE
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.language_model import (
     ImageLanguageModel,
@@ -57,23 +57,23 @@ _DEFAULTS: Mapping[str, Any] = {
 """What `transformers` takes where `text_config` says nothing, as in published files."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByText):
     """Both halves.
 
     Attributes:
         image: Side of an image in pixels.
         patch: Side of a patch in pixels.
-        pool: k.
+        tokens: L.
         image_token: Stands for one vector of an image.
         begin: Stands in front of an image's tokens, and for an image in a text.
         end: Stands behind them.
     """
 
-    tower: BlockConfig
-    image: int
-    patch: int
-    pool: int
+    tower: BlockConfig = key()
+    image: int = key("image_size", 224)
+    patch: int = key("patch_size", 16)
+    tokens: int
     text: llama.Config
     image_token: int
     begin: int
@@ -85,9 +85,9 @@ class Config(LimitedByText):
         return patch_grid((self.image, self.image), (self.patch, self.patch))[0]
 
     @property
-    def tokens(self) -> int:
-        """L."""
-        return (self.side // self.pool) ** 2
+    def pool(self) -> int:
+        """Rows, and columns, of the patches that one vector averages: k."""
+        return max(1, self.side // isqrt(self.tokens))
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -105,23 +105,19 @@ def read_config(values: Mapping[str, Any]) -> Config:
     section.refuse_unless(model_type="gemma3_text", final_logit_softcapping=None)
     is_tied = reader.flag("tie_word_embeddings", True)
     text = gemma.read_gemma3({**_DEFAULTS, **section.given, "tie_word_embeddings": is_tied})
-    tokens = reader.integer("mm_tokens_per_image", 256)
-    image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
-    side = patch_grid((image, image), (patch, patch))[0]
-    config = Config(
-        tower=vision.read(BlockConfig),
-        image=image,
-        patch=patch,
-        pool=max(1, side // isqrt(tokens)),
+    config = vision.read(
+        Config,
+        tokens=reader.integer("mm_tokens_per_image", 256),
         text=text,
         image_token=reader.token("image_token_index", 262144, text.vocabulary_size),
         begin=reader.token("boi_token_index", 255999, text.vocabulary_size),
         end=reader.token("eoi_token_index", 256000, text.vocabulary_size),
     )
-    if config.tokens != tokens:
+    side, made = config.side, (config.side // config.pool) ** 2
+    if config.tokens != made:
         raise CheckpointError(
-            f"{reader.place}: mm_tokens_per_image = {tokens}, but the {side} x {side} patches of "
-            f"vision_config make {config.tokens}"
+            f"{reader.place}: mm_tokens_per_image = {config.tokens}, but the {side} x {side} "
+            f"patches of vision_config make {made}"
         )
     return config
 

@@ -112,13 +112,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
     rotary = read_rotary(reader, heads.width, reader.integer("max_position_embeddings", 2048))
     # the published checkpoints' second added token, where no tokenizer gives its id
     image_token = reader.index(IMAGE_TOKEN, reader.integer("vocab_size", 32000) + 1)
-    ends = values.get("eos_token_id", 2)
     config = reader.read(
         Config,
         image=_read_image(reader),
         heads=replace(heads, rotary=rotary),
         image_token=image_token,
-        end_token=ends[0] if isinstance(ends, list) else ends,
+        end_token=_end_token(reader),
     )
     if config.layers % config.interval:
         raise CheckpointError(
@@ -132,6 +131,22 @@ def read_config(values: Mapping[str, Any]) -> Config:
             f"{vocabulary} tokens and {added} added ones"
         )
     return config
+
+
+def _end_token(reader: ConfigReader) -> int | None:
+    """The end token, the first where there are several; None where there is none.
+
+    Raises:
+        CheckpointError: no token's id.
+    """
+    given = reader.values.get("eos_token_id", 2)
+    end = given[0] if isinstance(given, list) and given else given
+    if end is not None and type(end) is not int:
+        raise CheckpointError(
+            f"{reader.place}: eos_token_id must be the id of a token, or a list of such, "
+            f"not {given!r}"
+        )
+    return end
 
 
 def _read_image(reader: ConfigReader) -> ImageConfig:

@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, LimitedByText
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename
 from export.decoder_graphs.language_model import (
     DecoderConfig,
@@ -55,13 +55,13 @@ LANGUAGE_MODELS: Mapping[str, Architecture] = {"gemma": gemma.GEMMA, "gemma2": g
 """`model_type` of `text_config` → the decoder."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config(LimitedByText):
     """Both halves."""
 
-    tower: BlockConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
+    tower: BlockConfig = key()
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size", 14)
     language: Architecture
     text: DecoderConfig
     image_token: int
@@ -91,13 +91,11 @@ def read_config(values: Mapping[str, Any]) -> Config:
     given |= {"model_type": kind, "tie_word_embeddings": reader.flag("tie_word_embeddings", True)}
     text = language.read_config({**_DEFAULTS, **given})
     reader.refuse_unless(projection_dim=text.width)
-    return Config(
-        vision.read(BlockConfig),
-        vision.pair("image_size", 224),
-        vision.pair("patch_size", 14),
-        language,
-        replace(text, layers=tuple(replace(each, is_prefix_lm=True) for each in text.layers)),
-        reader.token("image_token_index", 256000, text.vocabulary_size),
+    return vision.read(
+        Config,
+        language=language,
+        text=replace(text, layers=tuple(replace(each, is_prefix_lm=True) for each in text.layers)),
+        image_token=reader.token("image_token_index", 256000, text.vocabulary_size),
     )
 
 

@@ -39,6 +39,7 @@ from export.decoder_graphs.language_model import ImageLanguageModel, image_langu
 from export.layers.activation import activation
 from export.layers.attention.axial_attention import PatchAttention, PatchBlock, axial_angles
 from export.layers.attention.heads import Heads
+from export.layers.attention.rotary import rope_parameters
 from export.layers.blocks import MLP, BlockConfig
 from export.layers.images.vision import PixelNorm, check_recipe
 from export.models.decoders import llama
@@ -146,11 +147,19 @@ def read_tower(vision: ConfigReader, blocks: BlockConfig) -> TowerConfig:
     Raises:
         CheckpointError: another kind of rotation.
     """
-    given = vision.values.get("rope_parameters") or {}
-    parameters = ConfigReader(given, f"{vision.place}, rope_parameters")
+    parameters = read_rope(vision, vision.values.get("rope_parameters"))
     parameters.refuse_unless(rope_type="axial")
     base = parameters.number("rope_theta", 10000.0)
     return vision.read(TowerConfig, blocks=blocks, base=base)
+
+
+def read_rope(reader: ConfigReader, given: object) -> ConfigReader:
+    """The reader of rotary parameters; of none where the file has none.
+
+    Raises:
+        CheckpointError: they are no dictionary.
+    """
+    return ConfigReader(rope_parameters(reader, given), f"{reader.place}, rope_parameters")
 
 
 def read_tokens(reader: ConfigReader, text: llama.Config) -> dict[str, int]:
@@ -175,8 +184,8 @@ def read_text(reader: ConfigReader) -> llama.Config:
     section = reader if nested is None else reader.section("text_config")
     given = section.given
     is_tied = any(each.flag("tie_word_embeddings", False) for each in (reader, section))
-    rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None) or {}
-    parameters = ConfigReader({"rope_parameters": rope}, section.place).section("rope_parameters")
+    rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None)
+    parameters = read_rope(section, rope)
     kinds = [kind for kind in ("rope_type", "type") if parameters.values.get(kind) == "mrope"]
     plain = dict.fromkeys(kinds, "default")
     values = {

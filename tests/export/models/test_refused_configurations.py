@@ -189,12 +189,20 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"model_type": "clip_vision_model"}}, "clip_vision_model"),
         ({"architectures": ["Gemma3ForSequenceClassification"]}, "Gemma3ForSequence"),
     ],
+    "gemma3_text odd": [
+        ({"rope_parameters": 3}, "rope parameters must be a dictionary, not 3"),
+        ({"rope_parameters": {"full_attention": 3}}, "must be a dictionary, not 3"),
+        ({"rope_parameters": {"sliding_attention": [3]}}, r"must be a dictionary, not \[3\]"),
+        ({"rope_scaling": "linear"}, "must be a dictionary, not 'linear'"),
+    ],
     "idefics plain": [
         ({"additional_vocab_size": 1}, "image_token_id = 61 is outside the vocabulary of 60"),
         ({"cross_layer_interval": 2}, "num_hidden_layers = 1 is not a multiple"),
         ({"alpha_type": "matrix"}, "alpha_type = 'matrix' is not supported"),
         ({"num_attention_heads": 5}, "5 heads do not share out width 24"),
         ({"architectures": ["IdeficsForQuestions"]}, "IdeficsForQuestions"),
+        ({"eos_token_id": []}, r"eos_token_id must be the id of a token.* not \[\]"),
+        ({"eos_token_id": ["2"]}, "eos_token_id must be the id of a token"),
     ],
     "idefics3 plain": [
         ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
@@ -205,6 +213,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "instructblip plain": [
         ({"text_config": {"model_type": "bart"}}, "'bart'"),
     ],
+    "llama longrope": [
+        (
+            {"rope_parameters": {"original_max_position_embeddings": 1}},
+            "original_max_position_embeddings = 1 must be at least 2",
+        ),
+    ],
+    "qwen2 odd": [({"max_window_layers": "1"}, "max_window_layers must be a number, not '1'")],
     "llava plain": [
         ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
         ({"vision_feature_layer": -5}, "vision_feature_layer = -5 is outside the 3 blocks"),
@@ -236,6 +251,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"in_channels": 1}}, "in_channels = 1"),
         ({"vision_config": {"num_heads": 5}}, "20 heads do not share out width 24"),
         ({"vision_config": {"hidden_size": 30}}, "hidden_size = 30"),
+        (
+            {"vision_config": {"rope_parameters": 3}},
+            "vision_config: rope parameters must be",
+        ),
+        ({"text_config": {"rope_parameters": [3]}}, "text_config: rope parameters must be"),
     ],
     "qwen2_5_vl plain": [
         ({"vision_config": {"window_size": 7}}, "window_size = 7 is smaller than one"),
