@@ -7,7 +7,7 @@ from importlib import import_module
 from export.architecture import Architecture
 from inference.errors import CheckpointError
 
-ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
+ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE, or module:NAME
     "marian": "export.models.encoder_decoders.marian",
     "vision-encoder-decoder": "export.models.captioners.vision_encoder_decoder",
     "blip": "export.models.captioners.blip",
@@ -39,13 +39,13 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "dinov2_with_registers": "export.models.vision.dinov2",
     "gpt2": "export.models.decoders.gpt2_lm",
     "bert": "export.models.encoders.bert",
-    "roberta": "export.models.encoders.roberta",
-    "xlm-roberta": "export.models.encoders.roberta",
-    "camembert": "export.models.encoders.roberta",
-    "distilbert": "export.models.encoders.distilbert",
-    "electra": "export.models.encoders.electra",
-    "albert": "export.models.encoders.albert",
-    "mpnet": "export.models.encoders.mpnet",
+    "roberta": "export.models.encoders.bert:ROBERTA",
+    "xlm-roberta": "export.models.encoders.bert:ROBERTA",
+    "camembert": "export.models.encoders.bert:ROBERTA",
+    "distilbert": "export.models.encoders.bert:DISTILBERT",
+    "electra": "export.models.encoders.bert:ELECTRA",
+    "albert": "export.models.encoders.bert:ALBERT",
+    "mpnet": "export.models.encoders.bert:MPNET",
     "modernbert": "export.models.encoders.modernbert",
     "openai-gpt": "export.models.decoders.gpt1",
     "gpt_neo": "export.models.decoders.gpt_neo",
@@ -79,8 +79,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
 
 
 def families() -> tuple[str, ...]:
-    """One `model_type` for each module: several types may share a network."""
-    first = {module: name for name, module in reversed(ARCHITECTURES.items())}
+    """One `model_type` for each declaration: several types may share it."""
+    first = {place: name for name, place in reversed(ARCHITECTURES.items())}
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
 
@@ -96,7 +96,8 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
-    declared: Architecture = import_module(module_of(model_type)).ARCHITECTURE
+    module, name = place_of(model_type)
+    declared: Architecture = getattr(import_module(module), name)
     return declared
 
 
@@ -106,8 +107,18 @@ def module_of(model_type: object) -> str:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    return place_of(model_type)[0]
+
+
+def place_of(model_type: object) -> tuple[str, str]:
+    """The module that declares a checkpoint's architecture, and the name that it has there.
+
+    Raises:
+        CheckpointError: it is not in the registry.
+    """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[model_type]
+    module, _, name = ARCHITECTURES[model_type].partition(":")
+    return module, name or "ARCHITECTURE"
