@@ -79,7 +79,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
 
 
 def families() -> tuple[str, ...]:
-    """One `model_type` for each declaration: several types may share it."""
+    """One `model_type` for each declaration: several types may share a network."""
     first = {place: name for name, place in reversed(ARCHITECTURES.items())}
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
@@ -111,7 +111,7 @@ def module_of(model_type: object) -> str:
 
 
 def place_of(model_type: object) -> tuple[str, str]:
-    """The module that declares a checkpoint's architecture, and the name that it has there.
+    """(module, name) of the declaration of a checkpoint's architecture.
 
     Raises:
         CheckpointError: it is not in the registry.

@@ -33,13 +33,13 @@ _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
 
 @cache
 def twin_of(model_type: str) -> Twin:
-    """The twin of an architecture: in the module of this folder that has its module's name.
+    """The twin of an architecture, in the module of this folder that has its module's name.
 
-    It has the architecture's name there; that of the name ARCHITECTURE is called TWIN.
+    It has the declaration's name there; that of `ARCHITECTURE` is `TWIN`.
     """
     module, name = place_of(model_type)
-    name = name.replace("ARCHITECTURE", "TWIN")
-    twin: Twin = getattr(import_module(f"{__name__}.{module.rpartition('.')[2]}"), name)
+    twins = import_module(f"{__name__}.{module.rpartition('.')[2]}")
+    twin: Twin = getattr(twins, "TWIN" if name == "ARCHITECTURE" else name)
     return twin
 
 
