@@ -235,13 +235,18 @@ class ConfigReader:
         height, width = (value, value) if isinstance(value, int) else value
         return height, width
 
-    def sizes(self, name: str, default: list[int] | None = None) -> tuple[int, ...]:
-        """A list of positive whole numbers.
+    def sizes(
+        self, name: str, default: list[int] | None = None, count: int | None = None
+    ) -> tuple[int, ...]:
+        """A list of positive whole numbers, perhaps of a given length.
 
         Raises:
             CheckpointError: missing without a default, or something else.
         """
-        return tuple(self._checked(name, default, "a list of sizes", _are_sizes))
+        sizes = tuple(self._checked(name, default, "a list of sizes", _are_sizes))
+        if count is not None and len(sizes) != count:
+            raise CheckpointError(f"{self.place}: {name} needs {count} numbers, not {list(sizes)}")
+        return sizes
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of numbers.

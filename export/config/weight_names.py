@@ -133,19 +133,24 @@ BERT_ATTENTION = "self.query self.key self.value output.dense"
 VIT_ATTENTION = "attention.query attention.key attention.value output.dense"
 
 
-def bert_block(theirs: str, ours: str, attention: str = BERT_ATTENTION) -> Names:
-    """A block of BERT, as many families name it.
+BERT_BLOCK = (
+    "attention.self.query attention.self.key attention.self.value attention.output.dense "
+    "attention.output.LayerNorm intermediate.dense output.dense output.LayerNorm"
+)
+_BLOCK = (
+    "attention.query attention.key attention.value attention.out "
+    "attention_norm mlp.up mlp.down mlp_norm"
+)
+
+
+def bert_block(theirs: str, ours: str, names: str = BERT_BLOCK) -> Names:
+    """An encoder block.
 
     Args:
-        attention: The checkpoint's names of its four layers.
+        names: Of its parts, in the order of `_BLOCK`; many families use BERT's.
     """
-    return {
-        **projections(f"{theirs}.attention", f"{ours}.attention", attention),
-        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
-        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
-        f"{theirs}.output.dense": f"{ours}.mlp.down",
-        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
-    }
+    pairs = zip(names.split(), _BLOCK.split(), strict=True)
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in pairs}
 
 
 def packed_projections(theirs: str, ours: str) -> Names:

@@ -29,7 +29,7 @@ from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import prepare_tower
 from export.models.captioners import bart_decoder, bert_decoder
 from export.models.decoders import gpt
-from export.models.vision import deit, swin, vit
+from export.models.vision import swin, vit
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -58,9 +58,9 @@ def _bert(model_type: str) -> Half:
 ENCODERS: Mapping[str, Half] = {
     "vit": Half(vit.read_config, vit.ViT, lambda _, theirs, ours: vit.rename(theirs, ours)),
     "deit": Half(
-        deit.read_network_config,
-        deit.DeiT,
-        lambda _, theirs, ours: deit.rename_network(theirs, ours),
+        partial(vit.read_config, form=vit.DeiTConfig),
+        vit.DeiT,
+        lambda _, theirs, ours: vit.rename(theirs, ours, vit.DEIT_NAMES),
     ),
     "swin": Half(
         swin.read_network_config,

@@ -2,17 +2,19 @@
 
 Paper: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
 §3 (arXiv 2103.14030).
-The network alone, which `swin_classifier` and `vision_encoder_decoder` take.
+Checkpoints: `microsoft/swin-*` and others of `model_type: swin`: classes
+`SwinForImageClassification` and `SwinModel`; encoders of `vision_encoder_decoder`.
 
 Legend: B batch, h x w grid of patches, D width of a stage.
 
-Differences from `transformers`: pixels come as uint8; a grid smaller than the window is refused
-(the table of relative positions does not fit it there either). Windows, shifts and masks follow
-from the image recipe's size, so that they are constants of the graph.
+Differences from `transformers`: pixels come as uint8; embeddings have length one; a grid smaller
+than the window is refused (the table of relative positions does not fit it there either). Windows,
+shifts and masks follow from the image recipe's size, so that they are constants of the graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,11 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import BERT_ATTENTION, Entry, Rename, projections
+from export.config.weight_names import BERT_ATTENTION, Names, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from export.layers.blocks import MLP
+from export.layers.images.image_heads import Mean
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
+from export.text_encoders.image_graphs import Head, image_family
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
@@ -225,22 +229,30 @@ class Swin(nn.Module):
 _THEIRS, _OURS = "encoder.layers.*.blocks.*", "stages.*.blocks.*"
 
 
-def rename_network(theirs: str, ours: str) -> dict[str, Entry]:
+NAMES: Names = {
+    "embeddings.mask_token": None,
+    "embeddings.norm": "patch_norm",
+    "embeddings.patch_embeddings.projection": "patches.projection",
+    "embeddings.position_embeddings": "positions.table",
+    f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
+    **projections(f"{_THEIRS}.attention", f"{_OURS}.windows.attention", BERT_ATTENTION),
+    f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
+    f"{_THEIRS}.attention.self.relative_position_index": None,
+    f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",
+    f"{_THEIRS}.intermediate.dense": f"{_OURS}.mlp.up",
+    f"{_THEIRS}.output.dense": f"{_OURS}.mlp.down",
+    "encoder.layers.*.downsample.norm": "stages.*.merging.norm",
+    "encoder.layers.*.downsample.reduction": "stages.*.merging.reduction",
+    "layernorm": "norm",
+}
+
+
+def rename_network(theirs: str, ours: str) -> Names:
     """The network's names below a prefix on either side."""
-    table: dict[str, Entry] = {
-        "embeddings.mask_token": None,
-        "embeddings.norm": "patch_norm",
-        "embeddings.patch_embeddings.projection": "patches.projection",
-        "embeddings.position_embeddings": "positions.table",
-        f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
-        **projections(f"{_THEIRS}.attention", f"{_OURS}.windows.attention", BERT_ATTENTION),
-        f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
-        f"{_THEIRS}.attention.self.relative_position_index": None,
-        f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",
-        f"{_THEIRS}.intermediate.dense": f"{_OURS}.mlp.up",
-        f"{_THEIRS}.output.dense": f"{_OURS}.mlp.down",
-        "encoder.layers.*.downsample.norm": "stages.*.merging.norm",
-        "encoder.layers.*.downsample.reduction": "stages.*.merging.reduction",
-        "layernorm": "norm",
-    }
-    return Rename(table).prefixed(theirs, ours)
+    return Rename(NAMES).prefixed(theirs, ours)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
+ARCHITECTURE = image_family("swin", HEADS, read_network_config, Swin, Mean, NAMES)

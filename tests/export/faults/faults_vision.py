@@ -12,10 +12,8 @@ from torch.nn import functional
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
-from export.models.vision.deit import LeadingTokens
-from export.models.vision.dinov2 import Scaled
 from export.models.vision.swin import PatchMerging
-from export.models.vision.vit import ViT
+from export.models.vision.vit import LeadingTokens, Scaled, ViT
 from tests.export.faults.faults import Fault, change, replaced
 
 

@@ -1,8 +1,8 @@
-"""Twins of `export.models.vision.swin_classifier`."""
+"""Twins of `export.models.vision.swin`."""
 
 from __future__ import annotations
 
-from export.models.vision.swin_classifier import HEADS
+from export.models.vision.swin import HEADS
 from tests.export.twin import LABELS, twin_with_heads
 
 TINY = {
