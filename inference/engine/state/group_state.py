@@ -1,6 +1,6 @@
 """All arenas of a group, the lengths of its sequences, and the bytes that they take.
 
-Allocation (`group_state`) and admission (`running_batches`) use the same functions, so what is
+Allocation (`group_state`) and admission (`scheduler`) use the same functions, so what is
 reserved equals what is allocated.
 """
 
