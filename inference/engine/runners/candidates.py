@@ -189,7 +189,6 @@ class HostLogits:
         self._values, self._rank = values, rank
 
     def edit(self, cells: CellEdits) -> Floats:
-        """See `Logits.edit`."""
         places = cells.rows, cells.token_ids
         raw: Floats = self._values[places]
         self._values[places] = _edited(raw, cells.bias, cells.factor, cells.offset)
@@ -198,14 +197,12 @@ class HostLogits:
     def rank(
         self, count: int, temperatures: Floats | None = None, *, with_logits: bool = False
     ) -> Candidates:
-        """See `Logits.rank`."""
         found = self._rank(self._values, count, temperatures)
         if with_logits:
             found = replace(found, logits=np.take_along_axis(self._values, found.token_ids, 1))
         return found
 
     def row(self, index: int) -> HostLogits:
-        """See `Logits.row`."""
         return HostLogits(self._values[index : index + 1], self._rank)
 
 

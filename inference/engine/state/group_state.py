@@ -6,12 +6,12 @@ reserved equals what is allocated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.device import item_bytes
+from inference.engine.state.device import DeviceTensor, item_bytes
 from inference.engine.state.state_buffer import BufferPool, StateBuffer
 
 _SMALLEST_BUCKET = 16
@@ -189,6 +189,16 @@ class GroupState:
         self.reservation, self.expected_sequences = BufferShape(), 0
         for arena in (*self._per_row, *self._held):
             arena.release()
+
+    def write_held(self, first: int, values: Mapping[str, DeviceTensor]) -> None:
+        """Writes the HOLD states of slots from `first` on.
+
+        Args:
+            values: By the names of the outputs of `admit`.
+        """
+        for arena in self._held:
+            assert arena.state.admit_output is not None
+            arena.write(first, values[arena.state.admit_output])
 
     def admit(self, length: int, source_length: int) -> None:
         """Adds a sequence whose state has been written behind the last slot."""

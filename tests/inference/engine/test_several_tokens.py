@@ -18,8 +18,7 @@ from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.ort import greedy_graph
 from inference.engine.runners.ort.device import CpuDevice
-from inference.engine.runners.ort.group import OrtGroup
-from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.runner import OrtGroup, OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
