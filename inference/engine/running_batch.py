@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from inference.engine.drafts import MOST_ROWS, paying
+from inference.engine.drafts import MOST_ROWS, trim_drafts
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
 from inference.engine.runners.protocol import RaggedGroup, Runner
@@ -95,8 +95,8 @@ class RunningBatch:
         """The reservation once newcomers are admitted; without members also a smaller one."""
         needed = self.needs(joining)
         if self.rows:
-            return self.reservation.covering(needed)
-        return self.reservation.settled(needed, needed)
+            return self.reservation.union(needed)
+        return self.reservation.adapt(needed, needed)
 
     def reserve(self, joining: Sequence[SequenceState], expected_sequences: int) -> None:
         """Reserves memory for newcomers and for sequences that are expected soon."""
@@ -254,7 +254,7 @@ class RunningBatch:
         found = [sequence.draft(most, vocabulary_size) for sequence in self.sequences]
         if not any(draft.token_ids for draft in found):
             return []
-        drafts = paying(found, is_padded=group.pads_rows)
+        drafts = trim_drafts(found, is_padded=group.pads_rows)
         return drafts if group.has_room(drafts) else []
 
     def _step_with_drafts(self, drafts: Sequence[Sequence[int]]) -> tuple[StepCounts, Candidates]:

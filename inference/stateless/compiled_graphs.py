@@ -44,11 +44,11 @@ def multiply_in_float32(model: openvino.Model) -> None:
     manager.register_pass(passes.ConstantFolding())
     manager.run_passes(model)
     for node in roundings:
-        node.output(0).replace(_rounded(node))
+        node.output(0).replace(_round_to_levels(node))
     model.validate_nodes_and_infer_types()
 
 
-def _rounded(node: Any) -> Any:
+def _round_to_levels(node: Any) -> Any:
     """What a `FakeQuantize` returns: levels from `low` to `high`, from `least` to `most` on."""
     value, *bounds = node.input_values()
     low, high, least, most = (each.get_node().data.astype(np.float64) for each in bounds)

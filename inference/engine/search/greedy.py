@@ -11,8 +11,8 @@ from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
-    allowed,
-    normalised,
+    apply_length_penalty,
+    keep_allowed,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
@@ -63,7 +63,9 @@ class GreedySearch(Search):
             InvalidRequest: the rules ban every token.
         """
         candidates, row, _ = search_input
-        ids, log_probs = allowed(self._constraint, candidates.ids[row], candidates.log_probs[row])
+        ids, log_probs = keep_allowed(
+            self._constraint, candidates.ids[row], candidates.log_probs[row]
+        )
         if not ids:
             raise _no_token_left()
         token_id = ids[0]
@@ -112,7 +114,7 @@ class GreedySearch(Search):
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The one finished sequence."""
         assert self._finish_reason is not None
-        score = normalised(self._score, len(self._tokens), self._length_penalty)
+        score = apply_length_penalty(self._score, len(self._tokens), self._length_penalty)
         found = self._trace.hypothesis(
             self._tokens, float(score), self._finish_reason, self._records
         )
@@ -186,7 +188,7 @@ class ForcedDecoding(Search):
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The given tokens."""
-        score = normalised(self._score, self._taken, self._length_penalty)
+        score = apply_length_penalty(self._score, self._taken, self._length_penalty)
         found = self._trace.hypothesis(
             self._given, float(score), FinishReason.LENGTH, self._records
         )

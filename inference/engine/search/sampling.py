@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
-from inference.engine.search.logits_processors import Constraint, LogitsProcessors, normalised
+from inference.engine.search.logits_processors import (
+    Constraint,
+    LogitsProcessors,
+    apply_length_penalty,
+)
 from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenHistory, TokenRecord, TokenTrace
@@ -71,7 +75,7 @@ def mass_temperature(rules: Generation) -> float | None:
     return None if rules.top_k or rules.temperature == 1 else rules.temperature
 
 
-def truncated(
+def truncate(
     log_probs: NDArray[np.float32], rules: Generation, mass: float, *, is_whole: bool
 ) -> Truncated | None:
     """The distribution after truncation; None when more candidates are needed.
@@ -304,7 +308,7 @@ class SampleSearch(Search):
 
     def _hypothesis(self, sample: Sample) -> Hypothesis:
         assert sample.finish_reason is not None
-        score = normalised(sample.score, len(sample.tokens), self._rules.length_penalty)
+        score = apply_length_penalty(sample.score, len(sample.tokens), self._rules.length_penalty)
         return self._trace.hypothesis(
             sample.tokens, float(score), sample.finish_reason, sample.records
         )
@@ -318,5 +322,5 @@ def _rank(
     *,
     is_whole: bool,
 ) -> int | None:
-    found = truncated(log_probs, rules, mass, is_whole=is_whole)
+    found = truncate(log_probs, rules, mass, is_whole=is_whole)
     return None if found is None else draw(found, uniform)

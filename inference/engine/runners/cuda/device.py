@@ -30,7 +30,7 @@ from inference.engine.runners.cuda.tensors import (
     GRAPH_LIMIT,
     AddressedTensor,
     Memory,
-    addressed,
+    as_addressed,
     batches,
 )
 from inference.engine.state.device import (
@@ -90,11 +90,11 @@ class AddressDevice(Device):
     def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> AddressedTensor:
         assert len(buffer.shape) == 1
         assert prod(shape) <= buffer.shape[0]
-        return replace(addressed(buffer), shape=shape)
+        return replace(as_addressed(buffer), shape=shape)
 
     def entries(self, tensor: DeviceTensor, start: int, stop: int) -> AddressedTensor:
         assert 0 <= start <= stop <= tensor.shape[0]
-        whole = addressed(tensor)
+        whole = as_addressed(tensor)
         address = whole.address + start * whole.stride(0)
         return replace(whole, address=address, shape=(stop - start, *whole.shape[1:]))
 
@@ -109,7 +109,7 @@ class AddressDevice(Device):
         target_start: int = 0,
     ) -> None:
         """One call: a line is the positions of one head of one entry."""
-        source, target = addressed(source), addressed(target)
+        source, target = as_addressed(source), as_addressed(target)
         assert source.dtype == target.dtype
         if axis is None:
             assert source.shape == target.shape
@@ -139,7 +139,7 @@ class AddressDevice(Device):
     def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
         if axis is None:
             axis, start = 0, 0
-        cleared = addressed(tensor)
+        cleared = as_addressed(tensor)
         step, lines = cleared.stride(axis), prod(cleared.shape[:axis])
         pitch, width = cleared.shape[axis] * step, (cleared.shape[axis] - start) * step
         if width and lines:
@@ -164,7 +164,7 @@ class AddressDevice(Device):
             self._move(copied[-1].ctypes.data, address, tensor.nbytes, Direction.TO_HOST)
         self._runtime.synchronize()
         return [
-            _as_array(part, addressed(each)) for part, each in zip(copied, tensors, strict=True)
+            _as_array(part, as_addressed(each)) for part, each in zip(copied, tensors, strict=True)
         ]
 
     def open(
@@ -192,7 +192,7 @@ class AddressDevice(Device):
         binding.bind_output(name, *self._place(tensor))
 
     def address(self, tensor: DeviceTensor) -> int:
-        return addressed(tensor).address
+        return as_addressed(tensor).address
 
     def bind_arrays(
         self,
@@ -278,7 +278,7 @@ class AddressDevice(Device):
 
     def _place(self, tensor: DeviceTensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Memory, element type, shape and address, as bindings take them."""
-        placed = addressed(tensor)
+        placed = as_addressed(tensor)
         kind = _BFLOAT16 if placed.dtype == "bfloat16" else np.dtype(placed.dtype)
         return self._memory_name, self._number, kind, placed.shape, placed.address
 

@@ -236,7 +236,7 @@ class CompiledDecoder:
 
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int) -> None:
         self.manifest = manifest = bundle.manifest
-        self.vocabulary_size = _checked(manifest)
+        self.vocabulary_size = _check_manifest(manifest)
         kept = spare_bytes // 2 if manifest.images else 0
         self.buffers = BufferPool(CpuDevice(), spare_bytes - kept)
         self.images = None
@@ -408,7 +408,7 @@ def _number_formats(precision: str, model: openvino.Model) -> dict[str, Any]:
     }
 
 
-def _checked(manifest: Manifest) -> int:
+def _check_manifest(manifest: Manifest) -> int:
     """The vocabulary's size of a manifest that this runner supports.
 
     Raises:

@@ -116,7 +116,7 @@ def fuse_rotations(model: openvino.Model) -> None:
         if parts is None:
             continue
         whole, first, second, *turns = parts
-        cosine, sine = (_doubled(each, wide) for each in turns)
+        cosine, sine = (_double(each, wide) for each in turns)
         half = first.get_partial_shape()[-1].get_length()
         axis, sizes = ops.constant(np.int64(_RANK - 1)), ops.constant(np.array([half] * 2))
         first, second = ops.variadic_split(whole, axis, sizes).outputs()
@@ -159,7 +159,7 @@ def _inputs_of(value: Any, kind: str) -> tuple[Any, Any] | None:
     return tuple(node.input_values()) if node.get_type_name() == kind else None
 
 
-def _doubled(turn: Any, wide: dict[tuple[str, int], Any]) -> Any:
+def _double(turn: Any, wide: dict[tuple[str, int], Any]) -> Any:
     """(…, w / 2) → (…, w), once for all rotations that share it."""
     key = _place(turn)
     if key not in wide:
@@ -332,10 +332,10 @@ def _select_scored(last: Any, scored: Any, attention: Any, name: str) -> None:
     Raises:
         BundleError: it does so in another way.
     """
-    hidden_names = {each.get_name() for each in _reached_from(attention)}
+    hidden_names = {each.get_name() for each in _find_reached(attention)}
     selections = [
         node
-        for node in _reached_from(last)
+        for node in _find_reached(last)
         if node.get_type_name() in ("GatherElements", "GatherND")
         and node.get_name() in hidden_names  # not of positions, or of the count of image tokens
     ]
@@ -350,7 +350,7 @@ def _select_scored(last: Any, scored: Any, attention: Any, name: str) -> None:
     last.output(0).replace(_constant([0], np.int64))
 
 
-def _reached_from(node: Any) -> list[Any]:
+def _find_reached(node: Any) -> list[Any]:
     """All nodes that a value reaches, each once."""
     found: dict[str, Any] = {}
     reached = [node]

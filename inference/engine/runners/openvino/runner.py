@@ -23,7 +23,7 @@ from inference.engine.runners.openvino.compiled_decoder import (
 )
 from inference.engine.runners.openvino.prompt_images import Arrays, ImageRows
 from inference.engine.runners.ort.admission import align_tokens
-from inference.engine.runners.ort.sessions import right_padded
+from inference.engine.runners.ort.sessions import pad_right
 from inference.engine.runners.protocol import Capabilities, Prefill, Prompt, RaggedGroup, Runner
 from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
@@ -341,7 +341,7 @@ class PagedGroup(RaggedGroup):
         tokens = [prompt.token_ids for prompt in prompts]
         lengths = np.array([len(ids) for ids in tokens])
         if self._sources.of(Growth.HOLD):
-            tokens = list(right_padded(tokens))
+            tokens = list(pad_right(tokens))
         images = [None if encoder is None else encoder.rows(prompt) for prompt in prompts]
         spans = []
         slots = range(first, first + len(prompts))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth, Manifest, Role, Tensor
 from inference.engine.runners.ort.image_states import ImageStates
-from inference.engine.runners.ort.sessions import OrtSessions, right_padded
+from inference.engine.runners.ort.sessions import OrtSessions, pad_right
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
@@ -113,7 +113,7 @@ def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
     if tensor.role in (Role.SOURCE, Role.LENGTHS):
         return np.array([len(ids) for ids in sources], np.int32)
-    return right_padded(sources)
+    return pad_right(sources)
 
 
 def align_tokens(

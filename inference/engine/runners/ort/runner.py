@@ -34,7 +34,7 @@ from inference.engine.runners.ort.bound_graph import (
 )
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.greedy_graph import STEPS
-from inference.engine.runners.ort.sessions import OrtSessions, right_padded
+from inference.engine.runners.ort.sessions import OrtSessions, pad_right
 from inference.engine.runners.protocol import Capabilities, Group, Prefill, Prompt, Runner
 from inference.engine.state.device import Device, DeviceTensor
 from inference.engine.state.group_state import BufferShape, GroupState, MemoryModel
@@ -269,7 +269,7 @@ class OrtGroup(Group):
         rows = slice(first * self.width, first * self.width + len(token_ids))
         slots = slice(first, first + len(token_ids))
         step = BoundStep(self._sessions, self._state, rows, slots, tokens=max(lengths))
-        step.run(right_padded(token_ids), np.array(lengths, np.int32))
+        step.run(pad_right(token_ids), np.array(lengths, np.int32))
         return self._candidates(step.logits, row_requests, step.emitted)
 
     def _prefill_singly(

@@ -50,7 +50,7 @@ class OrtSessions:
 
     def __init__(self, bundle: Bundle, device: Device, threads: int, spare_bytes: int) -> None:
         self.manifest, self.device = bundle.manifest, device
-        self.vocabulary_size, logits = _checked(bundle.manifest, device)
+        self.vocabulary_size, logits = _check_manifest(bundle.manifest, device)
         kept = spare_bytes // 2 if bundle.manifest.images else 0
         self.pool = BufferPool(device, spare_bytes - kept)
         self.images = ImageStates(kept)
@@ -189,7 +189,7 @@ def open_session(
     return session
 
 
-def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def pad_right(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Rows of ids as (rows, longest); padded with 0, a valid id in any vocabulary."""
     padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for target, row in zip(padded, rows, strict=True):
@@ -197,7 +197,7 @@ def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return padded
 
 
-def _checked(manifest: Manifest, device: Device) -> tuple[int, Tensor]:
+def _check_manifest(manifest: Manifest, device: Device) -> tuple[int, Tensor]:
     """The vocabulary's size and the LOGITS output of a manifest that this runner supports.
 
     Raises:
