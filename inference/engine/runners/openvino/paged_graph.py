@@ -4,14 +4,11 @@
 a layer, whose rectangular caches become blocks here. Every token of a call is a row of its own, so
 that prompts and decoding sequences of any lengths share a call without padding.
 
-Legend: N tokens of a call, M of them that are scored, H query heads, G key and value heads, K width
-of a head, V vocabulary.
+Legend: N tokens of a call, M of them that are scored, B sequences, W rows of a sequence, S
+positions of a source, H query heads, G key and value heads, K width of a head, w rotated dimensions
+of it, V vocabulary.
 
 Decision D99.
-
-Legend: B sequences, H heads, W rows of a sequence, S positions of a source, K width of a head.
-
-Legend: w rotated dimensions of a head.
 """
 
 from __future__ import annotations
@@ -76,10 +73,10 @@ def _mask(lengths: Any, key: Any) -> Any:
     Args:
         key: (B, H, S, K).
     """
-    size = ops.gather(ops.shape_of(key, "i32"), _integers(2), _integers(0))
+    size = ops.gather(ops.shape_of(key, "i32"), integers(2), integers(0))
     zero, one = (ops.constant(np.array(value, np.int32)) for value in (0, 1))
     places = ops.range(zero, size, one, "i32")  # (S,)
-    is_inside = ops.less(places, ops.unsqueeze(lengths, _integers([1, 2, 3])))
+    is_inside = ops.less(places, ops.unsqueeze(lengths, integers([1, 2, 3])))
     hidden = ops.constant(np.float32(_HIDDEN))
     return ops.select(is_inside, ops.constant(np.float32(0)), hidden).output(0)
 
@@ -89,14 +86,15 @@ def _attend(query: Any, key: Any, value: Any, bias: Any, scale: Any = None, *, c
     assert not causal, "sources have no order"
     if scale is None:
         scale = ops.constant(np.float32(query.get_partial_shape()[3].get_length() ** -0.5))
-    rows = ops.unsqueeze(ops.multiply(query, scale), _integers([3]))  # (B, H, W, 1, K)
-    products = ops.matmul(rows, ops.unsqueeze(key, _integers([2])), False, True)
-    scores = ops.squeeze(products, _integers([3]))  # (B, H, W, S)
+    rows = ops.unsqueeze(ops.multiply(query, scale), integers([3]))  # (B, H, W, 1, K)
+    products = ops.matmul(rows, ops.unsqueeze(key, integers([2])), False, True)
+    scores = ops.squeeze(products, integers([3]))  # (B, H, W, S)
     weights = ops.softmax(ops.add(scores, bias), -1)
     return ops.matmul(weights, value, False, False).output(0)
 
 
-def _integers(value: Any) -> Any:
+def integers(value: Any) -> Any:
+    """A constant of int64."""
     return ops.constant(np.array(value, np.int64)).output(0)
 
 

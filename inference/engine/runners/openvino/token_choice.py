@@ -23,6 +23,7 @@ from inference.engine.runners.candidates import (
     Rank,
     select_candidates,
 )
+from inference.engine.runners.openvino.paged_graph import integers
 from inference.engine.runners.ort.logits_graphs import block_size
 
 COUNT = 8
@@ -40,11 +41,11 @@ def add_token_choice(model: openvino.Model, vocabulary_size: int) -> openvino.Mo
     block = block_size(vocabulary_size)
     if block is None or vocabulary_size // block < count:
         scores, token_ids = _topk(logits, count, "value")
-        largest = ops.reduce_max(logits, _integers([1]), keep_dims=True)
+        largest = ops.reduce_max(logits, integers([1]), keep_dims=True)
     else:
         scores, token_ids, largest = _by_blocks(logits, count, vocabulary_size // block, block)
     shifted = ops.exp(ops.subtract(logits, largest))
-    total = ops.log(ops.reduce_sum(shifted, _integers([1]), keep_dims=True))
+    total = ops.log(ops.reduce_sum(shifted, integers([1]), keep_dims=True))
     log_probs = ops.subtract(scores, ops.add(total, largest))
     results = [ops.result(each) for each in (logits, token_ids, log_probs)]
     return openvino.Model(results, model.get_parameters(), model.get_friendly_name())
@@ -55,29 +56,25 @@ def _by_blocks(logits: Any, count: int, blocks: int, block: int) -> tuple[Any, A
 
     Blocks are ranked by position before their tokens are ranked, so that ties break equally.
     """
-    cells = ops.reshape(logits, _integers([0, blocks, block]), special_zero=True)
-    maxima = ops.reduce_max(cells, _integers([2]), keep_dims=False)
+    cells = ops.reshape(logits, integers([0, blocks, block]), special_zero=True)
+    maxima = ops.reduce_max(cells, integers([2]), keep_dims=False)
     _, kept = _topk(maxima, count, "index")
-    near = ops.gather(cells, kept, _integers(1), batch_dims=1)  # (M, k, block)
-    flat = ops.reshape(near, _integers([0, count * block]), special_zero=True)
+    near = ops.gather(cells, kept, integers(1), batch_dims=1)  # (M, k, block)
+    flat = ops.reshape(near, integers([0, count * block]), special_zero=True)
     scores, place = _topk(flat, count, "value")
-    nth = ops.divide(place, _integers(block))
+    nth = ops.divide(place, integers(block))
     owner = ops.gather_elements(kept, nth, 1)
-    skipped = ops.multiply(ops.subtract(owner, nth), _integers(block))
-    largest = ops.reduce_max(maxima, _integers([1]), keep_dims=True)
+    skipped = ops.multiply(ops.subtract(owner, nth), integers(block))
+    largest = ops.reduce_max(maxima, integers([1]), keep_dims=True)
     return scores, ops.add(place, skipped), largest
 
 
 def _topk(values: Any, count: int, sort: str) -> tuple[Any, Any]:
     """Values and indices of the largest of each row, (rows, count), sorted by `sort`."""
     found = ops.topk(
-        values, _integers(count), 1, "max", sort, index_element_type="i64", stable=sort == "value"
+        values, integers(count), 1, "max", sort, index_element_type="i64", stable=sort == "value"
     )
     return found.output(0), found.output(1)
-
-
-def _integers(value: Any) -> Any:
-    return ops.constant(np.array(value, np.int64)).output(0)
 
 
 _MOST_BANNED = 0.5

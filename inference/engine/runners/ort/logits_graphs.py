@@ -241,8 +241,8 @@ class TopK:
         self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
         self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
         self._sessions = {
-            (size is not None, with_mass): device.open(
-                topk_graph(vocabulary_size, size, with_mass=with_mass).SerializeToString(), options
+            (size is not None, with_mass): open_model(
+                topk_graph(vocabulary_size, size, with_mass=with_mass), options, device
             )
             for size in {None, block}
             for with_mass in (False, True)

@@ -147,8 +147,24 @@ class OrtSessions:
             self._idle.append(state)
 
     def _open(self, graph: str, *, is_captured: bool = False) -> onnxruntime.InferenceSession:
-        path = self._path(graph)
-        return open_session(path, self._options, self.device, is_captured=is_captured)
+        """A session on the device's provider, without a silent fallback to another.
+
+        Raises:
+            BundleError: the graph does not load on this provider.
+        """
+        path, provider = self._path(graph), self.device.provider
+        try:
+            session = self.device.open(path, self._options, is_captured=is_captured)
+        except SetupError:
+            raise
+        except Exception as error:  # the runtime's exceptions share no base class
+            raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+        if provider not in session.get_providers():
+            raise BundleError(
+                f"ONNX Runtime cannot run {path.name} on {provider}: "
+                f"it offers {', '.join(session.get_providers())}"
+            )
+        return session
 
     def _path(self, graph: str) -> Path:
         return self._bundle.path(self.manifest.graphs[graph].file)
@@ -161,32 +177,6 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
-
-
-def open_session(
-    path: Path,
-    options: onnxruntime.SessionOptions,
-    device: Device,
-    *,
-    is_captured: bool = False,
-) -> onnxruntime.InferenceSession:
-    """A session on the device's provider, without a silent fallback to another.
-
-    Raises:
-        BundleError: the graph does not load on this provider.
-    """
-    try:
-        session = device.open(path, options, is_captured=is_captured)
-    except SetupError:
-        raise
-    except Exception as error:  # the runtime's exceptions share no base class
-        raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
-    if device.provider not in session.get_providers():
-        raise BundleError(
-            f"ONNX Runtime cannot run {path.name} on {device.provider}: "
-            f"it offers {', '.join(session.get_providers())}"
-        )
-    return session
 
 
 def pad_right(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
