@@ -19,11 +19,11 @@ from inference.engine.search.logits_processors import (
     LogitsProcessors,
     apply_length_penalty,
     keep_allowed,
+    no_token_left,
 )
 from inference.engine.search.protocol import Beams, Continuations, Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.errors import InvalidRequest
 from inference.sequences import Hypothesis
 
 
@@ -91,7 +91,7 @@ class BeamSearch(Search):
         best = search_input.continuations
         assert best is not None, "continuations of beams are ranked"
         if not best.token_ids:
-            raise InvalidRequest("the generation rules ban every token: allow at least one")
+            raise no_token_left()
         length = len(self._steps) + 1
         going: Sequence[int] = range(len(best.token_ids))
         if length >= self._rules.max_new_tokens or not self._ends.isdisjoint(best.token_ids):

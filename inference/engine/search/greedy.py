@@ -13,11 +13,11 @@ from inference.engine.search.logits_processors import (
     LogitsProcessors,
     apply_length_penalty,
     keep_allowed,
+    no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.errors import InvalidRequest
 from inference.generation import FinishReason
 from inference.sequences import Hypothesis
 
@@ -67,7 +67,7 @@ class GreedySearch(Search):
             self._constraint, candidates.ids[row], candidates.log_probs[row]
         )
         if not ids:
-            raise _no_token_left()
+            raise no_token_left()
         token_id = ids[0]
         self._accept(token_id)
         self._score += log_probs[0]
@@ -103,7 +103,7 @@ class GreedySearch(Search):
         """
         for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
             if self._constraint.restricts and not log_prob > -np.inf:
-                raise _no_token_left()
+                raise no_token_left()
             self._accept(token_id)
             self._score += log_prob
             if self._ends(token_id):
@@ -139,10 +139,6 @@ class GreedySearch(Search):
     def _apply(self, constraint: Constraint) -> None:
         self._constraint = constraint
         self._row_requests = (constraint.row_request(max(1, self._trace.count)),)
-
-
-def _no_token_left() -> InvalidRequest:
-    return InvalidRequest("the generation rules ban every token: allow at least one")
 
 
 class ForcedDecoding(Search):

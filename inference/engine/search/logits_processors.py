@@ -28,6 +28,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.search.request import Grammar, GrammarState
 from inference.engine.search.token_history import TokenHistory
+from inference.errors import InvalidRequest
 from inference.generation import FinishReason, Generation
 
 
@@ -280,3 +281,8 @@ def apply_length_penalty(
 ) -> np.float32:
     """`score / length ** length_penalty` in float32, as `transformers` computes it."""
     return np.float32(np.float32(score) / np.float32(length**length_penalty))
+
+
+def no_token_left() -> InvalidRequest:
+    """The error of a request whose rules allow no token."""
+    return InvalidRequest("the generation rules ban every token: allow at least one")
