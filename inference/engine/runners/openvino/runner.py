@@ -101,7 +101,6 @@ class PagedPrefill(Prefill):
         return table
 
     def release(self) -> None:
-        """Gives back what it still holds."""
         self._table.release()
         self._decoder.release(self._call)
         self.sources.release()
@@ -269,7 +268,6 @@ class PagedGroup(RaggedGroup):
         self._sources.expected_sequences = expected_sequences
 
     def shrink(self) -> None:
-        """Gives back memory of sources that is not needed now."""
         self._bound = None
         self._sources.shrink()
 
@@ -414,9 +412,7 @@ class PagedRunner(Runner):
         return align_tokens(self._decoder.manifest, prompt, token_ids, run)
 
     def trim(self) -> None:
-        """Frees memory kept for speed alone."""
         self._decoder.trim()
 
     def close(self) -> None:
-        """Frees the graphs."""
         self._decoder.close()

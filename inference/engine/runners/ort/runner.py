@@ -100,7 +100,6 @@ class OrtPrefill(Prefill):
         return self._run(self.remaining_tokens)
 
     def release(self) -> None:
-        """Gives its arenas back."""
         self.state.release()
 
     def _run(self, count: int) -> BoundStep:
@@ -151,7 +150,6 @@ class OrtGroup(Group):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of this group's arenas."""
         return self._state.nbytes
 
     def admit(
@@ -387,7 +385,6 @@ class OrtRunner(Runner):
         self._sessions.device.trim()
 
     def close(self) -> None:
-        """Frees the sessions."""
         self._sessions.close()
 
 
