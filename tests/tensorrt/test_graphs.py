@@ -20,8 +20,7 @@ from export.targets.tensorrt.lowering import check_profiles, for_tensorrt, with_
 from inference.bundle.manifest import Bundle, Graph, Limits
 from inference.bundle.reader import newest_bundle
 from inference.errors import SetupError
-from serving.tensorrt.builder import Target, build_plan
-from serving.tensorrt.building import Builds
+from serving.tensorrt.builder import Builds, Target, build_plan
 from serving.tensorrt.plan_folder import PlanFolder
 from tests.export.twin import EXPORTED
 from tests.export.twins import build, generators, image_recipe, interface, lowerable, twin_of

@@ -24,8 +24,7 @@ from serving.processes.process_table import running_with
 from serving.tensorrt import __main__ as process
 from serving.tensorrt import bindings
 from serving.tensorrt import builder as library
-from serving.tensorrt.builder import Target
-from serving.tensorrt.building import Builds
+from serving.tensorrt.builder import Builds, Target
 from serving.tensorrt.plan_folder import PlanFolder, PlanKey, graph_hash
 from serving.tensorrt.plans import Plans, plan_folder, relative
 from tests.serving.triton.tiny import publish_times
