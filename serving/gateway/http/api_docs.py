@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import UnknownRoute
-from serving.gateway.http.page_routes import Asset, respond_with_asset
+from serving.gateway.http.dialect import Route
+from serving.gateway.http.page_routes import Asset, asset_route, respond_with_asset
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -65,20 +67,14 @@ def read_docs_assets() -> dict[str, Asset]:
     }
 
 
-def docs_routes() -> APIRouter:
+def docs_routes() -> list[Route]:
     """`/docs`, and its files below `/docs/`."""
     assets = read_docs_assets()
-    router = APIRouter()
 
-    async def page(request: Request) -> Response:
-        return respond_with_asset(assets[""], request, CONTENT_SECURITY_POLICY)
-
-    async def file(request: Request, name: str) -> Response:
-        found = assets.get(name)
+    async def respond(request: Request, service: object) -> Response:
+        found = assets.get(request.path_params.get("name", ""))
         if found is None:
             raise UnknownRoute("no such file of the documentation")
         return respond_with_asset(found, request, CONTENT_SECURITY_POLICY)
 
-    for path, endpoint in (("/docs", page), ("/docs/{name}", file)):
-        router.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
-    return router
+    return [asset_route(path, respond) for path in ("/docs", "/docs/{name}")]

@@ -13,18 +13,16 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 import grpc
-from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
-from starlette.routing import BaseRoute
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inference.errors import CrossSite, ServingError, Unauthorized, UnknownHost
 from serving.gateway.admission.auth import Keys
-from serving.gateway.http.http_errors import ErrorRenderer
 from serving.gateway.http.middleware import RenderError
 from serving.settings.gateway_settings import GatewaySettings
 
@@ -39,19 +37,18 @@ class KeyGate:
 
     Args:
         keys: There is at least one.
-        dialects: The routes that check the key themselves, each in its own form.
+        paths: Those of routes that check the key themselves, each in its own form.
         render_error: Responses of refused requests.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, dialects: Iterable[BaseRoute], render_error: ErrorRenderer
+        self, app: ASGIApp, keys: Keys, paths: Collection[str], render_error: RenderError
     ) -> None:
         self._app = app
         self._keys = keys
         self._render_error = render_error
-        routes = [route for route in dialects if isinstance(route, APIRoute)]
-        self._passed = _OPEN | {route.path for route in routes if not route.param_convertors}
-        self._patterns = [route.path_regex for route in routes if route.param_convertors]
+        self._passed = _OPEN.union(paths)
+        self._patterns = [compile_path(path)[0] for path in paths if "{" in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer with 401."""

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from inference.errors import UnknownRoute
+from serving.gateway.http.dialect import Route, Use
 from serving.gateway.http.preconditions import etag, preconditions
 
 FOLDER = Path(__file__).parents[1] / "page"
@@ -76,33 +77,30 @@ def read_assets() -> dict[str, Asset]:
     }
 
 
-def page_routes(assets: Mapping[str, Asset]) -> APIRouter:
+def page_routes(assets: Mapping[str, Asset]) -> list[Route]:
     """`/`, and the other files below `/ui/`."""
-    router = APIRouter()
 
-    async def index(request: Request) -> Response:
-        return respond_with_asset(assets[INDEX], request)
-
-    async def asset(request: Request, name: str) -> Response:
-        found = assets.get(name)
+    async def respond(request: Request, service: object) -> Response:
+        found = assets.get(request.path_params.get("name", INDEX))
         if found is None:
             raise UnknownRoute("no such file of the page")
         return respond_with_asset(found, request)
 
-    for path, endpoint in (("/", index), (ASSETS, asset)):
-        router.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
-    return router
+    return [asset_route(path, respond) for path in ("/", ASSETS)]
 
 
-def redirect_routes() -> APIRouter:
+def asset_route(path: str, use: Use) -> Route:
+    """A route of files, which the OpenAPI document leaves out."""
+    return Route(path, use, methods=("GET", "HEAD"), is_documented=False)
+
+
+def redirect_route() -> Route:
     """`/` of a gateway without the page: the documentation."""
-    router = APIRouter()
 
-    async def root() -> Response:
+    async def redirect(request: Request, service: object) -> Response:
         return RedirectResponse("docs")  # relative: a proxy may add a prefix
 
-    router.add_api_route("/", root, methods=["GET"], include_in_schema=False)
-    return router
+    return Route("/", redirect, is_documented=False)
 
 
 def respond_with_asset(

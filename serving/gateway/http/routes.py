@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import Unavailable
-from serving.gateway.http.openapi import SECURITY, errors
+from serving.gateway.http.dialect import Route
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 
@@ -43,57 +44,44 @@ _METRICS: dict[str, object] = {
 }
 
 
-def system_routes(service: Service, readiness: Readiness) -> APIRouter:
+_ALIVE = "The process responds."
+_IS_READY = "Every model responds, and the gateway is not shutting down; otherwise 503 and why."
+
+
+def system_routes(readiness: Readiness) -> list[Route]:
     """Liveness, readiness and metrics."""
-    router = APIRouter()
 
-    async def alive() -> Response:
-        """The process responds."""
-        return Response("{}", media_type=_JSON)
-
-    async def ready() -> Response:
-        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
+    async def check_ready() -> None:
         problem = await readiness.problem()
         if problem:
             raise Unavailable(f"not ready: {problem}", retry_after_s=1)
+
+    async def alive(request: Request, service: Service) -> Response:
+        return Response("{}", media_type=_JSON)
+
+    async def ready(request: Request, service: Service) -> Response:
+        await check_ready()
         is_checked = service.catalog.record.self_check
         return Response("{}" if is_checked else '{"self_check":"off"}', media_type=_JSON)
 
-    async def metrics() -> Response:
-        """Metrics for Prometheus."""
+    async def metrics(request: Request, service: Service) -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    async def server_live() -> Response:
-        """The process responds."""
+    async def server_live(request: Request, service: Service) -> Response:
         return Response('{"live":true}', media_type=_JSON)
 
-    async def server_ready() -> Response:
-        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
-        await ready()
+    async def server_ready(request: Request, service: Service) -> Response:
+        await check_ready()
         return Response('{"ready":true}', media_type=_JSON)
 
-    for path, endpoint, body, statuses in (
-        ("/health", alive, _EMPTY, ()),
-        ("/v2/health/live", server_live, _flag("live"), ()),
-        ("/ready", ready, _READY, (500, 503)),
-        ("/v2/health/ready", server_ready, _flag("ready"), (500, 503)),
-    ):
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=["GET"],
-            response_class=Response,
-            responses={200: body, **errors(*statuses)},
+    both = "GET", "HEAD"  # as `wget --spider` checks
+    return [
+        Route(path, use, name=use.__name__, description=text, responses={200: body}, **fields)
+        for path, use, text, body, fields in (
+            ("/health", alive, _ALIVE, _EMPTY, {"methods": both}),
+            ("/v2/health/live", server_live, _ALIVE, _flag("live"), {}),
+            ("/ready", ready, _IS_READY, _READY, {"methods": both, "statuses": (500, 503)}),
+            ("/v2/health/ready", server_ready, _IS_READY, _flag("ready"), {"statuses": (500, 503)}),
+            ("/metrics", metrics, "Metrics for Prometheus.", _METRICS, {"statuses": (401,)}),
         )
-    keyed = service.keys.are_required
-    router.add_api_route(
-        "/metrics",
-        metrics,
-        methods=["GET"],
-        response_class=Response,
-        responses={200: _METRICS, **(errors(401) if keyed else {})},
-        openapi_extra=SECURITY if keyed else None,
-    )
-    for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
-        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
-    return router
+    ]

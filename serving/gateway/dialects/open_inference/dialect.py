@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fastapi import Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import Request
+from starlette.requests import Request
 
 from inference.errors import InvalidRequest, ModelNotChat
 from inference.tasks.caption import TASK as CAPTION

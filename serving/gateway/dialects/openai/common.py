@@ -8,8 +8,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from fastapi import Response
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from inference.errors import ServingError
 from serving.gateway.dialects.all_or_nothing import (

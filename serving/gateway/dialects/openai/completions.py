@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import Request
 from pydantic import AfterValidator, BeforeValidator, Field
+from starlette.requests import Request
 
 from inference.tasks.generate import TASK
 from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, Open
