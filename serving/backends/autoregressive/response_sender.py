@@ -140,16 +140,16 @@ class ResponseSender:
             elif response in self._live:  # only the first final event counts
                 streaming.pop(response, None)
                 self._live.discard(response)
-                _attempt(_send_final, response, event)
+                _log_failure(_send_final, response, event)
         for response in streaming:
-            _attempt(_send_chunks, response)
+            _log_failure(_send_chunks, response)
         return True
 
     def _poll(self) -> None:
         """Aborts cancelled requests; new ones are polled next time."""
         for response in self._live & self._polled:
             if not response.is_aborted:
-                _attempt(_abort_if_cancelled, response)
+                _log_failure(_abort_if_cancelled, response)
         self._polled = self._live.copy()
 
 
@@ -172,7 +172,7 @@ def _send_final(response: PendingResponse, event: Event) -> None:
         response.channel.end()
 
 
-def _attempt(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
+def _log_failure(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
     """Runs one round trip; a broken channel must not stop the others."""
     try:
         trip(*arguments)

@@ -199,19 +199,17 @@ async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]
     assert task is not None
     is_disconnected = is_over = False
 
-    def on_disconnect(watching: asyncio.Future[None]) -> None:
+    def on_disconnect(disconnected: asyncio.Future[None]) -> None:
         nonlocal is_disconnected
-        if (
-            watching.cancelled() or is_over
-        ):  # is called after its removal if it was scheduled before
+        if disconnected.cancelled() or is_over:  # removed, and scheduled before
             return
-        watching.exception()  # reading failed: disconnected as well
+        disconnected.exception()  # reading failed: disconnected as well
         is_disconnected = True
         task.cancel()
 
-    told: asyncio.Future[None] | None = scope.get(DISCONNECTED)
-    watching = asyncio.ensure_future(_disconnected(receive)) if told is None else told
-    watching.add_done_callback(on_disconnect)
+    by_server: asyncio.Future[None] | None = scope.get(DISCONNECTED)
+    disconnected = by_server or asyncio.ensure_future(_await_disconnect(receive))
+    disconnected.add_done_callback(on_disconnect)
     try:
         return await work
     except asyncio.CancelledError:
@@ -220,11 +218,11 @@ async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]
         raise ClientDisconnect from None
     finally:
         is_over = True
-        watching.remove_done_callback(on_disconnect)
-        if watching is not told:
-            watching.cancel()
+        disconnected.remove_done_callback(on_disconnect)
+        if disconnected is not by_server:
+            disconnected.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _await_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
