@@ -25,7 +25,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from serving.gateway.admission.counts import Counts, LocalCounts, Turns, Usage
+from serving.gateway.admission.admission import Counts, LocalCounts, Turns, Usage
 from serving.gateway.observability.metrics import Load, Metrics
 
 log = logging.getLogger(__name__)

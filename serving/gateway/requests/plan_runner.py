@@ -28,10 +28,8 @@ from inference.tasks.shared.model_calls import (
     ended_early,
 )
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.admission.admission import Admission
-from serving.gateway.admission.counts import Counts
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.request_record import RequestTimes, SequenceLatency
+from serving.gateway.admission.admission import Admission, Counts
+from serving.gateway.observability.metrics import Metrics, RequestTimes, SequenceLatency
 from serving.gateway.observability.trace_context import TRACE, CallSpan, call_span
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher

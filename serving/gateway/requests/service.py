@@ -31,12 +31,10 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.draining import SHUTTING_DOWN
-from serving.gateway.admission.admission import Admission
+from serving.gateway.admission.admission import Admission, Counts, LocalCounts
 from serving.gateway.admission.auth import Keys, key_name
-from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.task_threads import TaskThreads
-from serving.gateway.observability.metrics import Metrics, Timings
-from serving.gateway.observability.request_record import RequestTimes
+from serving.gateway.observability.metrics import Metrics, RequestTimes, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream

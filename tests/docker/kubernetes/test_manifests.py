@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from serving.gateway.http.gates import _OPEN
+from serving.gateway.http.middleware import _OPEN
 from serving.gateway.http.routes import system_routes
 from tests.docker.kubernetes import claims
 from tests.docker.kubernetes.claims import CLAIMS, CUSTOM, Claim, probe_what_exists

@@ -21,7 +21,7 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.dialects.libretranslate import exchange, files
-from serving.gateway.http import api_docs, openapi
+from serving.gateway.http import openapi, routes
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
@@ -332,7 +332,7 @@ def shared_parts() -> Iterator[None]:
             (exchange, "form_of"),
             (files, "form_of"),
             (app, "read_assets"),
-            (api_docs, "read_docs_assets"),
+            (routes, "read_docs_assets"),
         ):
             patch.setattr(module, name, cache(getattr(module, name)))
         yield

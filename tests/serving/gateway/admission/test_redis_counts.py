@@ -18,9 +18,8 @@ from redis.asyncio import Redis
 
 from inference.errors import Overloaded
 from serving.gateway.admission import redis_counts
-from serving.gateway.admission.admission import FREE_BYTES, Admission
+from serving.gateway.admission.admission import FREE_BYTES, Admission, LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.admission.redis_counts import PREFIX, RedisCounts
 from serving.gateway.observability.metrics import Metrics
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from inference.tasks import TASKS
-from serving.gateway.http.api_docs import (
-    CONTENT_SECURITY_POLICY as API_DOCS_CONTENT_SECURITY_POLICY,
+from serving.gateway.http.routes import (
+    CONTENT_SECURITY_POLICY,
+    DOCS_SECURITY_POLICY,
+    FOLDER,
+    INDEX,
+    read_docs_assets,
 )
-from serving.gateway.http.api_docs import read_docs_assets
-from serving.gateway.http.page_routes import CONTENT_SECURITY_POLICY, FOLDER, INDEX
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.http.page_files import (
     ASSETS,
@@ -201,11 +203,11 @@ async def test_page_and_files_are_served_with_a_policy_for_this_host(
         path = f"/docs/{name}" if name else "/docs"
         response = await gateway_api_docs.http.get(path)
         assert (response.status_code, response.content) == (200, asset.content), path
-        assert response.headers["content-security-policy"] == API_DOCS_CONTENT_SECURITY_POLICY
+        assert response.headers["content-security-policy"] == DOCS_SECURITY_POLICY
         assert response.headers["content-type"] == asset.media_type
         assert (await gateway_api_docs.http.head(path)).status_code == 200
-    assert "http" not in API_DOCS_CONTENT_SECURITY_POLICY
-    assert "script-src 'self';" in API_DOCS_CONTENT_SECURITY_POLICY
+    assert "http" not in DOCS_SECURITY_POLICY
+    assert "script-src 'self';" in DOCS_SECURITY_POLICY
 
 
 async def test_the_page_refers_to_files_that_are_served(gateway_api_docs: Gateway) -> None:

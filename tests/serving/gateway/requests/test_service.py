@@ -25,8 +25,8 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from serving.gateway.admission.admission import LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import merge

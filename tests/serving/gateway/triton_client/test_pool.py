@@ -14,10 +14,9 @@ from inference.errors import Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
-from serving.gateway.admission.counts import LocalCounts
+from serving.gateway.admission.admission import LocalCounts
 from serving.gateway.observability import background_tasks
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.request_record import RequestTimes
+from serving.gateway.observability.metrics import Metrics, RequestTimes
 from serving.gateway.requests.plan_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool
 from serving.gateway.triton_client.endpoint import (

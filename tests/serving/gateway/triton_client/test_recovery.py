@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from inference.errors import Quarantined, Unavailable
 from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
-from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.admission import Counts, LocalCounts
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.plan_runner import CallRunner
