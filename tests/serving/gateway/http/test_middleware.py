@@ -240,7 +240,7 @@ async def test_a_bug_is_left_to_the_middleware(gateway: Gateway) -> None:
 
 
 BODY = {"texts": "hello"}
-ORIGIN_GATE_KEY = {"authorization": "Bearer secret"}
+RIGHT_KEY = {"authorization": "Bearer secret"}
 
 
 async def sent(gateway: Gateway, **headers: str) -> httpx.Response:
@@ -306,7 +306,7 @@ async def test_checked_on_loopback_or_without_keys(
     make_gateway: MakeGateway, settings: dict[str, str], status: int
 ) -> None:
     gateway = make_gateway(**settings)
-    assert (await sent(gateway, host="models.example.org", **ORIGIN_GATE_KEY)).status_code == status
+    assert (await sent(gateway, host="models.example.org", **RIGHT_KEY)).status_code == status
 
 
 @pytest.mark.parametrize(
