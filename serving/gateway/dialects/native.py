@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastapi import Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
@@ -155,7 +156,7 @@ class NativeDialect(RouteTable):
 
     def _glossary_route(
         self,
-        verb: str,
+        method: str,
         use: Use,
         summary: str,
         answer: type[BaseModel],
@@ -168,7 +169,7 @@ class NativeDialect(RouteTable):
             summary,
             answer,
             (404, 500, *statuses, 401, 400, 412),
-            verb=verb,
+            methods=(method,),
             parameters=[_GLOSSARY_NAME, *CONDITIONS],
             **described,
         )

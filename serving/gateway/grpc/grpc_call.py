@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from inference.errors import InternalError, ServingError
 from serving.gateway.admission.auth import key_name
-from serving.gateway.observability.request_record import CANCELLED, record, request_id
+from serving.gateway.observability.metrics import CANCELLED, record, request_id
 from serving.gateway.observability.trace_context import (
     TRACE,
     TRACEPARENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -21,9 +21,9 @@ from inference.errors import (
 )
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
 from serving.gateway.grpc.grpc_call import NAME, GrpcCall
 from serving.gateway.grpc.grpc_messages import decode, encoder_of, read, task_request
-from serving.gateway.http.gates import KeyInterceptor
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
@@ -370,3 +370,37 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
         raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
     except grpc.aio.InternalError:  # the client left while the message was sent
         raise asyncio.CancelledError from None
+
+
+_OPEN_SERVICE = "/grpc.health.v1.Health/"
+
+
+class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Requires a key of every service but health and those that check it themselves.
+
+    Args:
+        keys: There is at least one.
+        own: Full names of services whose methods check the key.
+    """
+
+    def __init__(self, keys: Keys, own: Iterable[str]) -> None:
+        self._keys = keys
+        self._passed = (_OPEN_SERVICE, *(f"/{name}/" for name in own))
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """The method's handler, or one that refuses."""
+        if not details.method.startswith(self._passed):
+            try:
+                self._keys.check_header(dict(details.invocation_metadata).get("authorization"))
+            except Unauthorized as error:
+                return _refusing(error.message)
+        return await continuation(details)
+
+
+def _refusing(message: str) -> grpc.RpcMethodHandler:
+    async def refuse(_: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

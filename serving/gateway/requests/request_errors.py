@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from inference.errors import InvalidRequest, MalformedBody
@@ -10,7 +9,7 @@ from inference.errors import InvalidRequest, MalformedBody
 _MAPS = {"logit_bias", "glossary", "terms"}
 
 
-def from_validation(error: ValidationError | RequestValidationError) -> InvalidRequest:
+def from_validation(error: ValidationError) -> InvalidRequest:
     """The first fault that a message's schema found; never the user's text."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":

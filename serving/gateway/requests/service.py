@@ -1,4 +1,4 @@
-"""A gateway's requests: plan, admission, deadline, at most two attempts, and response or stream.
+"""A gateway's requests: plan, admission, deadline, at most two plans, and response or stream.
 
 plan (thread pool) → admitted by tokens → calls, each in its turn → finish (thread pool).
 """
@@ -31,19 +31,16 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.draining import SHUTTING_DOWN
-from serving.gateway.admission.admission import Admission
+from serving.gateway.admission.admission import Admission, Counts, LocalCounts
 from serving.gateway.admission.auth import Keys, key_name
-from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.task_threads import TaskThreads
-from serving.gateway.observability.metrics import Metrics, Timings
-from serving.gateway.observability.request_record import RequestTimes
+from serving.gateway.observability.metrics import Metrics, RequestTimes, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
-from serving.gateway.requests.attempt import Attempt, StreamAttempt
-from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
+from serving.gateway.requests.plan_runner import CallRunner, PlanRun, StreamRun
 from serving.gateway.triton_client.pool import TritonPool
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
@@ -255,7 +252,7 @@ class Service:
             )
         return self.catalog.entry(self.catalog.named(name))
 
-    async def is_served_again(self, before: LoadedModel, refused: Call) -> bool:
+    async def is_served_again(self, before: LoadedModel, unloaded: Call) -> bool:
         """Wait for the version that replaced the one which a request was planned for.
 
         Two versions whose Triton configurations differ cannot overlap: a call that waited in the
@@ -266,10 +263,10 @@ class Service:
             False if no version of the called model is loaded: it is being restarted.
         """
         pool, until_s = self.calls.pool, time.monotonic() + _SWITCH_S
-        while time.monotonic() < until_s and await pool.served_version(refused.model):
+        while time.monotonic() < until_s and await pool.served_version(unloaded.model):
             if self.catalog.version(before.name) != before.manifest.version:
                 return True
-            if await pool.is_ready(refused.model, refused.version):
+            if await pool.is_ready(unloaded.model, unloaded.version):
                 return True
             await asyncio.sleep(_SWITCH_POLL_S)
         return False
@@ -289,11 +286,15 @@ class Service:
         return partial(self._plan, request, model)
 
     async def _plan(
-        self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels, refused: Call | None
+        self,
+        request: TaskRequest,
+        model: LoadedModel,
+        reserve: ReservePixels,
+        unloaded: Call | None,
     ) -> Plan | None:
         """See `MakePlan`; made off the event loop where that is much work."""
-        if refused is not None:
-            if not await self.is_served_again(model, refused):
+        if unloaded is not None:
+            if not await self.is_served_again(model, unloaded):
                 return None
             model = self.catalog.resolve(request.task, request.message)
         images, size = request.images, request.task.size(request.message)
@@ -373,25 +374,26 @@ class Service:
 
         plan_again = partial(make_plan, reserve)
 
-        async def attempted(plan: Plan) -> Attempt:
-            made = Attempt(plan, self.calls, self.admission, times)
-            if stream is not None:
-                made = StreamAttempt(plan, self.calls, self.admission, times, stream, plan_again)
-            await made.run()
-            following = made.following()
-            return made if following is None else await attempted(following)
+        async def run(plan: Plan) -> PlanRun:
+            """The last run, of a plan and of those that follow it."""
+            following: Plan | None = plan
+            while following is not None:
+                parts = following, self.calls, self.admission, times
+                last = PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
+                await last.run()
+                following = last.following()
+            return last
 
         try:
             async with asyncio.timeout(limit_s):
                 plan = await make_plan(reserve, None)
-                assert plan is not None, "nothing of it was refused yet"
+                assert plan is not None, "no call of it has run yet"
                 times.planned()
-                attempt = await attempted(plan)
-                if attempt.refused is not None:
-                    replanned = await plan_again(attempt.refused)
-                    attempt = await attempted(replanned) if replanned else attempt
-                timings = times.until_now(attempt.sent_s)
-                response = await attempt.finish(self.in_pool)
+                last = await run(plan)
+                if last.unloaded is not None and (plan := await plan_again(last.unloaded)):
+                    last = await run(plan)
+                timings = times.until_now(last.sent_s)
+                response = await last.finish(self.in_pool)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"no response within {limit_s:g} s: send a smaller request"

@@ -21,12 +21,11 @@ import uvloop
 from inference.bundle.repository import Repository
 from inference.errors import SetupError
 from serving.draining import await_drained
-from serving.gateway.admission.counts import Counts, LocalCounts
-from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
+from serving.gateway.admission.admission import Counts, LocalCounts
+from serving.gateway.admission.descriptors import Descriptors, limit_connections, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
-from serving.gateway.http.http_protocol import Connections
-from serving.gateway.http.http_server import FLUSH_S, HttpServer
+from serving.gateway.http.http_server import FLUSH_S, Connections, HttpServer
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import load_catalog
@@ -113,7 +112,7 @@ async def _serve(
     Raises:
         SetupError: a port is in use, or there is no repository.
     """
-    descriptors = divided(raise_limit(), settings.max_connections)
+    descriptors = limit_connections(raise_limit(), settings.max_connections)
     repository = Repository(settings.repository)
     catalog = load_catalog(repository, settings.task_limits)
     http_socket = (

@@ -99,7 +99,7 @@ def test_every_setting_but_the_program_is_described_for_the_command_line() -> No
 
 
 @pytest.fixture(autouse=True)
-def _clean_gateway_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in GatewaySettings.model_fields:
         monkeypatch.delenv(f"TRIPTYCH_{name.upper()}", raising=False)
 

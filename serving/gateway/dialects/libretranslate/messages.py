@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
-from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey

@@ -12,15 +12,15 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from serving.gateway.http import http_protocol
-from serving.gateway.http.http_protocol import (
+from serving.gateway.http import http_server
+from serving.gateway.http.http_server import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     MAX_PIPELINED,
     MAX_URL_BYTES,
     Connections,
+    HttpServer,
 )
-from serving.gateway.http.http_server import HttpServer
 from serving.gateway.http.middleware import FAILURE
 from serving.gateway.observability.metrics import Metrics
 from serving.ports import listening
@@ -358,7 +358,7 @@ async def test_limits_of_one_request_do_not_add_up_over_a_connection() -> None:
 
 def test_limits_are_those_that_are_documented() -> None:
     assert (MAX_HEADER_BYTES, MAX_URL_BYTES) == (65_536, 16_384)
-    assert http_protocol.MIN_BYTES_PER_S == 1000
+    assert http_server.MIN_BYTES_PER_S == 1000
 
 
 async def test_bodies_in_tiny_chunks_are_refused() -> None:

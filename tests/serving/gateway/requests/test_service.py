@@ -25,11 +25,11 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from serving.gateway.admission.admission import LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
-from serving.gateway.requests.chunk_stream import merged
+from serving.gateway.requests.chunk_stream import merge
 from serving.gateway.requests.service import Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
@@ -370,17 +370,17 @@ def test_chunks_that_are_ready_together_are_merged() -> None:
         Chunk(index=1, text="y", logprobs=[entry]),
         Chunk(index=0, finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
     ]
-    assert merged(chunks) == [
+    assert merge(chunks) == [
         Chunk(index=1, text="xy", logprobs=[entry, entry]),
         Chunk(index=0, text="ab", finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
     ]
-    assert merged([]) == []
+    assert merge([]) == []
 
 
 def test_an_error_does_not_take_the_text_before_it() -> None:
     error = ItemError(type="deadline_exceeded", message="late")
     chunks = [Chunk(index=0, text="a"), Chunk(index=1, text="x"), Chunk(index=0, text="b")]
-    found = merged([*chunks, Chunk(index=0, error=error), Chunk(index=1, text="y")])
+    found = merge([*chunks, Chunk(index=0, error=error), Chunk(index=1, text="y")])
     assert [(one.index, one.text, one.error) for one in found] == [
         (0, "ab", None),
         (0, "", error),

@@ -15,10 +15,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from inference.errors import Quarantined, Unavailable
 from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
-from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.admission import Counts, LocalCounts
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.requests.plan_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool, retry_policy
 from serving.gateway.triton_client.endpoint import Share
 from serving.gateway.triton_client.pool import Work
@@ -135,7 +135,7 @@ async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
 async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_up() -> None:
     process = Process(deaths=1)
     process.inference.unloaded.add(MODEL)
-    work = asyncio.create_task(process.runner.run(call(1), 5.0, process.attempt(1), is_joined=True))
+    work = asyncio.create_task(process.runner.run(call(1), 5.0, process.attempt(1), is_batch=True))
     await asyncio.sleep(0.02)
     assert not work.done()
     process.inference.unloaded.clear()

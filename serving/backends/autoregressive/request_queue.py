@@ -1,7 +1,13 @@
-"""The response thread: sends events to Triton and polls for cancelled requests.
+"""Between the threads of Triton and of the engine: requests that wait, and responses to be sent.
 
-Both are blocking round trips to Triton, so the decode loop does neither: its listener puts an
-event into a queue. Chunks that are queued together are sent as one.
+Requests that Triton has delivered and the engine has no place for yet wait in `PendingQueue` and
+not in `execute`, so that `execute` can take an abort at any time. The gateway aborts by a second
+request with the same id: a cancelled gRPC stream would have to be polled for, and Triton 2.51 loses
+some that end at that moment (`ResponseSender` polls nevertheless, for direct clients of Triton).
+
+`ResponseSender` sends events to Triton and polls for cancelled requests. Both are blocking round
+trips to Triton, so the decode loop does neither: its listener puts an event into a queue. Chunks
+that are queued together are sent as one.
 """
 
 from __future__ import annotations
@@ -16,13 +22,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
 from inference.engine.codec import Arrays, encode_chunks, encode_finished
-from inference.engine.search.request import Event, Failed
+from inference.engine.engine import Engine
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.model_errors import encode_error
 from inference.sequences import Finished, TokenChunk
 
 CANCELLATION_POLL_S = 1.0
-"""For direct clients of Triton; the gateway sends an abort (`pending_queue`). Each poll is a round
+"""For direct clients of Triton; the gateway sends an abort. Each poll is a round
 trip that slows the decode loop, so requests younger than one interval are not polled."""
 
 log = logging.getLogger(__name__)
@@ -71,7 +78,7 @@ class PendingResponse:
             self.sequence.cancel()
 
 
-_Item = tuple[PendingResponse, Event] | None
+_Response = tuple[PendingResponse, Event] | None
 """An event of a request; None stops the thread."""
 
 
@@ -84,7 +91,7 @@ class ResponseSender:
 
     def __init__(self, poll_s: float = CANCELLATION_POLL_S) -> None:
         self._poll_s = poll_s
-        self._events: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Response] = queue.SimpleQueue()
         self._live: set[PendingResponse] = set()
         self._polled: set[PendingResponse] = set()
         """Those that were live at the last poll."""
@@ -116,17 +123,17 @@ class ResponseSender:
                 self._poll()
                 next_poll_s = time.monotonic() + self._poll_s
 
-    def _wait(self, next_poll_s: float) -> list[_Item]:
+    def _wait(self, next_poll_s: float) -> list[_Response]:
         """All queued events, waiting for the first; empty when it is time to poll."""
         timeout_s = max(0.0, next_poll_s - time.monotonic())
-        items: list[_Item] = []
+        items: list[_Response] = []
         with contextlib.suppress(queue.Empty):
             items.append(self._events.get(timeout=timeout_s))
             while True:
                 items.append(self._events.get_nowait())
         return items
 
-    def _deliver(self, items: list[_Item]) -> bool:
+    def _deliver(self, items: list[_Response]) -> bool:
         """Sends a batch of events; returns False when the thread must stop."""
         streaming: dict[PendingResponse, None] = {}
         for item in items:
@@ -140,16 +147,16 @@ class ResponseSender:
             elif response in self._live:  # only the first final event counts
                 streaming.pop(response, None)
                 self._live.discard(response)
-                _attempt(_send_final, response, event)
+                _log_failure(_send_final, response, event)
         for response in streaming:
-            _attempt(_send_chunks, response)
+            _log_failure(_send_chunks, response)
         return True
 
     def _poll(self) -> None:
         """Aborts cancelled requests; new ones are polled next time."""
         for response in self._live & self._polled:
             if not response.is_aborted:
-                _attempt(_abort_if_cancelled, response)
+                _log_failure(_abort_if_cancelled, response)
         self._polled = self._live.copy()
 
 
@@ -172,9 +179,84 @@ def _send_final(response: PendingResponse, event: Event) -> None:
         response.channel.end()
 
 
-def _attempt(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
+def _log_failure(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
     """Runs one round trip; a broken channel must not stop the others."""
     try:
         trip(*arguments)
     except Exception:  # the protocol's edge: Triton's errors share no base class
         log.exception("a round trip to Triton failed")
+
+
+_Request = tuple[str, PendingResponse, EngineRequest] | None
+"""A request's id, its response and the request; None closes the queue."""
+
+
+class PendingQueue:
+    """First in, first out. One thread waits for places in the engine while there are none.
+
+    Args:
+        engine: Gets its requests from this queue alone.
+        sender: Gets all events of the engine.
+    """
+
+    def __init__(self, engine: Engine, sender: ResponseSender) -> None:
+        self._engine = engine
+        self._sender = sender
+        self._waiting: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        self._live: dict[str, PendingResponse] = {}
+        self._count = 0
+        """Requests that the thread has still to submit."""
+        self._counting = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="pending_queue", daemon=True)
+        self._thread.start()
+
+    def submit(self, request_id: str, response: PendingResponse, request: EngineRequest) -> None:
+        """Takes a request; returns at once. One thread calls it."""
+        if request_id:
+            self._live[request_id] = response
+        if not self._count and self._engine.wait_for_capacity(timeout_s=0):
+            self._submit(request_id, response, request)
+            return
+        with self._counting:
+            self._count += 1
+        self._waiting.put((request_id, response, request))
+
+    def abort(self, request_id: str) -> None:
+        """Ends a queued or running request; an unknown or finished id is no error."""
+        response = self._live.pop(request_id, None)
+        if response is None:
+            return
+        response.abort()
+        if response.sequence is None:
+            self._sender.send(response, Cancelled())
+
+    def close(self) -> None:
+        """Stops the thread; queued requests fail because the engine is closed."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        """The queue's thread."""
+        while (item := self._waiting.get()) is not None:
+            if not item[1].is_aborted:
+                self._engine.wait_for_capacity()  # only this thread submits: the place stays free
+            self._submit(*item)
+            with self._counting:
+                self._count -= 1
+
+    def _submit(self, request_id: str, response: PendingResponse, request: EngineRequest) -> None:
+        def listen(event: Event) -> None:
+            if not isinstance(event, TokenChunk):
+                self._live.pop(request_id, None)
+            self._sender.send(response, event)
+
+        if response.is_aborted:  # by `abort`, which has ended it, or by the poll, which has not
+            listen(Cancelled())
+            return
+        try:
+            response.sequence = self._engine.submit(request, listen)
+        except Exception as error:  # the protocol's edge: every request gets a final response
+            listen(Failed(error))
+            return
+        if response.is_aborted:
+            response.sequence.cancel()

@@ -12,8 +12,11 @@ from inference.engine.engine import Engine
 from inference.engine.runners.candidates import Candidates
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
-from serving.backends.autoregressive.pending_queue import PendingQueue
-from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
+from serving.backends.autoregressive.request_queue import (
+    PendingQueue,
+    PendingResponse,
+    ResponseSender,
+)
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
 from tests.serving.backends.test_autoregressive import DEFAULTS, PATIENCE_S, FakeChannel
