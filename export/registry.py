@@ -7,8 +7,8 @@ from importlib import import_module
 from export.architecture import Architecture
 from inference.errors import CheckpointError
 
-ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
-    "marian": "export.models.encoder_decoders.marian",
+ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE, or module:NAME
+    "marian": "export.models.encoder_decoders.bart:MARIAN",
     "vision-encoder-decoder": "export.models.captioners.vision_encoder_decoder",
     "blip": "export.models.captioners.blip",
     "blip-2": "export.models.vision_language.blip_2",
@@ -71,16 +71,16 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "cnn-transformer": "export.models.captioners.cnn_transformer",
     "t5": "export.models.encoder_decoders.t5",
     "mt5": "export.models.encoder_decoders.t5",
-    "bart": "export.models.encoder_decoders.bart",
-    "mbart": "export.models.encoder_decoders.mbart",
-    "pegasus": "export.models.encoder_decoders.pegasus",
-    "m2m_100": "export.models.encoder_decoders.m2m_100",
+    "bart": "export.models.encoder_decoders.bart:BART",
+    "mbart": "export.models.encoder_decoders.bart:MBART",
+    "pegasus": "export.models.encoder_decoders.bart:PEGASUS",
+    "m2m_100": "export.models.encoder_decoders.bart:M2M_100",
 }
 
 
 def families() -> tuple[str, ...]:
-    """One `model_type` for each module: several types may share a network."""
-    first = {module: name for name, module in reversed(ARCHITECTURES.items())}
+    """One `model_type` for each declaration: several types may share a network."""
+    first = {place: name for name, place in reversed(ARCHITECTURES.items())}
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
 
@@ -96,7 +96,8 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
-    declared: Architecture = import_module(module_of(model_type)).ARCHITECTURE
+    module, name = place_of(model_type)
+    declared: Architecture = getattr(import_module(module), name)
     return declared
 
 
@@ -106,8 +107,18 @@ def module_of(model_type: object) -> str:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    return place_of(model_type)[0]
+
+
+def place_of(model_type: object) -> tuple[str, str]:
+    """(module, name) of the declaration of a checkpoint's architecture.
+
+    Raises:
+        CheckpointError: it is not in the registry.
+    """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[model_type]
+    module, _, name = ARCHITECTURES[model_type].partition(":")
+    return module, name or "ARCHITECTURE"

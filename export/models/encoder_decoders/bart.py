@@ -1,4 +1,4 @@
-"""BART, and the network that mBART, Pegasus, M2M-100 and Marian vary.
+"""BART, and the families that vary its network: each is a `Form` at the end of this file.
 
 Paper: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language
 Generation, Translation, and Comprehension", §2 (arXiv 1910.13461).
@@ -10,12 +10,16 @@ K width of a head, D model width, V vocabulary.
 Differences from Vaswani et al. 2017: GELU; learned positions, of which the first two rows are
 unused; a norm behind the embeddings. Differences from `transformers`: inference only;
 cross-attention keys and values are computed once.
+Differences of M2M-100 from `transformers`: its table of positions does not grow beyond
+`max_position_embeddings`; a padding token within a text keeps its place, where `transformers`
+leaves it out of the count. Of Marian: a pre-norm configuration (`normalize_before`) is refused,
+where `transformers` silently ignores it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -23,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Section, no_section
+from export.architecture import Architecture, Section, language_pairs, no_section
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
@@ -33,7 +37,9 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.positions import PositionTable, sinusoids, spread_sinusoids
 from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.tokenizer.languages import token_section
 from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 
 class Positions(Enum):
@@ -355,4 +361,92 @@ def declare(name: str, tasks: Mapping[str, Section], form: Form | None = None) -
     )
 
 
-ARCHITECTURE = declare("bart", {"generate": no_section})
+BART = declare("bart", {"generate": no_section})
+
+MBART_FORM = Form(is_norm_first=True, has_final_norm=True)
+MBART = declare("mbart", {"translate": token_section}, MBART_FORM)
+"""Liu et al. 2020, "Multilingual Denoising Pre-training for Neural Machine Translation", §2.2
+(arXiv 2001.08210); Tang et al. 2020, "Multilingual Translation with Extensible Multilingual
+Pretraining and Finetuning" (mBART-50, arXiv 2008.00401): `facebook/mbart-large-50-*-mmt`,
+`facebook/mbart-large-en-ro`.
+
+mBART-50 reads `[language] text </s>` and begins the output with the target's language; the first
+mBART reads `text </s> [language]` and its decoder starts from the one target of the checkpoint."""
+
+PEGASUS = declare(
+    "pegasus",
+    {"generate": no_section},
+    Form(
+        positions=Positions.SINUSOIDS,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        pad_token_id=0,
+    ),
+)
+"""Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences for Abstractive
+Summarization", §3 (arXiv 1912.08777): `google/pegasus-*`."""
+
+M2M_100 = declare(
+    "m2m_100",
+    {"translate": token_section},
+    Form(
+        positions=Positions.SPREAD_SINUSOIDS,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        has_output_bias=False,
+        activation="relu",
+        is_embedding_scaled=True,
+    ),
+)
+"""Fan et al. 2021, "Beyond English-Centric Multilingual Machine Translation", §3 (arXiv
+2010.11125); NLLB Team 2022, "No Language Left Behind" (arXiv 2207.04672), its dense models:
+`facebook/m2m100_*`, `facebook/nllb-200-*`.
+
+Sources are `[language] text </s>`, outputs begin with the target's language."""
+
+
+# ---------------------------------------------------------------------------------------- Marian
+
+
+def read_marian(values: Mapping[str, Any]) -> Config:
+    """The configuration; with shared embeddings there is one table for source, target and output.
+
+    A tied output uses the target's table.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_unless(is_encoder_decoder=True, add_bias_logits=False)
+    form = Form(positions=Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100)
+    config = read_sizes(reader, form)
+    shared = reader.flag("share_encoder_decoder_embeddings", True)
+    if shared and not config.has_tied_output:
+        raise CheckpointError(
+            "config.json: share_encoder_decoder_embeddings needs tie_word_embeddings"
+        )
+    if shared:
+        return config
+    target = reader.integer("decoder_vocab_size", config.vocabulary_size)
+    return replace(config, vocabulary_size=target, has_one_table=False)
+
+
+def rename_marian(config: Config) -> Rename:
+    """BART's names → ours; a tied output of the file must be the target's table."""
+    names = rename(config)
+    if config.has_tied_output:
+        names.table["lm_head.weight"] = names.tied["decoder.output"]
+    return names
+
+
+MARIAN = replace(
+    declare("marian", {"translate": language_pairs}),
+    read_config=read_marian,
+    rename=rename_marian,
+    tokenizer="sentencepiece_pair",
+)
+"""Vaswani et al. 2017, "Attention Is All You Need", §3 (arXiv 1706.03762), as trained with Marian
+(Junczys-Dowmunt et al. 2018, arXiv 1804.00344) for OPUS-MT (Tiedemann 2020):
+`Helsinki-NLP/opus-mt-*`.
+
+Sinusoids hold the sines in the first half and the cosines in the second; the decoder starts from
+the padding token."""
