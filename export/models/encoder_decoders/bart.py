@@ -56,8 +56,13 @@ class Form:
     """What a paper changes in the network."""
 
     positions: Positions = Positions.LEARNED
+    first_row: int = 2
+    """Row of a learned table that the first position takes: fairseq counted from behind the padding
+    token's."""
     is_norm_first: bool = False
     has_embedding_norm: bool = True
+    are_targets_normalised: bool = False
+    """The decoder normalises tokens, which nothing scales, before their positions are added."""
     has_final_norm: bool = False
     has_output_bias: bool = True
     activation: str = "gelu"
@@ -143,8 +148,6 @@ def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
     return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)
 
 
-UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
-
 # ---------------------------------------------------------------------------------------- blocks
 
 
@@ -200,11 +203,24 @@ class Embedding(nn.Module):
         return self.norm(x + self.positions(tokens, positions))
 
 
+class NormalisedTokens(Embedding):
+    """The same, with the norm in front of the positions."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, T) → (B, T, D), without their positions."""
+        return self.norm(self.tokens(tokens))
+
+    def place(self, x: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, D) of tokens → (B, T, D)."""
+        return x + self.positions(tokens, positions)
+
+
 def position_table(config: Config) -> PositionTable:
     """The form's table."""
     count, width, padding = config.positions, config.width, config.pad_token_id
     if config.form.positions is Positions.LEARNED:
-        return PositionTable(nn.Parameter(torch.zeros(count + UNUSED_ROWS, width)), UNUSED_ROWS)
+        first = config.form.first_row
+        return PositionTable(nn.Parameter(torch.zeros(count + first, width)), first)
     if config.form.positions is Positions.SINUSOIDS:
         return PositionTable(sinusoids(count, width))
     table = spread_sinusoids(padding + 1 + count, width)
@@ -249,7 +265,8 @@ class Decoder(TransformerDecoder):
         super().__init__()
         self.heads = config.decoder.heads
         self.vocabulary_size = config.vocabulary_size
-        self.embedding = Embedding(config, tokens)
+        embedding = NormalisedTokens if config.form.are_targets_normalised else Embedding
+        self.embedding = embedding(config, tokens)
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder.layers)
         )
@@ -405,6 +422,42 @@ M2M_100 = declare(
 `facebook/m2m100_*`, `facebook/nllb-200-*`.
 
 Sources are `[language] text </s>`, outputs begin with the target's language."""
+
+BLENDERBOT = declare(
+    "blenderbot",
+    {"generate": no_section},
+    Form(
+        first_row=0,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        pad_token_id=0,
+    ),
+)
+"""Roller et al. 2021, "Recipes for Building an Open-Domain Chatbot", §4.1 (arXiv 2004.13637):
+`facebook/blenderbot-400M-distill`, `-1B-distill`, `-3B`."""
+
+BLENDERBOT_SMALL = declare(
+    "blenderbot-small",
+    {"generate": no_section},
+    Form(first_row=0, are_targets_normalised=True, pad_token_id=0),
+)
+"""The same paper's model of 90 million parameters: `facebook/blenderbot_small-90M`."""
+
+PLBART = declare("plbart", {"generate": no_section}, Form(is_embedding_scaled=True))
+"""Ahmad et al. 2021, "Unified Pre-training for Program Understanding and Generation", §2 (arXiv
+2103.06333): `uclanlp/plbart-*`."""
+
+
+def read_mvp(values: Mapping[str, Any]) -> Config:
+    """The configuration; prompts in front of the keys of every layer are refused."""
+    ConfigReader(values).refuse_unless(use_prompt=False)
+    return read_config(values)
+
+
+MVP = replace(declare("mvp", {"generate": no_section}), read_config=read_mvp)
+"""Tang et al. 2022, "MVP: Multi-task Supervised Pre-training for Natural Language Generation", §3
+(arXiv 2206.12131): `RUCAIBox/mvp`, `RUCAIBox/mtl-*`; those with prompts of a task are refused."""
 
 
 # ---------------------------------------------------------------------------------------- Marian

@@ -109,3 +109,28 @@ MARIAN = tiny_twin(
         },
     },
 )
+_BLENDERBOT = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "decoder_start_token_id": 1,
+    "encoder_no_repeat_ngram_size": 0,  # what the export warns of
+}
+BLENDERBOT = Twin(
+    reference="transformers:BlenderbotForConditionalGeneration",
+    configs={"plain": TINY | _BLENDERBOT, "odd": ODD | _BLENDERBOT},
+)
+BLENDERBOT_SMALL = Twin(
+    reference="transformers:BlenderbotSmallForConditionalGeneration",
+    configs={
+        "plain": TINY | {"pad_token_id": 0, "bos_token_id": 1, "activation_function": "relu"},
+        "odd": ODD | {"decoder_start_token_id": 1},
+    },
+)
+PLBART = Twin(
+    reference="transformers:PLBartForConditionalGeneration",
+    configs={"plain": TINY, "odd": ODD | {"scale_embedding": False}},
+)
+MVP = Twin(
+    reference="transformers:MvpForConditionalGeneration",
+    configs={"plain": TINY | {"activation_function": "relu"}, "odd": ODD},
+)
