@@ -8,7 +8,7 @@ from export.architecture import Architecture
 from inference.errors import CheckpointError
 
 ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE, or module:NAME
-    "marian": "export.models.encoder_decoders.marian",
+    "marian": "export.models.encoder_decoders.bart:MARIAN",
     "vision-encoder-decoder": "export.models.captioners.vision_encoder_decoder",
     "blip": "export.models.captioners.blip",
     "blip-2": "export.models.vision_language.blip_2:BLIP_2",
@@ -71,10 +71,15 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "cnn-transformer": "export.models.captioners.cnn_transformer",
     "t5": "export.models.encoder_decoders.t5",
     "mt5": "export.models.encoder_decoders.t5",
-    "bart": "export.models.encoder_decoders.bart",
-    "mbart": "export.models.encoder_decoders.mbart",
-    "pegasus": "export.models.encoder_decoders.pegasus",
-    "m2m_100": "export.models.encoder_decoders.m2m_100",
+    "umt5": "export.models.encoder_decoders.t5:UMT5",
+    "bart": "export.models.encoder_decoders.bart:BART",
+    "mbart": "export.models.encoder_decoders.bart:MBART",
+    "pegasus": "export.models.encoder_decoders.bart:PEGASUS",
+    "m2m_100": "export.models.encoder_decoders.bart:M2M_100",
+    "blenderbot": "export.models.encoder_decoders.bart:BLENDERBOT",
+    "blenderbot-small": "export.models.encoder_decoders.bart:BLENDERBOT_SMALL",
+    "plbart": "export.models.encoder_decoders.bart:PLBART",
+    "mvp": "export.models.encoder_decoders.bart:MVP",
 }
 
 

@@ -43,15 +43,15 @@ def edit(root: Path, module: str) -> None:
 def test_edit_of_what_an_architecture_does_not_import_leaves_its_hash(
     root: Path, edited: str
 ) -> None:
-    before = source_hash("export.models.encoder_decoders.marian", root)
+    before = source_hash("export.models.encoder_decoders.bart", root)
     edit(root, edited)
-    assert source_hash("export.models.encoder_decoders.marian", root) == before
+    assert source_hash("export.models.encoder_decoders.bart", root) == before
 
 
 @pytest.mark.parametrize(
     "edited",
     [
-        "export.models.encoder_decoders.m2m_100",
+        "export.models.captioners.florence2",
         "export.models.encoder_decoders.bart",  # imported
         "export.layers.attention.attention",  # imported by `bart`
         "export.layers.attention.rotary",  # imported by a layer
@@ -60,9 +60,9 @@ def test_edit_of_what_an_architecture_does_not_import_leaves_its_hash(
     ],
 )
 def test_edit_of_what_an_architecture_imports_changes_its_hash(root: Path, edited: str) -> None:
-    before = source_hash("export.models.encoder_decoders.m2m_100", root)
+    before = source_hash("export.models.captioners.florence2", root)
     edit(root, edited)
-    assert source_hash("export.models.encoder_decoders.m2m_100", root) != before
+    assert source_hash("export.models.captioners.florence2", root) != before
 
 
 def test_hash_covers_every_module_that_importing_loads() -> None:
@@ -93,6 +93,6 @@ def test_content_of_a_bundle_includes_the_code_of_its_architecture(
     edited = content_hash(checkpoint, request)
     monkeypatch.setattr(
         "export.pipeline.manifest.source_hash",
-        lambda module: "edited export.models.encoder_decoders.marian",
+        lambda module: "edited export.models.encoder_decoders.bart",
     )
     assert content_hash(checkpoint, request) == edited != before

@@ -166,6 +166,67 @@ M2M_100: dict[str, Fault] = {
     "norms stand behind": MBART["norms stand behind"],
 }
 
+BLENDERBOT: dict[str, Fault] = {
+    "positions have BART's offset": _all_positions(
+        lambda positions: setattr(positions, "offset", 2)
+    ),
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "the decoder's final norm is missing": MBART["the decoder's final norm is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+BLENDERBOT_SMALL: dict[str, Fault] = {
+    "targets are normalised with their positions": change(
+        lambda net: setattr(net.decoder.embedding, "__class__", bart.Embedding)
+    ),
+    "sources are normalised without their positions": change(
+        lambda net: setattr(net.encoder.embedding, "__class__", bart.NormalisedTokens)
+    ),
+    "the source's embedding scale is forgotten": change(
+        lambda net: setattr(net.encoder.embedding, "scale", 1.0)
+    ),
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand in front": BART["norms stand in front"],
+}
+
+PLBART: dict[str, Fault] = {
+    "embeddings are scaled": change(lambda net: setattr(net.decoder.embedding, "scale", 30**0.5)),
+    "the position offset is forgotten": BART["the position offset is forgotten"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+MVP: dict[str, Fault] = {
+    "the embedding scale is forgotten": BART["the embedding scale is forgotten"],
+    "the norm of the embeddings is missing": BART["the norm of the embeddings is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+
+def _shares_first(side: str) -> Fault:
+    """All layers have the first one's bias, as in T5."""
+
+    def act(network: Any) -> None:
+        first, *others = getattr(network, side).blocks
+        for block in others:
+            block.relative = first.relative
+
+    return change(act)
+
+
+UMT5: dict[str, Fault] = {
+    "the encoder's layers share one bias": _shares_first("encoder"),
+    "the decoder's layers share one bias": _shares_first("decoder"),
+    "the output is not scaled": change(lambda net: setattr(net.decoder, "output_scale", 1.0)),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "positions count from the call": T5["positions count from the call"],
+    "scores are scaled": T5["scores are scaled"],
+    "the encoder looks back only": change(
+        lambda net: setattr(net.encoder.blocks[2].relative, "is_bidirectional", False)
+    ),
+    "the output is tied": T5["the output is tied"],
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -175,5 +236,10 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("mbart", EXPORTED): MBART,
     ("pegasus", EXPORTED): PEGASUS,
     ("m2m_100", EXPORTED): M2M_100,
+    ("blenderbot", EXPORTED): BLENDERBOT,
+    ("blenderbot-small", EXPORTED): BLENDERBOT_SMALL,
+    ("plbart", EXPORTED): PLBART,
+    ("mvp", EXPORTED): MVP,
+    ("umt5", EXPORTED): UMT5,
 }
 """(architecture, configuration) → faults that its twin must detect."""

@@ -18,8 +18,9 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             ({"encoder_layers": 10_001}, "encoder_layers = 10001 is over 10000 layers"),
             ({"decoder_layers": 10_001}, "decoder_layers = 10001 is over 10000 layers"),
         ]
-        for name in ("bart", "marian")
+        for name in ("bart", "marian", "blenderbot")
     },
+    "mvp plain": [({"use_prompt": True}, "use_prompt = True is not supported")],
     "blip odd": [
         (
             {"architectures": ["BlipForQuestionAnswering"]},
