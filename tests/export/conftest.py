@@ -94,6 +94,7 @@ SIBLINGS = {
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet"),
+    *("smollm3", "granite", "olmo", "stablelm", "phi3", "starcoder2"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }
@@ -101,7 +102,7 @@ SIBLINGS = {
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
-    *("owlvit", "swin", "xlnet"),
+    *("owlvit", "swin", "xlnet", "starcoder2"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source
