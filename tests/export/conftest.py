@@ -88,13 +88,13 @@ Lowered = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
+    *("smollm3", "granite", "olmo", "stablelm", "phi3", "starcoder2"),
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet"),
-    *("smollm3", "granite", "olmo", "stablelm", "phi3", "starcoder2"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }
