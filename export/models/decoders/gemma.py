@@ -136,9 +136,8 @@ def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
         raise CheckpointError(f"{reader.place}: rope_scaling needs rope_type, not type")
     base = reader.number("rope_theta", GLOBAL_BASE)
     everywhere = rotary_of(reader, given, heads.width, positions, base)
-    base = reader.number("rope_local_base_freq", LOCAL_BASE)
-    given = nested.get("sliding_attention")
-    return everywhere, rotary_of(reader, given, heads.width, positions, base)
+    base, local = reader.number("rope_local_base_freq", LOCAL_BASE), nested.get("sliding_attention")
+    return everywhere, rotary_of(reader, local, heads.width, positions, base)
 
 
 # ----------------------------------------------------------------------------------------- names

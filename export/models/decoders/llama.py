@@ -183,7 +183,7 @@ def read_phi3(values: Mapping[str, Any]) -> Config:
     given = values.get("rope_scaling") or values.get("rope_parameters")
     if isinstance(given, Mapping) and given.get("rope_type", given.get("type")) in ("su", "yarn"):
         values = {**values, "rope_scaling": {**given, "rope_type": "longrope"}}  # its old names
-    defaults = {"max_position_embeddings": 4096, TRAINED: 4096}
+    defaults: dict[str, Any] = {"max_position_embeddings": 4096, TRAINED: 4096}
     reader = open_config(values, layer_norm_epsilon=1e-5, **defaults)
     reader.refuse_unless(mlp_bias=False)
     heads = replace(read_heads(reader, share=1.0), bias=False, out_bias=False)

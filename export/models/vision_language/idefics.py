@@ -142,7 +142,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     return vision.read(ImageConfig, tower=tower, resampler=resampler)
 
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
     "num_hidden_layers": 32,
     "hidden_size": 4096,
