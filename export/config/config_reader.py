@@ -305,6 +305,17 @@ class ConfigReader:
         if others:
             raise CheckpointError(f"{self.place}: unknown fields: {', '.join(others)}")
 
+    def _classes(self) -> list[str]:
+        """The names in `architectures`; none where the file has none.
+
+        Raises:
+            CheckpointError: it is no list of names.
+        """
+        given = self.values.get("architectures") or []
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            raise CheckpointError(f"{self.place}: architectures must be a list of names")
+        return given
+
     def refuse_heads(self, *supported: str) -> None:
         """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
 
@@ -314,8 +325,7 @@ class ConfigReader:
         Raises:
             CheckpointError: names the head and the supported ones.
         """
-        given = self.values.get("architectures") or ()
-        other = [name for name in given if not name.endswith((*supported, "Model"))]
+        other = [name for name in self._classes() if not name.endswith((*supported, "Model"))]
         if other:
             raise CheckpointError(
                 f"{self.place}: architectures = {other[0]!r} is not supported, "
@@ -328,6 +338,6 @@ class ConfigReader:
         Raises:
             CheckpointError: names that and the supported one.
         """
-        given = self.values.get("architectures") or [supported]
+        given = self._classes() or [supported]
         if supported not in given:
             raise CheckpointError(f"{self.place}: {given[0]} is not supported, only {supported} is")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class WeightLayout:
 
     Attributes:
         targets: Our names, in the order in which they are stacked along the output dimension.
+        shares: How many parts of the output dimension each has; of one size when not given.
         is_transposed: Weights are stored (in, out), as OpenAI's GPT-2 does (`Conv1D`).
         is_squeezed: Leading dimensions of size one are to be dropped.
         is_flattened: All dimensions but the first one are one of ours.
@@ -31,6 +33,7 @@ class WeightLayout:
     """
 
     targets: tuple[str, ...]
+    shares: tuple[int, ...] = ()
     is_transposed: bool = False
     is_squeezed: bool = False
     is_flattened: bool = False
@@ -46,7 +49,9 @@ class WeightLayout:
         if self.is_transposed and tensor.ndim == 2:
             tensor = tensor.T
         count = len(self.targets)
-        parts = tensor.tensor_split(count) if count > 1 and tensor.ndim else [tensor] * count
+        ends = [len(tensor) * end // sum(self.shares) for end in accumulate(self.shares)]
+        sections = ends[:-1] or count
+        parts = tensor.tensor_split(sections) if count > 1 and tensor.ndim else [tensor] * count
         yield from zip(self.targets, parts, strict=True)
 
 

@@ -78,6 +78,18 @@ class GatedMLP(MLP):
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
+class Scale(nn.Module):
+    """x · factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        return x * self.factor
+
+
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
     """A stack of blocks, all of one form."""

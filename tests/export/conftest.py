@@ -88,6 +88,7 @@ Lowered = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
+    *("smollm3", "granite", "olmo", "stablelm", "phi3", "starcoder2"),
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
@@ -102,7 +103,7 @@ SIBLINGS = {
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
-    *("owlvit", "swin", "xlnet"),
+    *("owlvit", "swin", "xlnet", "starcoder2"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source

@@ -161,38 +161,54 @@ def turn_halves(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 DEFAULT_BASE = 10000.0
 TRAINED = "original_max_position_embeddings"
+_SHARE = "partial_rotary_factor"
 
 
-def read_rotary(reader: ConfigReader, head_width: int, positions: int) -> Rotary:
+def read_rotary(
+    reader: ConfigReader, head_width: int, positions: int, share: float | None = None
+) -> Rotary:
     """The rotary positions that all layers share.
 
     Args:
-        head_width: K; all of it rotates.
+        head_width: K.
         positions: Length of the tables, `max_position_embeddings`.
+        share: As of `rotary_of`.
 
     Raises:
         CheckpointError: a kind of scaling that is not supported.
     """
     values = reader.values
     given = values.get("rope_scaling") or values.get("rope_parameters")
-    return rotary_of(
-        reader, given, head_width, positions, reader.number("rope_theta", DEFAULT_BASE)
-    )
+    base = reader.number("rope_theta", DEFAULT_BASE)
+    return rotary_of(reader, given, head_width, positions, base, share)
 
 
 def rotary_of(
-    reader: ConfigReader, given: object, head_width: int, positions: int, default_base: float
+    reader: ConfigReader,
+    given: object,
+    head_width: int,
+    positions: int,
+    default_base: float,
+    share: float | None = None,
 ) -> Rotary:
     """The rotary positions of one set of parameters.
 
     Args:
         given: `rope_scaling`, or `rope_parameters` of one kind of layer; may be empty.
         default_base: Where they have no `rope_theta`.
+        share: Of a head's dimensions, which rotate, where the file has none; None: all of them, and
+            a file with a smaller share is refused.
     """
     parameters = ConfigReader(rope_parameters(reader, given), f"{reader.place}, rope parameters")
-    for holder in (reader, parameters):
-        holder.refuse_unless(partial_rotary_factor=1.0)
-    if head_width % 2:
+    if share is not None:
+        share = parameters.number(_SHARE, reader.number(_SHARE, share))
+        if not 0 < share <= 1:
+            raise CheckpointError(f"{reader.place}: {_SHARE} = {share} must be above 0, at most 1")
+        head_width = int(head_width * share)
+    else:
+        for holder in (reader, parameters):
+            holder.refuse_unless(partial_rotary_factor=1.0)
+    if head_width % 2 or not head_width:
         raise CheckpointError(f"{reader.place}: heads of width {head_width} cannot rotate in pairs")
     base = parameters.number("rope_theta", default_base)
     # Phi-3's field, which `transformers` prefers for all models

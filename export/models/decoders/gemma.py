@@ -90,7 +90,7 @@ _open_newer = partial(_open, names={"hidden_act": "hidden_activation"}, num_key_
 def read_heads(reader: ConfigReader) -> Heads:
     """What the attention of all layers of Gemma 2 and 3 has in common."""
     heads = llama.read_heads(reader)
-    return replace(heads, scale=read_positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
+    return replace(heads, scale=llama.read_positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
 
 
 def _read_shape(reader: ConfigReader, heads: Any, **form: Any) -> llama.Config:
@@ -103,7 +103,9 @@ def _read_shape(reader: ConfigReader, heads: Any, **form: Any) -> llama.Config:
 def _read_newer(reader: ConfigReader, layers: tuple[Heads, ...], **form: Any) -> llama.Config:
     """That of Gemma 2 and 3."""
     reader.refuse_unless(mlp_bias=False)
-    return _read_shape(reader, layers, has_mlp_bias=False, has_norms_behind=True, **form)
+    config = _read_shape(reader, layers, has_mlp_bias=False, **form)
+    norm = partial(config.norm, config.width, eps=config.norm_epsilon)
+    return replace(config, behind=norm)
 
 
 def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
@@ -114,19 +116,7 @@ def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | 
     """
     if reader.values.get(name, default) is None:
         return None
-    return read_positive(reader, name, default or 0.0)
-
-
-def read_positive(reader: ConfigReader, name: str, default: float) -> float:
-    """A number above 0.
-
-    Raises:
-        CheckpointError: another number.
-    """
-    value = reader.number(name, default)
-    if value <= 0:
-        raise CheckpointError(f"{reader.place}: {name} must be positive, not {value:g}")
-    return value
+    return llama.read_positive(reader, name, default or 0.0)
 
 
 def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
@@ -146,9 +136,8 @@ def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
         raise CheckpointError(f"{reader.place}: rope_scaling needs rope_type, not type")
     base = reader.number("rope_theta", GLOBAL_BASE)
     everywhere = rotary_of(reader, given, heads.width, positions, base)
-    base = reader.number("rope_local_base_freq", LOCAL_BASE)
-    given = nested.get("sliding_attention")
-    return everywhere, rotary_of(reader, given, heads.width, positions, base)
+    base, local = reader.number("rope_local_base_freq", LOCAL_BASE), nested.get("sliding_attention")
+    return everywhere, rotary_of(reader, local, heads.width, positions, base)
 
 
 # ----------------------------------------------------------------------------------------- names

@@ -61,6 +61,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"patch_embed_hidden_size": 10}}, "is not of whole pixels"),
         ({"text_config": {"relative_attention_num_buckets": 2}}, "must be at least 4"),
         ({"architectures": ["Pix2StructForQuestions"]}, "Pix2StructForQuestions"),
+        ({"architectures": [1]}, "architectures must be a list of names"),
     ],
     "show-attend-tell plain": [
         ({"channels": [6]}, "one number a convolution"),
