@@ -39,6 +39,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "dinov2_with_registers": "export.models.vision.vit:DINOV2",
     "gpt2": "export.models.decoders.gpt2_lm",
     "bert": "export.models.encoders.bert",
+    "megatron-bert": "export.models.encoders.bert:MEGATRON",
     "roberta": "export.models.encoders.bert:ROBERTA",
     "xlm-roberta": "export.models.encoders.bert:ROBERTA",
     "camembert": "export.models.encoders.bert:ROBERTA",

@@ -89,7 +89,7 @@ EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
-    *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
+    *("megatron-bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
