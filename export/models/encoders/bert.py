@@ -308,7 +308,7 @@ class Family:
 
     def read_config(self, values: Mapping[str, Any], place: str = "config.json") -> Config:
         """The configuration; defaults are `transformers`' own."""
-        sibling = self.siblings.get(values.get("model_type", self.name))
+        sibling = self.siblings.get(str(values.get("model_type")))
         reader = ConfigReader(values, place, BASE if sibling else self.defaults, self.fields)
         head = read_head(reader, sibling or self.classes, self.heads, self.relation)
         return reader.read(self.config, head=head, **self.fixed)

@@ -255,4 +255,6 @@ def rename_network(theirs: str, ours: str) -> Names:
 # ----------------------------------------------------------------------------------- declaration
 
 HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
-ARCHITECTURE = image_family("swin", HEADS, read_network_config, Swin, Mean, NAMES)
+ARCHITECTURE = image_family(
+    "swin", HEADS, read_network_config, Swin, lambda each: Mean(each.width), NAMES
+)

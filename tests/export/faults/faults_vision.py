@@ -12,6 +12,8 @@ from torch.nn import functional
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
+from export.models.vision.convnext import Block, ResponseMLP, ResponseNorm
+from export.models.vision.resnet import Residual
 from export.models.vision.swin import PatchMerging
 from export.models.vision.vit import LeadingTokens, Scaled, ViT
 from tests.export.faults.faults import Fault, change, replaced
@@ -67,6 +69,28 @@ def _unshifted(windows: WindowAttention) -> None:
 
 def _doubled(windows: WindowAttention) -> None:
     windows.shift *= 2
+
+
+def _early_stride(layer: Residual) -> None:
+    first, second, _ = layer.convolutions
+    first.convolution.stride, second.convolution.stride = (
+        second.convolution.stride,
+        first.convolution.stride,
+    )
+
+
+_max_pool2d = functional.max_pool2d
+
+
+def _unpadded_pool(x: torch.Tensor, kernel_size: int, stride: int, padding: int) -> torch.Tensor:
+    return _max_pool2d(x, kernel_size, stride)
+
+
+_response = ResponseNorm.forward
+
+
+def _without_residual(norm: ResponseNorm, x: torch.Tensor) -> torch.Tensor:
+    return _response(norm, x) - x
 
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -134,6 +158,31 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "the table of biases is reversed": _each(
             DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
         ),
+    },
+    ("resnet", "odd"): {
+        "a residual ends in a ReLU": _each(
+            Residual, lambda layer: setattr(layer, "activation", torch.relu)
+        ),
+        "strides are on the first convolutions": _each(Residual, _early_stride),
+        "the stem's pool has no padding": replaced(functional, "max_pool2d", _unpadded_pool),
+        "batch normalisation has another epsilon": _each(
+            BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
+        ),
+    },
+    ("convnext", "odd"): {
+        "layer scale is dropped": _each(Block, lambda block: block.scale.fill_(1)),
+        "the mean is not normalised": change(
+            lambda net: setattr(net.network, "norm", nn.Identity())
+        ),
+        "norms have the last one's epsilon": _each(
+            Block, lambda block: setattr(block.norm, "eps", 1e-3)
+        ),
+    },
+    ("convnextv2", "odd"): {
+        "responses are not normalised": _each(
+            ResponseMLP, lambda mlp: setattr(mlp, "norm", nn.Identity())
+        ),
+        "responses have no residual": replaced(ResponseNorm, "forward", _without_residual),
     },
     ("swin", "odd"): {
         "windows are not shifted": _each(WindowAttention, _unshifted),
