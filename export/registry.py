@@ -37,6 +37,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "resnet": "export.models.vision.resnet",
     "convnext": "export.models.vision.convnext:CONVNEXT",
     "convnextv2": "export.models.vision.convnext:CONVNEXT_V2",
+    "beit": "export.models.vision.beit",
+    "segformer": "export.models.vision.segformer",
     "swin": "export.models.vision.swin",
     "dinov2": "export.models.vision.vit:DINOV2",
     "dinov2_with_registers": "export.models.vision.vit:DINOV2",

@@ -71,6 +71,8 @@ class Processor:
 PROCESSORS = {
     "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
     "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
+    "Beit": Processor("exact", 224, None, (HALF, HALF)),
+    "Segformer": Processor("exact", 512, None, IMAGENET, BILINEAR),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
     **dict.fromkeys(("CLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
     "LlavaNext": Processor(

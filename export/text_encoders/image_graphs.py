@@ -77,7 +77,7 @@ def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[s
     """
     (name,) = values.get("architectures") or (None,)
     if name is None:
-        name = next(each for each, head in supported.items() if head == "embed")
+        name = next((each for each, head in supported.items() if head == "embed"), "None")
     if name not in supported:
         raise CheckpointError(
             f"config.json: architectures = {name} is not supported; supported are: "

@@ -24,9 +24,8 @@ from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names
 from export.layers.blocks import MLP
 from export.layers.images.image_heads import ClassToken, mean_vector
-from export.layers.images.vision import PixelNorm
+from export.layers.images.vision import AnySizeTower
 from export.text_encoders.image_graphs import Head, image_family
-from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 EPSILON = 1e-6
@@ -139,20 +138,15 @@ class Stage(nn.Module):
         return self.blocks(x)
 
 
-class ConvNeXt(nn.Module):
+class ConvNeXt(AnySizeTower):
     """Pixels → the image's vector."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.pixel_norm: nn.Module = nn.Identity()
         self.stem = nn.Conv2d(3, config.widths[0], config.patch, config.patch)
         self.stem_norm = nn.LayerNorm(config.widths[0], eps=EPSILON)
         self.stages = nn.Sequential(*(Stage(config, each) for each in range(len(config.depths))))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image."""
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, 1, D): the mean of all cells, normalised."""

@@ -1,8 +1,7 @@
 """ResNet: convolutions with residuals.
 
 Paper: He et al. 2015, "Deep Residual Learning for Image Recognition", §3.3-4.1 (arXiv 1512.03385);
-strides are on the 3 x 3 convolutions of bottlenecks, as in torchvision, unless the file says
-otherwise.
+strides are on the 3 x 3 convolutions of bottlenecks unless the file says otherwise.
 Checkpoints: `microsoft/resnet-*` and others of `model_type: resnet`: classes
 `ResNetForImageClassification` and `ResNetModel`.
 
@@ -25,9 +24,8 @@ from export.config.weight_names import Names
 from export.layers.activation import activation
 from export.layers.images.convolutions import NormedConvolution
 from export.layers.images.image_heads import Mean
-from export.layers.images.vision import PixelNorm
+from export.layers.images.vision import AnySizeTower
 from export.text_encoders.image_graphs import Head, image_family
-from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
 REDUCTION = 4
@@ -94,12 +92,11 @@ class Residual(nn.Module):
         return self.activation(y + (x if self.shortcut is None else self.shortcut(x)))
 
 
-class ResNet(nn.Module):
+class ResNet(AnySizeTower):
     """Pixels → one vector a cell of the last stage."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.pixel_norm: nn.Module = nn.Identity()
         self.stem = NormedConvolution(3, config.stem_width, 7, 2, 3)
         self.activation = activation(config.activation)
         self.stages = nn.ModuleList()
@@ -109,10 +106,6 @@ class ResNet(nn.Module):
             rest = (Residual(config, outer, outer, 1) for _ in range(depth - 1))
             self.stages.append(nn.Sequential(Residual(config, width, outer, stride), *rest))
             width = outer
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image."""
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, N, D)."""

@@ -37,6 +37,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "vit, other factor": ("ViT", {"rescale_factor": 1 / 127.5, "size": 30, "resample": 1}),
     "deit": ("DeiT", {}),
     "deit, no crop": ("DeiT", {"do_center_crop": False, "size": 40}),
+    "beit, crop": ("Beit", {"do_center_crop": True, "size": 48, "crop_size": 40}),
+    "segformer": ("Segformer", {"size": {"height": 60, "width": 50}}),
     "bit (DINOv2)": ("Bit", {"size": {"shortest_edge": 256}}),
     "clip": ("CLIP", {}),
     "clip, crop beyond the image": ("CLIP", {"size": 30, "crop_size": 45}),
@@ -215,7 +217,7 @@ def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path
         ("ConvNext", {"do_center_crop": True}, "do_center_crop = true"),
         ("ConvNext", {"size": {"height": 50, "width": 50}}, "shortest_edge must be"),
         ("ConvNext", {"size": {"shortest_edge": 50}, "crop_pct": 0}, "crop_pct must be a part"),
-        ("Beit", {}, "BeitImageProcessor is not supported"),
+        ("Flava", {}, "FlavaImageProcessor is not supported"),
     ],
 )
 def test_recipe_that_cannot_be_followed_is_refused(

@@ -12,6 +12,7 @@ from torch.nn import functional
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
+from export.models.vision import beit, segformer
 from export.models.vision.convnext import Block, ResponseMLP, ResponseNorm
 from export.models.vision.resnet import Residual
 from export.models.vision.swin import PatchMerging
@@ -157,6 +158,26 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "the teacher's head is missing": change(lambda net: setattr(net.head, "by_teacher", None)),
         "the table of biases is reversed": _each(
             DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
+        ),
+    },
+    ("beit", "odd"): {
+        "an image is its class token": change(
+            lambda net: setattr(net.network, "is_averaged", False)
+        ),
+        "relative positions are ignored": _each(beit.Block, lambda block: block.table.zero_()),
+        "the index of relative positions is transposed": _each(
+            beit.Block, lambda block: block.index.copy_(block.index.T.clone())
+        ),
+    },
+    ("segformer", "odd"): {
+        "keys are not normalised": _each(
+            segformer.Block, lambda block: setattr(block, "reduced_norm", nn.Identity())
+        ),
+        "inner channels are not convolved": _each(
+            segformer.Block, lambda block: setattr(block, "depthwise", nn.Identity())
+        ),
+        "stages are not normalised": change(
+            lambda net: net.network.norms.__setitem__(0, nn.Identity())
         ),
     },
     ("resnet", "odd"): {
