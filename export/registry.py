@@ -40,6 +40,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "beit": "export.models.vision.beit",
     "segformer": "export.models.vision.segformer",
     "swin": "export.models.vision.swin",
+    "swinv2": "export.models.vision.swinv2",
     "dinov2": "export.models.vision.vit:DINOV2",
     "dinov2_with_registers": "export.models.vision.vit:DINOV2",
     "gpt2": "export.models.decoders.gpt2_lm",

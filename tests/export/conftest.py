@@ -93,7 +93,7 @@ SIBLINGS = {
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
-    *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer"),
+    *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer", "swinv2"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }

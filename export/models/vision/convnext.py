@@ -82,7 +82,8 @@ class ResponseNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input, with what its channels' relative lengths make of it."""
-        lengths = x.pow(2).sum(dim=(1, 2), keepdim=True).sqrt()
+        cells = x.shape[1] * x.shape[2]
+        lengths = (mean_vector(x.flatten(1, 2).pow(2)) * cells).sqrt()[:, None, None]
         relative = lengths / (lengths.mean(dim=-1, keepdim=True) + EPSILON)
         return self.weight * (x * relative) + self.bias + x
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
-from export.models.vision import beit, segformer
+from export.models.vision import beit, segformer, swin, swinv2
 from export.models.vision.convnext import Block, ResponseMLP, ResponseNorm
 from export.models.vision.resnet import Residual
 from export.models.vision.swin import PatchMerging
@@ -179,6 +179,15 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "stages are not normalised": change(
             lambda net: net.network.norms.__setitem__(0, nn.Identity())
         ),
+    },
+    ("swinv2", "odd"): {
+        "scores are not cosines": replaced(functional, "normalize", lambda x, dim: x),
+        "scales are not learned": _each(
+            swinv2.CosineAttention, lambda layer: layer.logit_scale.zero_()
+        ),
+        "biases have no greatest value": replaced(swinv2, "GREATEST_BIAS", 1),
+        "norms are in front": replaced(swinv2.Block, "forward", swin.Block.forward),
+        "windows are not shifted": _each(WindowAttention, _unshifted),
     },
     ("resnet", "odd"): {
         "a residual ends in a ReLU": _each(
