@@ -83,8 +83,8 @@ def _early_stride(layer: Residual) -> None:
 _max_pool2d = functional.max_pool2d
 
 
-def _unpadded_pool(x: torch.Tensor, kernel_size: int, stride: int, padding: int) -> torch.Tensor:
-    return _max_pool2d(x, kernel_size, stride)
+def _unpadded_pool(x: torch.Tensor, **shape: Any) -> torch.Tensor:
+    return _max_pool2d(x, **shape | {"padding": 0})
 
 
 _response = ResponseNorm.forward
