@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names
@@ -99,6 +98,7 @@ class ResNet(AnySizeTower):
         super().__init__()
         self.stem = NormedConvolution(3, config.stem_width, 7, 2, 3)
         self.activation = activation(config.activation)
+        self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
         self.stages = nn.ModuleList()
         width = config.stem_width
         for number, (outer, depth) in enumerate(zip(config.widths, config.depths, strict=True)):
@@ -110,7 +110,7 @@ class ResNet(AnySizeTower):
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, N, D)."""
         x = self.activation(self.stem(self.pixel_norm(pixels)))
-        x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        x = self.pool(x)
         for stage in self.stages:
             x = stage(x)
         return x.flatten(2).transpose(1, 2)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from export.layers.attention.attention import SelfAttention
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
@@ -78,13 +79,6 @@ def _early_stride(layer: Residual) -> None:
         second.convolution.stride,
         first.convolution.stride,
     )
-
-
-_max_pool2d = functional.max_pool2d
-
-
-def _unpadded_pool(x: torch.Tensor, **shape: Any) -> torch.Tensor:
-    return _max_pool2d(x, **shape | {"padding": 0})
 
 
 _response = ResponseNorm.forward
@@ -181,7 +175,9 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         ),
     },
     ("swinv2", "odd"): {
-        "scores are not cosines": replaced(functional, "normalize", lambda x, dim: x),
+        "scores are not cosines": replaced(
+            swinv2.CosineAttention, "forward", SelfAttention.forward
+        ),
         "scales are not learned": _each(
             swinv2.CosineAttention, lambda layer: layer.logit_scale.zero_()
         ),
@@ -194,7 +190,9 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
             Residual, lambda layer: setattr(layer, "activation", torch.relu)
         ),
         "strides are on the first convolutions": _each(Residual, _early_stride),
-        "the stem's pool has no padding": replaced(functional, "max_pool2d", _unpadded_pool),
+        "the stem's pool has no padding": change(
+            lambda net: setattr(net.network.pool, "padding", 0)
+        ),
         "batch normalisation has another epsilon": _each(
             BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
         ),
