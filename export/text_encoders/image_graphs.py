@@ -77,7 +77,7 @@ def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[s
     """
     (name,) = values.get("architectures") or (None,)
     if name is None:
-        name = next(each for each, head in supported.items() if head == "embed")
+        name = next((each for each, head in supported.items() if head == "embed"), "None")
     if name not in supported:
         raise CheckpointError(
             f"config.json: architectures = {name} is not supported; supported are: "
@@ -124,29 +124,31 @@ def image_family(
     heads: Mapping[str, Head],
     read_network: Callable[[ConfigReader], Any],
     network: Callable[[Any], nn.Module],
-    pool: Callable[[int], nn.Module],
+    pool: Callable[[Any], Any],
     names: Names,
+    classifier: str = "classifier",
 ) -> Architecture:
-    """The declaration of a network with `config.width`, and a linear classifier of its one vector.
+    """The declaration of a network whose vectors become one, and of a linear classifier of that.
 
     Args:
         heads: Class of `transformers` → head.
-        pool: Width → what makes one vector.
+        pool: The network's configuration → what makes one vector.
         names: The network's.
+        classifier: Name of the classifier's layer.
     """
 
     def read_config(values: Mapping[str, Any]) -> ImageConfig:
         return ImageConfig(network=read_network(ConfigReader(values)), **read_head(values, heads))
 
     def build(config: ImageConfig) -> ImageModel:
-        pooled = pool(config.network.width)
-        head = nn.Linear(pooled.width, config.classes) if config.head == "classify" else None  # type: ignore[arg-type]
+        pooled = pool(config.network)
+        head = nn.Linear(pooled.width, config.classes) if config.head == "classify" else None
         return ImageModel(network(config.network), pooled, head, config.classes)
 
     def rename(config: ImageConfig) -> Rename:
         if config.head == "embed":
             return Rename(Rename(names).prefixed("", "network."))
-        return Rename(Rename(names).prefixed(f"{name}.", "network.") | {"classifier": "head"})
+        return Rename(Rename(names).prefixed(f"{name}.", "network.") | {classifier: "head"})
 
     return image_architecture(name, read_config, build, rename)
 

@@ -2,8 +2,9 @@
 
 Papers: Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language
 Understanding", §3 (arXiv 1810.04805); each family below names its own.
-Checkpoints: `model_type: bert`, `roberta`, `xlm-roberta`, `camembert`, `distilbert`, `electra`,
-`albert` and `mpnet`: bare, for masked words and sentence relations, classifiers, taggers.
+Checkpoints: `model_type: bert`, `megatron-bert`, `roberta`, `xlm-roberta`, `camembert`,
+`distilbert`, `electra`, `albert` and `mpnet`: bare, for masked words and sentence relations,
+classifiers, taggers.
 
 Legend: B batch, T positions, D width, E width of the embeddings.
 
@@ -116,7 +117,7 @@ class Encoder(TextEncoder):
         self.positions = nn.Embedding(config.positions, width)
         if config.segment_types:
             self.segments = nn.Embedding(config.segment_types, width)
-        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.norm: nn.Module = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.project = self.make_projection(config)
         self.blocks = self.make_blocks(config)
 
@@ -229,6 +230,27 @@ class MPNetEncoder(Encoder):
         return self.relative(positions[None], positions)
 
 
+class MegatronEncoder(Encoder):
+    """Norms are in front of sub-layers; one is behind the last block, none at the embeddings."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.final_norm = self.norm
+        self.norm = nn.Identity()
+
+    def make_blocks(self, config: Config) -> nn.ModuleList:
+        """The blocks, norms in front."""
+        return make_encoder_blocks(config, is_norm_first=True)
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,), (B, T) → (B, T, D)."""
+        return self.final_norm(super().forward(token_ids, lengths, segments))
+
+    def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T) → (B, 1, D): the last block computes one position."""
+        return self.final_norm(super().first(token_ids, lengths, segments))
+
+
 # -------------------------------------------------------------------------------------- families
 
 HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
@@ -246,7 +268,8 @@ class Family:
     """What tells a family from BERT; names are those of `transformers`.
 
     Attributes:
-        name: Of the architecture, and of the encoder in checkpoints with a head.
+        name: Of the architecture.
+        prefix: Of the encoder's tensors in checkpoints with a head.
         classes: What the names of its classes begin with.
         siblings: `model_type` of a sibling with BERT's defaults → the same of its classes.
         relation: Labels of two sentences' relation.
@@ -265,6 +288,7 @@ class Family:
     """
 
     name: str
+    prefix: str
     classes: str
     siblings: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[HeadKind, ...] = HEADS
@@ -284,7 +308,7 @@ class Family:
 
     def read_config(self, values: Mapping[str, Any], place: str = "config.json") -> Config:
         """The configuration; defaults are `transformers`' own."""
-        sibling = self.siblings.get(values.get("model_type", self.name))
+        sibling = self.siblings.get(str(values.get("model_type")))
         reader = ConfigReader(values, place, BASE if sibling else self.defaults, self.fields)
         head = read_head(reader, sibling or self.classes, self.heads, self.relation)
         return reader.read(self.config, head=head, **self.fixed)
@@ -310,7 +334,7 @@ class Family:
         if self.relation_output:
             heads[self.relation_output] = "classifier.output" if head.relates_sentences else None
         heads |= class_names(head, output, dense)
-        return Rename(with_and_without(f"{self.name}.", encoder) | heads)
+        return Rename(with_and_without(self.prefix, encoder) | heads)
 
     def declare(self) -> Architecture:
         """The architecture."""
@@ -319,6 +343,7 @@ class Family:
 
 BERT = Family(
     name="bert",
+    prefix="bert.",
     classes="Bert",
     heads=tuple(HeadKind),
     masked="cls.predictions.transform.dense cls.predictions.transform.LayerNorm "
@@ -327,11 +352,34 @@ BERT = Family(
 )
 ARCHITECTURE = BERT.declare()
 
+# Norms in front, so that larger models train. Shoeybi et al. 2019, "Megatron-LM", §5.3 (arXiv
+# 1909.08053).
+MEGATRON = replace(
+    BERT,
+    name="megatron-bert",
+    classes="MegatronBert",
+    defaults={
+        "vocab_size": 29056,
+        "num_hidden_layers": 24,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+    encoder=MegatronEncoder,
+    block=(
+        "encoder.layer.*",
+        "attention.self.query attention.self.key attention.self.value attention.output.dense "
+        "attention.ln intermediate.dense output.dense ln",
+    ),
+    further={"encoder.ln": "encoder.final_norm"},
+).declare()
+
 # Trained longer on more text; positions as fairseq counts them. Liu et al. 2019, "RoBERTa: A
 # Robustly Optimized BERT Pretraining Approach" (arXiv 1907.11692); Conneau et al. 2019, "XLM-R"
 # (arXiv 1911.02116); Martin et al. 2019, "CamemBERT" (arXiv 1911.03894).
 _ROBERTA = Family(
     name="roberta",
+    prefix="roberta.",
     classes="Roberta",
     siblings={"xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     config=RobertaConfig,
@@ -346,6 +394,7 @@ ROBERTA = _ROBERTA.declare()
 # of sinusoidal positions. Sanh et al. 2019, "DistilBERT", §3 (arXiv 1910.01108).
 DISTILBERT = Family(
     name="distilbert",
+    prefix="distilbert.",
     classes="DistilBert",
     defaults=BASE | {"num_hidden_layers": 6},
     fields={
@@ -372,6 +421,7 @@ DISTILBERT = Family(
 # (arXiv 2003.10555). Bare: the discriminator; for masked words: the generator.
 ELECTRA = Family(
     name="electra",
+    prefix="electra.",
     classes="Electra",
     config=ElectraConfig,
     defaults=BASE | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
@@ -391,6 +441,7 @@ ELECTRA = Family(
 # order of two sentences.
 ALBERT = Family(
     name="albert",
+    prefix="albert.",
     classes="Albert",
     heads=tuple(kind for kind in HeadKind if kind is not HeadKind.NEXT_SENTENCE),
     relation=("in_order", "swapped"),
@@ -421,6 +472,7 @@ ALBERT = Family(
 MPNET = replace(
     _ROBERTA,
     name="mpnet",
+    prefix="mpnet.",
     classes="MPNet",
     siblings={},
     config=MPNetConfig,

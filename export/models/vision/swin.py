@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -83,9 +84,11 @@ def read_document_config(reader: ConfigReader) -> NetworkConfig:
     return replace(read_network_config(reader), has_final_norm=False)
 
 
-def read_network_config(reader: ConfigReader) -> NetworkConfig:
+def read_network_config(
+    reader: ConfigReader, form: type[NetworkConfig] = NetworkConfig
+) -> NetworkConfig:
     """The network's part of `config.json`."""
-    config = reader.read(NetworkConfig)
+    config = reader.read(form)
     if len(config.depths) != len(config.heads) or not config.depths:
         raise CheckpointError(f"{reader.place}: depths and num_heads need one number a stage")
     for stage, count in enumerate(config.heads):
@@ -115,10 +118,14 @@ class Block(nn.Module):
         heads = Heads(width, config.heads[stage], bias=config.has_bias)
         make_norm = partial(nn.LayerNorm, width, eps=config.norm_epsilon)
         self.attention_norm = make_norm()
-        windows = AnyGridWindows if config.has_any_size else WindowAttention
-        self.windows = windows(heads, config.window)
+        self.windows = self.make_windows(config, stage, heads)
         self.mlp_norm = make_norm()
         self.mlp = MLP(width, int(config.mlp_ratio * width), config.activation)
+
+    def make_windows(self, config: Any, stage: int, heads: Heads) -> WindowAttention:
+        """The attention inside windows."""
+        windows = AnyGridWindows if config.has_any_size else WindowAttention
+        return windows(heads, config.window)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, h, w, D) → (B, h, w, D)."""
@@ -135,21 +142,29 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D); column by column, as published."""
+        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D)."""
+        return self.reduction(self.norm(self.gather(x)))
+
+    @staticmethod
+    def gather(x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 4·D); column by column, as published."""
         x = pad_grid(x, (2, 2))
         parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        return self.reduction(self.norm(torch.cat(parts, dim=-1)))
+        return torch.cat(parts, dim=-1)
 
 
 class Stage(nn.Module):
     """Blocks of one resolution, and the merging of patches for the next stage if there is one."""
 
+    block: ClassVar[type[Block]] = Block
+    patch_merging: ClassVar[type[PatchMerging]] = PatchMerging
+
     def __init__(self, config: NetworkConfig, stage: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(config, stage) for _ in range(config.depths[stage]))
+        self.blocks = nn.ModuleList(self.block(config, stage) for _ in range(config.depths[stage]))
         self.merging: nn.Module = nn.Identity()
         if stage + 1 < len(config.depths):
-            self.merging = PatchMerging(config.stage_width(stage))
+            self.merging = self.patch_merging(config.stage_width(stage))
 
     def prepare(self, grid: Grid) -> None:
         """Every other block's windows are shifted by half a window."""
@@ -170,6 +185,8 @@ class Stage(nn.Module):
 class Swin(nn.Module):
     """Pixels → one vector a patch of the last stage."""
 
+    stage: ClassVar[type[Stage]] = Stage
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
@@ -180,7 +197,9 @@ class Swin(nn.Module):
         if config.has_positions:
             trained = config.image[0] // config.patch[0], config.image[1] // config.patch[1]
             self.positions = GridPositions(config.first_width, trained, leading=0)
-        self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
+        self.stages = nn.ModuleList(
+            self.stage(config, stage) for stage in range(len(config.depths))
+        )
         self.norm: nn.Module = nn.Identity()
         if config.has_final_norm:
             self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
@@ -193,7 +212,6 @@ class Swin(nn.Module):
                 positions do not divide the image.
         """
         size = image.shape[:2]
-        self.pixel_norm = PixelNorm(image)
         grids = stage_grids(self.config, size)
         side = self.config.window
         if min(grids[-1]) < side:
@@ -201,11 +219,17 @@ class Swin(nn.Module):
                 f"an image of {size[0]} x {size[1]} leaves {grids[-1][0]} x {grids[-1][1]} patches "
                 f"in the last stage, fewer than window_size = {side}"
             )
+        patch = self.config.patch
+        if self.positions is not None and (size[0] % patch[0] or size[1] % patch[1]):
+            raise CheckpointError(
+                f"use_absolute_embeddings needs an image of whole patches, not {size}"
+            )
+        self.prepare_grids(image, grids)
+
+    def prepare_grids(self, image: ImageSpec, grids: list[Grid]) -> None:
+        """Takes the recipe's pixels from now on, and a grid for each stage."""
+        self.pixel_norm = PixelNorm(image)
         if self.positions is not None:
-            if size[0] % self.config.patch[0] or size[1] % self.config.patch[1]:
-                raise CheckpointError(
-                    f"use_absolute_embeddings needs an image of whole patches, not {size}"
-                )
             self.positions.resize(grids[0])
         for stage, grid in zip(self.stages, grids, strict=True):
             assert isinstance(stage, Stage)
@@ -255,4 +279,6 @@ def rename_network(theirs: str, ours: str) -> Names:
 # ----------------------------------------------------------------------------------- declaration
 
 HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
-ARCHITECTURE = image_family("swin", HEADS, read_network_config, Swin, Mean, NAMES)
+ARCHITECTURE = image_family(
+    "swin", HEADS, read_network_config, Swin, lambda each: Mean(each.width), NAMES
+)

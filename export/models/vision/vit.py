@@ -19,7 +19,7 @@ pooler's output where the checkpoint has a pooler, else (DINO, DINOv2) the class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -206,10 +206,9 @@ class Scaled(nn.Module):
 
 
 class ScaledBlock(EncoderBlock):
-    """An encoder block with layer scale on attention and MLP."""
+    """An encoder block with layer scale on attention and MLP, which `make` makes."""
 
-    def __init__(self, config: DINOv2Config) -> None:
-        make = partial(GatedMLP, bias=True) if config.is_gated else MLP
+    def __init__(self, config: Config, make: Callable[[int, int, str], nn.Module] = MLP) -> None:
         super().__init__(
             SelfAttention(config.heads),
             Scaled(make(config.width, config.mlp_width, config.activation), config.width),
@@ -240,7 +239,8 @@ class DINOv2(ViT):
 
     def make_blocks(self) -> nn.ModuleList:
         """The blocks with layer scale."""
-        return nn.ModuleList(ScaledBlock(self.config) for _ in range(self.config.layers))
+        make = partial(GatedMLP, bias=True) if self.config.is_gated else MLP
+        return nn.ModuleList(ScaledBlock(self.config, make) for _ in range(self.config.layers))
 
     def embed(self, pixels: Tensor) -> Tensor:
         """The blocks' input, (B, F + N, D)."""

@@ -83,6 +83,13 @@ TAGS: dict[str, Fault] = {
         lambda net: net.tagger.weight.copy_(net.tagger.weight.roll(1, 0))
     ),
 }
+MEGATRON: dict[str, Fault] = {
+    "norms are behind": change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.encoder.blocks]
+    ),
+    "the last norm is left out": _set(lambda net: net.encoder, "final_norm", nn.Identity()),
+    "embeddings are normalised": _set(lambda net: net.encoder, "norm", nn.LayerNorm(30)),
+}
 ROBERTA: dict[str, Fault] = {
     "the offset of positions is forgotten": replaced(bert, "count_positions", _counted_from_zero),
     "padding tokens are counted": replaced(bert, "count_positions", _with_padding_counted),
@@ -289,6 +296,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bert", "odd"): BERT,
     ("bert", "plain"): POOLED,
     ("bert", "tags"): TAGS,
+    ("megatron-bert", "odd"): MEGATRON,
     ("roberta", "odd"): ROBERTA,
     ("roberta", "masked"): ROBERTA_MASKED,
     ("distilbert", "classes"): DISTILBERT_CLASSES,

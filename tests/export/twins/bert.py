@@ -23,6 +23,18 @@ TWIN = twin_with_heads(
     outputs={"pair": "seq_relationship_logits"},
 )
 
+MEGATRON = twin_with_heads(
+    {
+        "odd": ("MegatronBertForPreTraining", _ODD),
+        "plain": ("MegatronBertModel", TINY_TEXT),
+        "masked": ("MegatronBertForMaskedLM", TINY_TEXT | {"tie_word_embeddings": False}),
+        "next-sentence": ("MegatronBertForNextSentencePrediction", TINY_TEXT),
+        "classes": ("MegatronBertForSequenceClassification", _ODD | {"num_labels": 3}),
+        "tags": ("MegatronBertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
+    },
+    outputs={"pair": "seq_relationship_logits"},
+)
+
 _TINY_ROBERTA = TINY_TEXT | {
     "num_hidden_layers": 1,
     "max_position_embeddings": 18,
