@@ -245,7 +245,7 @@ class GrpcTasks:
         service = self._service
         service.check()
         parsed = await service.in_pool(len(data), task_request, data, task, method, stream)
-        return await service.completed(parsed)
+        return await service.add_stored_terms(parsed)
 
     async def _list_models(self, data: bytes) -> BaseModel:
         await self._service.in_pool(len(data), decode, data, "ListModels")

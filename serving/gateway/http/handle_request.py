@@ -90,7 +90,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
         ClientDisconnect: the client disconnected.
     """
     dialect.authorise(request.headers)
-    parsed = await service.completed(await dialect.parse(request, task, service))
+    parsed = await service.add_stored_terms(await dialect.parse(request, task, service))
     if parsed.streams:
         return await _streamed(dialect, request, parsed, service.stream(parsed))
     answer, timings = await unless_disconnected(

@@ -394,8 +394,8 @@ class RequestTimes:
         """The time that a call has; never zero."""
         return max(0.001, self._deadline_s - time.monotonic())
 
-    def planned(self) -> None:
-        """The request has its first plan."""
+    def note_plan(self) -> None:
+        """Note that the request has its first plan."""
         self._planned_s = time.monotonic()
         if (trace := TRACE.get()) is not None:
             trace.phase("preprocess", self._started_s, self._planned_s)

@@ -44,9 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Take = Callable[[TokenChunk], Awaitable[bool]]
 """Takes tokens of a sequence as they are generated; returns whether further ones are needed."""
-
-
 InPool: TypeAlias = Callable[..., Awaitable[Response[Any]]]
+"""Runs work of a size, off the event loop where it is large."""
 PlanAgain: TypeAlias = Callable[[Call], Awaitable[Plan | None]]
 """Plans a request for the version that has replaced that of a call; None: there is none."""
 MAX_SWITCHES = 3
@@ -103,9 +102,6 @@ class PlanRun:
 
     async def finish(self, in_pool: InPool) -> Response[Any] | None:
         """The response, once the calls have ended; None for a stream.
-
-        Args:
-            in_pool: Runs work of a size, off the event loop where it is large.
 
         Raises:
             ServingError: no item succeeded.

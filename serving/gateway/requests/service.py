@@ -183,7 +183,7 @@ class Service:
         self._refuse_if_draining()
         self.admission.check()
 
-    async def completed(self, request: TaskRequest) -> TaskRequest:
+    async def add_stored_terms(self, request: TaskRequest) -> TaskRequest:
         """The request with the terms that it refers to by name; others as they are.
 
         Raises:
@@ -221,7 +221,7 @@ class Service:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        async with self._admitted() as reserve:
+        async with self._admit() as reserve:
             response, timings = await self._run(route, make_plan, reserve)
         assert response is not None
         return response, timings
@@ -235,7 +235,7 @@ class Service:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            async with self._admitted() as reserve:
+            async with self._admit() as reserve:
                 await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
@@ -343,7 +343,7 @@ class Service:
         return [task.result() for task in work]
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[ReservePixels]:
+    async def _admit(self) -> AsyncIterator[ReservePixels]:
         """Admission of a request, and the reservation of its pixels."""
         with self.admission.request(), self.admission.pixels() as reserve:
             await self.admission.agree("requests", "bytes")
@@ -371,27 +371,22 @@ class Service:
         """
         limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
         times = RequestTimes(self.metrics, route, limit_s)
-
         plan_again = partial(make_plan, reserve)
-
-        async def run(plan: Plan) -> PlanRun:
-            """The last run, of a plan and of those that follow it."""
-            following: Plan | None = plan
-            while following is not None:
-                parts = following, self.calls, self.admission, times
-                last = PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
-                await last.run()
-                following = last.following()
-            return last
-
+        is_planned_again = False
         try:
             async with asyncio.timeout(limit_s):
                 plan = await make_plan(reserve, None)
                 assert plan is not None, "no call of it has run yet"
-                times.planned()
-                last = await run(plan)
-                if last.unloaded is not None and (plan := await plan_again(last.unloaded)):
-                    last = await run(plan)
+                times.note_plan()
+                while plan is not None:
+                    parts = plan, self.calls, self.admission, times
+                    last = (
+                        PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
+                    )
+                    await last.run()
+                    plan = last.following()
+                    if last.unloaded is not None and not is_planned_again:
+                        plan, is_planned_again = await plan_again(last.unloaded), True
                 timings = times.until_now(last.sent_s)
                 response = await last.finish(self.in_pool)
         except TimeoutError:

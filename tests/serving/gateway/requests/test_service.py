@@ -346,13 +346,13 @@ async def test_request_keeps_the_version_that_it_was_planned_for(gateway: Gatewa
 
 async def test_request_that_names_no_glossary_is_left_as_it_is(gateway: Gateway) -> None:
     request = generation()
-    assert await gateway.service.completed(request) is request
+    assert await gateway.service.add_stored_terms(request) is request
 
 
 async def test_name_of_a_glossary_is_refused_where_none_are_stored(gateway: Gateway) -> None:
     message = TranslateRequest(texts=["hola"], glossary_name="terms")
     with pytest.raises(UnknownRoute):
-        await gateway.service.completed(TaskRequest(TASKS["translate"], message, ROUTE))
+        await gateway.service.add_stored_terms(TaskRequest(TASKS["translate"], message, ROUTE))
 
 
 async def test_closed_service_has_closed_its_connection(make_gateway: MakeGateway) -> None:
