@@ -92,7 +92,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     dialect.authorise(request.headers)
     parsed = await service.add_stored_terms(await dialect.parse(request, task, service))
     if parsed.streams:
-        return await _streamed(dialect, request, parsed, service.stream(parsed))
+        return await _begin_stream(dialect, request, parsed, service.stream(parsed))
     answer, timings = await unless_disconnected(
         request.scope, request.receive, service.answer(parsed)
     )
@@ -101,7 +101,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     return response
 
 
-async def _streamed(
+async def _begin_stream(
     dialect: Dialect, request: Request, parsed: TaskRequest, stream: ChunkStream
 ) -> Response:
     """The stream, once it has a first chunk: an error before it has a status of its own."""

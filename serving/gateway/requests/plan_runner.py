@@ -120,15 +120,15 @@ class PlanRun:
             outcome: Outcome | None
             if isinstance(call, InferCall):
                 outcome, sent_s = await self._runner.infer(call, self._times.left_s)
-                span.sent(sent_s)
+                span.note_sent(sent_s)
             else:
                 async with self._turn():
                     sent_s = time.monotonic()
-                    span.sent(sent_s)
+                    span.note_sent(sent_s)
                     outcome = await self._generate(number, call, span, sent_s)
             self.sent_s.append(sent_s)
             if outcome is not None:
-                span.finished(outcome)
+                span.note_finished(outcome)
                 self._outcomes[number] = outcome
                 self.unloaded = call if is_not_loaded(outcome) else self.unloaded
 
@@ -443,7 +443,7 @@ class CallRunner:
             return
         try:
             async with asyncio.timeout(policy.left_s):
-                served = await self.pool.awaited(call, self._wait_s)
+                served = await self.pool.await_version(call, self._wait_s)
         except TimeoutError:
             raise failure from None
         if served != call.version:

@@ -201,7 +201,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_planned(request.route, self._make_plan(request))
+        return await self.answer_plan(request.route, self._make_plan(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -209,9 +209,9 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        return self.stream_planned(request.route, self._make_plan(request))
+        return self.stream_plan(request.route, self._make_plan(request))
 
-    async def answer_planned(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
+    async def answer_plan(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
         """The response of one request, and where its time went.
 
         Args:
@@ -226,7 +226,7 @@ class Service:
         assert response is not None
         return response, timings
 
-    def stream_planned(self, route: str, make_plan: MakePlan) -> ChunkStream:
+    def stream_plan(self, route: str, make_plan: MakePlan) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
 
         Raises:
@@ -300,16 +300,16 @@ class Service:
         images, size = request.images, request.task.size(request.message)
         if images:
             if self.fetcher.fetches(images):
-                images = await self.fetcher.fetched(images)
+                images = await self.fetcher.fetch(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
-            images = await self._decoded(images, pixels, model, header)
+            images = await self._decode_images(images, pixels, model, header)
         prepare = request.task.prepare
         return await self.in_pool(size, prepare, request.message, images, model)
 
-    async def _decoded(
+    async def _decode_images(
         self,
         images: Sequence[ImageInput],
         pixels: Sequence[int],
@@ -326,7 +326,7 @@ class Service:
         """
         spec = model.manifest.image
 
-        async def decoded(image: ImageInput, size: int) -> ImageInput:
+        async def decode(image: ImageInput, size: int) -> ImageInput:
             if not isinstance(image, bytes) or spec is None:
                 return image
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
@@ -337,9 +337,9 @@ class Service:
                 return error
 
         if len(images) == 1:
-            return [await decoded(images[0], pixels[0])]
+            return [await decode(images[0], pixels[0])]
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+            work = [group.create_task(decode(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
     @asynccontextmanager

@@ -87,7 +87,7 @@ class TritonInference:
     async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence, aborted when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
-        return await self._restarts.guarded(call.model, work)
+        return await self._restarts.guard(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
@@ -96,7 +96,7 @@ class TritonInference:
         arrived: asyncio.Queue[TokenChunk | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
         work = self._generate(call, timeout_s, options, arrived.put_nowait)
-        running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
+        running = asyncio.ensure_future(self._restarts.guard(call.model, work))
         running.add_done_callback(lambda _: arrived.put_nowait(None))
         try:
             while (tokens := await arrived.get()) is not None:
@@ -110,7 +110,7 @@ class TritonInference:
 
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         """One unary request; Triton batches it with others of equal shape."""
-        return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
+        return await self._restarts.guard(call.model, self._infer(call, timeout_s))
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Triton's readiness of the model; False if Triton is unreachable."""
@@ -166,7 +166,7 @@ class TritonInference:
         sequence = self._streams.begin(request, metadata())
         try:
             async with asyncio.timeout(timeout_s):
-                return await _collected(sequence.responses(), call.model, on_tokens)
+                return await _collect(sequence.responses(), call.model, on_tokens)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
@@ -250,7 +250,7 @@ class RestartWatcher:
         """Takes a reading: calls that begin from now on are of that incarnation or a later one."""
         self._latest[model] = incarnation
 
-    async def guarded(self, model: str, work: Awaitable[T]) -> T:
+    async def guard(self, model: str, work: Awaitable[T]) -> T:
         """The work's result; it runs in the current task.
 
         Raises:
@@ -310,7 +310,7 @@ class RestartWatcher:
             task.cancel()
 
 
-async def _collected(
+async def _collect(
     responses: AsyncIterator[ModelInferResponse],
     model: str,
     on_tokens: Callable[[TokenChunk], None],
