@@ -56,7 +56,7 @@ class Router:
         else:
             scope["route"] = route
             try:
-                response = await route.use(Request(scope, receive), self._service)
+                response = await route.handler(Request(scope, receive), self._service)
             except (ServingError, ValidationError) as error:
                 response = self._render_error(scope, error)
         await response(scope, receive, send)
