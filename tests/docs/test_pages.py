@@ -253,8 +253,8 @@ OTHERS = {"--runtime", "--seed", "--loaded", "--no-self-check"}
 
 def test_the_page_names_every_number_and_no_other() -> None:
     metrics = Metrics()
-    metrics.answered("/v1/translate", 0.1, "timeout")
-    metrics.answered("/v1/translate", 0.1, None)
+    metrics.count_answer("/v1/translate", 0.1, "timeout")
+    metrics.count_answer("/v1/translate", 0.1, None)
     exposed = re.findall(r"^# TYPE (\S+)", metrics.exposition().decode(), re.MULTILINE)
     numbers = {name for name in exposed if not name.endswith("_created")}
     numbers |= {heartbeat.PREFIX + name for name in (*heartbeat.COUNTERS, *heartbeat.GAUGES)}

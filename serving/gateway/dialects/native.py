@@ -26,7 +26,7 @@ from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.bodies import read_json, read_message
-from serving.gateway.http.dialect import Route, RouteTable, Use, path_parameter
+from serving.gateway.http.dialect import Handler, Route, RouteTable, path_parameter
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
@@ -157,7 +157,7 @@ class NativeDialect(RouteTable):
     def _glossary_route(
         self,
         method: str,
-        use: Use,
+        handler: Handler,
         summary: str,
         answer: type[BaseModel],
         statuses: Sequence[int] = (422,),
@@ -165,7 +165,7 @@ class NativeDialect(RouteTable):
     ) -> Route:
         return Route(
             f"{_GLOSSARIES}/{{name}}",
-            self.keyed(use),
+            self.keyed(handler),
             summary,
             answer,
             (404, 500, *statuses, 401, 400, 412),

@@ -22,8 +22,7 @@ from serving.gateway.observability.trace_context import (
     TRACESTATE,
     parse,
 )
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import TIMEOUT_S, Service
+from serving.gateway.requests.service import TIMEOUT_S, Service, from_validation
 from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import to_proto

@@ -245,7 +245,7 @@ class GrpcTasks:
         service = self._service
         service.check()
         parsed = await service.in_pool(len(data), task_request, data, task, method, stream)
-        return await service.completed(parsed)
+        return await service.add_stored_terms(parsed)
 
     async def _list_models(self, data: bytes) -> BaseModel:
         await self._service.in_pool(len(data), decode, data, "ListModels")
@@ -258,7 +258,7 @@ class GrpcTasks:
 
         async def answer(_: Any, context: Any) -> Any:
             async with GrpcCall(method, context, self._service) as call:
-                data = await self._received(context)
+                data = await self._receive(context)
                 with service.admission.body() as reserve:
                     reserve(len(data))
                     call.response = await service.in_pool(None, to_proto, await work(data))
@@ -276,21 +276,21 @@ class GrpcTasks:
 
         async def send(_: Any, context: Any) -> None:
             async with GrpcCall(method, context, self._service) as call:
-                data = await self._received(context)
+                data = await self._receive(context)
                 with self._service.admission.body() as reserve:
                     reserve(len(data))
                     stream = await begin(data)
                     try:
                         async for chunks in stream.batches():
                             for chunk in chunks:
-                                await _written(context, to_proto(chunk), timeout_s)
+                                await _write(context, to_proto(chunk), timeout_s)
                     finally:
                         await stream.close()
             await call.end()
 
         return grpc.stream_stream_rpc_method_handler(send, response_serializer=encoder_of(method))
 
-    async def _received(self, context: Any) -> bytes:
+    async def _receive(self, context: Any) -> bytes:
         """The call's message. gRPC does not show how much of one has arrived.
 
         Raises:
@@ -356,7 +356,7 @@ def _metadata_bytes(metadata: Any) -> int:
     return _ENTRY_BYTES * len(metadata) + sum(len(name) + len(value) for name, value in metadata)
 
 
-async def _written(context: Any, message: Any, timeout_s: float) -> None:
+async def _write(context: Any, message: Any, timeout_s: float) -> None:
     """Send a message of a stream.
 
     Raises:

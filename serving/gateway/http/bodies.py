@@ -19,8 +19,7 @@ from starlette.types import Message, Receive
 
 from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from inference.tasks.shared.image_inputs import ImageInput
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import Service, from_validation
 from triptych.task import IMAGES
 
 GZIP, DEFLATE = "gzip", "deflate"

@@ -18,7 +18,7 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, ErrorResponse
 
-Use: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
 
 
 class StreamRenderer(Protocol):
@@ -98,7 +98,7 @@ class Route:
 
     Attributes:
         path: May contain parameters.
-        use: Makes the response.
+        handler: Makes the response.
         summary: Of the document; by default the name.
         answer: Type of the response's body; None: `responses` describe it.
         statuses: Those of errors. With 401 the route requires a key, if there are any.
@@ -110,7 +110,7 @@ class Route:
     """
 
     path: str
-    use: Use
+    handler: Handler
     summary: str | None = None
     answer: Any = None
     statuses: Sequence[int] = ()
@@ -151,12 +151,12 @@ class RouteTable(ABC):
         """Check `Authorization: Bearer KEY`."""
         self._keys.check_header(headers.get("authorization"))
 
-    def keyed(self, use: Use) -> Use:
-        """`use` behind a check of the key, before the body is read."""
+    def keyed(self, handler: Handler) -> Handler:
+        """The handler behind a check of the key, before the body is read."""
 
         async def check(request: Request, service: Service) -> Response:
             self.authorise(request.headers)
-            return await use(request, service)
+            return await handler(request, service)
 
         return check
 

@@ -56,7 +56,7 @@ class Router:
         else:
             scope["route"] = route
             try:
-                response = await route.use(Request(scope, receive), self._service)
+                response = await route.handler(Request(scope, receive), self._service)
             except (ServingError, ValidationError) as error:
                 response = self._render_error(scope, error)
         await response(scope, receive, send)
@@ -90,9 +90,9 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
         ClientDisconnect: the client disconnected.
     """
     dialect.authorise(request.headers)
-    parsed = await service.completed(await dialect.parse(request, task, service))
+    parsed = await service.add_stored_terms(await dialect.parse(request, task, service))
     if parsed.streams:
-        return await _streamed(dialect, request, parsed, service.stream(parsed))
+        return await _begin_stream(dialect, request, parsed, service.stream(parsed))
     answer, timings = await unless_disconnected(
         request.scope, request.receive, service.answer(parsed)
     )
@@ -101,7 +101,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     return response
 
 
-async def _streamed(
+async def _begin_stream(
     dialect: Dialect, request: Request, parsed: TaskRequest, stream: ChunkStream
 ) -> Response:
     """The stream, once it has a first chunk: an error before it has a status of its own."""

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from inference.errors import MethodNotAllowed, ServingError, Unauthorized, UnknownRoute
 from serving.gateway.http.dialect import Routes
 from serving.gateway.http.middleware import FAILURE
-from serving.gateway.requests.request_errors import from_validation
+from serving.gateway.requests.service import from_validation
 
 _OF_NO_ROUTE = (UnknownRoute, MethodNotAllowed, Unauthorized)
 """Errors of paths that belong to no dialect, in the form of the one beside them."""

@@ -119,7 +119,7 @@ def openapi_route(
             version=__version__,
             summary=SUMMARY,
             routes=[
-                _described(route, error, has_key=has_key)
+                _describe(route, error, has_key=has_key)
                 for error, route in routes
                 if route.is_documented
             ],
@@ -142,7 +142,7 @@ def openapi_route(
     return Route("/openapi.json", respond, methods=("GET", "HEAD"), is_documented=False)
 
 
-def _described(route: Route, error: type[BaseModel], *, has_key: bool) -> APIRoute:
+def _describe(route: Route, error: type[BaseModel], *, has_key: bool) -> APIRoute:
     """A route in the form that FastAPI describes; it serves nothing."""
 
     async def endpoint() -> None: ...

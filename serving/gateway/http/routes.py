@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from inference.errors import Unavailable, UnknownRoute
-from serving.gateway.http.dialect import Route, Use
+from serving.gateway.http.dialect import Handler, Route
 from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
@@ -92,8 +92,8 @@ def system_routes(readiness: Readiness) -> list[Route]:
 
     both = "GET", "HEAD"  # as `wget --spider` checks
     return [
-        Route(path, use, name=use.__name__, description=text, responses={200: body}, **fields)
-        for path, use, text, body, fields in (
+        Route(path, handler, name=handler.__name__, description=text, responses={200: body}, **more)
+        for path, handler, text, body, more in (
             ("/health", alive, _ALIVE, _EMPTY, {"methods": both}),
             ("/v2/health/live", server_live, _ALIVE, _flag("live"), {}),
             ("/ready", ready, _IS_READY, _READY, {"methods": both, "statuses": (500, 503)}),
@@ -175,9 +175,9 @@ def page_routes(assets: Mapping[str, Asset]) -> list[Route]:
     return [asset_route(path, respond) for path in ("/", ASSETS)]
 
 
-def asset_route(path: str, use: Use) -> Route:
+def asset_route(path: str, handler: Handler) -> Route:
     """A route of files, which the OpenAPI document leaves out."""
-    return Route(path, use, methods=("GET", "HEAD"), is_documented=False)
+    return Route(path, handler, methods=("GET", "HEAD"), is_documented=False)
 
 
 def redirect_route() -> Route:

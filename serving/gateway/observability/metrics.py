@@ -169,7 +169,7 @@ class Metrics:
         """Count a failure of a task beside requests (`BackgroundTasks`)."""
         self._background_failures.labels(task).inc()
 
-    def answered(self, route: str, duration_s: float, failure: str | None) -> None:
+    def count_answer(self, route: str, duration_s: float, failure: str | None) -> None:
         """Count one request; `failure` is the error's wire name, or `cancelled`."""
         self.requests(route).inc()
         self.duration(route).observe(duration_s)
@@ -323,7 +323,7 @@ def record(
         failure: Name of the error, CANCELLED, or None.
         trace: The request's; its ids are logged.
     """
-    metrics.answered(route, duration_s, failure)
+    metrics.count_answer(route, duration_s, failure)
     common = {"route": route, "error": failure, "duration_ms": round(duration_s * 1000, 1)}
     ids = {"trace_id": trace.context.trace_id, "span_id": trace.context.span_id} if trace else {}
     log.log(level, "answered", extra={**fields, **ids, **common})
@@ -394,8 +394,8 @@ class RequestTimes:
         """The time that a call has; never zero."""
         return max(0.001, self._deadline_s - time.monotonic())
 
-    def planned(self) -> None:
-        """The request has its first plan."""
+    def note_plan(self) -> None:
+        """Note that the request has its first plan."""
         self._planned_s = time.monotonic()
         if (trace := TRACE.get()) is not None:
             trace.phase("preprocess", self._started_s, self._planned_s)

@@ -93,7 +93,7 @@ class GlossaryStore:
                 too many glossaries or characters.
             InternalError: the folder cannot be written.
         """
-        terms = _checked(glossary.terms)
+        terms = _check_terms(glossary.terms)
         path = self._path(owner, glossary.name)
         info: dict[str, Any] = {
             "source": glossary.source,
@@ -105,7 +105,7 @@ class GlossaryStore:
         try:
             self._folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
-            with _locked(path.parent):
+            with _lock(path.parent):
                 if check is not None:
                     check(_version(path.read_bytes()) if path.exists() else None)
                 if not path.exists() and len(_names(path.parent)) >= MAX_GLOSSARIES:
@@ -170,7 +170,7 @@ class GlossaryStore:
             InternalError: the folder cannot be written.
         """
         path = self._path(owner, name)
-        with _reading(path.parent), _locked(path.parent):
+        with _reading(path.parent), _lock(path.parent):
             if check is not None:
                 check(_version(path.read_bytes()))
             try:
@@ -211,7 +211,7 @@ class GlossaryStore:
         return self._folder / f"{_OWNER}{owner}" / f"{name}{_SUFFIX}"
 
 
-def _checked(terms: dict[str, str]) -> dict[str, str]:
+def _check_terms(terms: dict[str, str]) -> dict[str, str]:
     """Terms and renderings in one form each.
 
     Raises:
@@ -276,7 +276,7 @@ def _replace(path: Path, content: bytes) -> float:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Writers of a folder take turns, those of other processes too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

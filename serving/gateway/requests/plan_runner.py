@@ -44,9 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Take = Callable[[TokenChunk], Awaitable[bool]]
 """Takes tokens of a sequence as they are generated; returns whether further ones are needed."""
-
-
 InPool: TypeAlias = Callable[..., Awaitable[Response[Any]]]
+"""Runs work of a size, off the event loop where it is large."""
 PlanAgain: TypeAlias = Callable[[Call], Awaitable[Plan | None]]
 """Plans a request for the version that has replaced that of a call; None: there is none."""
 MAX_SWITCHES = 3
@@ -104,9 +103,6 @@ class PlanRun:
     async def finish(self, in_pool: InPool) -> Response[Any] | None:
         """The response, once the calls have ended; None for a stream.
 
-        Args:
-            in_pool: Runs work of a size, off the event loop where it is large.
-
         Raises:
             ServingError: no item succeeded.
         """
@@ -124,15 +120,15 @@ class PlanRun:
             outcome: Outcome | None
             if isinstance(call, InferCall):
                 outcome, sent_s = await self._runner.infer(call, self._times.left_s)
-                span.sent(sent_s)
+                span.note_sent(sent_s)
             else:
                 async with self._turn():
                     sent_s = time.monotonic()
-                    span.sent(sent_s)
+                    span.note_sent(sent_s)
                     outcome = await self._generate(number, call, span, sent_s)
             self.sent_s.append(sent_s)
             if outcome is not None:
-                span.finished(outcome)
+                span.note_finished(outcome)
                 self._outcomes[number] = outcome
                 self.unloaded = call if is_not_loaded(outcome) else self.unloaded
 
@@ -447,7 +443,7 @@ class CallRunner:
             return
         try:
             async with asyncio.timeout(policy.left_s):
-                served = await self.pool.awaited(call, self._wait_s)
+                served = await self.pool.await_version(call, self._wait_s)
         except TimeoutError:
             raise failure from None
         if served != call.version:

@@ -17,9 +17,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
+from pydantic import ValidationError
+
 from inference.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    MalformedBody,
     ServingError,
     SetupError,
     Unavailable,
@@ -183,7 +186,7 @@ class Service:
         self._refuse_if_draining()
         self.admission.check()
 
-    async def completed(self, request: TaskRequest) -> TaskRequest:
+    async def add_stored_terms(self, request: TaskRequest) -> TaskRequest:
         """The request with the terms that it refers to by name; others as they are.
 
         Raises:
@@ -201,7 +204,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_planned(request.route, self._make_plan(request))
+        return await self.answer_plan(request.route, self._make_plan(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -209,9 +212,9 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        return self.stream_planned(request.route, self._make_plan(request))
+        return self.stream_plan(request.route, self._make_plan(request))
 
-    async def answer_planned(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
+    async def answer_plan(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
         """The response of one request, and where its time went.
 
         Args:
@@ -221,12 +224,12 @@ class Service:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        async with self._admitted() as reserve:
+        async with self._admit() as reserve:
             response, timings = await self._run(route, make_plan, reserve)
         assert response is not None
         return response, timings
 
-    def stream_planned(self, route: str, make_plan: MakePlan) -> ChunkStream:
+    def stream_plan(self, route: str, make_plan: MakePlan) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
 
         Raises:
@@ -235,7 +238,7 @@ class Service:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            async with self._admitted() as reserve:
+            async with self._admit() as reserve:
                 await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
@@ -300,16 +303,16 @@ class Service:
         images, size = request.images, request.task.size(request.message)
         if images:
             if self.fetcher.fetches(images):
-                images = await self.fetcher.fetched(images)
+                images = await self.fetcher.fetch(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
-            images = await self._decoded(images, pixels, model, header)
+            images = await self._decode_images(images, pixels, model, header)
         prepare = request.task.prepare
         return await self.in_pool(size, prepare, request.message, images, model)
 
-    async def _decoded(
+    async def _decode_images(
         self,
         images: Sequence[ImageInput],
         pixels: Sequence[int],
@@ -326,7 +329,7 @@ class Service:
         """
         spec = model.manifest.image
 
-        async def decoded(image: ImageInput, size: int) -> ImageInput:
+        async def decode(image: ImageInput, size: int) -> ImageInput:
             if not isinstance(image, bytes) or spec is None:
                 return image
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
@@ -337,13 +340,13 @@ class Service:
                 return error
 
         if len(images) == 1:
-            return [await decoded(images[0], pixels[0])]
+            return [await decode(images[0], pixels[0])]
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+            work = [group.create_task(decode(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[ReservePixels]:
+    async def _admit(self) -> AsyncIterator[ReservePixels]:
         """Admission of a request, and the reservation of its pixels."""
         with self.admission.request(), self.admission.pixels() as reserve:
             await self.admission.agree("requests", "bytes")
@@ -371,27 +374,22 @@ class Service:
         """
         limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
         times = RequestTimes(self.metrics, route, limit_s)
-
         plan_again = partial(make_plan, reserve)
-
-        async def run(plan: Plan) -> PlanRun:
-            """The last run, of a plan and of those that follow it."""
-            following: Plan | None = plan
-            while following is not None:
-                parts = following, self.calls, self.admission, times
-                last = PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
-                await last.run()
-                following = last.following()
-            return last
-
+        is_planned_again = False
         try:
             async with asyncio.timeout(limit_s):
                 plan = await make_plan(reserve, None)
                 assert plan is not None, "no call of it has run yet"
-                times.planned()
-                last = await run(plan)
-                if last.unloaded is not None and (plan := await plan_again(last.unloaded)):
-                    last = await run(plan)
+                times.note_plan()
+                while plan is not None:
+                    parts = plan, self.calls, self.admission, times
+                    last = (
+                        PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
+                    )
+                    await last.run()
+                    plan = last.following()
+                    if last.unloaded is not None and not is_planned_again:
+                        plan, is_planned_again = await plan_again(last.unloaded), True
                 timings = times.until_now(last.sent_s)
                 response = await last.finish(self.in_pool)
         except TimeoutError:
@@ -409,6 +407,25 @@ class Service:
 def shutting_down() -> Unavailable:
     """The error of requests that a gateway which shuts down does not finish."""
     return Unavailable(f"{SHUTTING_DOWN}: try another", retry_after_s=1)
+
+
+_MAPS = {"logit_bias", "glossary", "terms"}
+
+
+def from_validation(error: ValidationError) -> InvalidRequest:
+    """The first fault that a message's schema found; never the user's text."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "invalid")
+        return MalformedBody(f"the body is not JSON: {reason}")
+    # Keys of a map are the user's text, so the map is named instead.
+    place = first["loc"][:1] if first["loc"] and first["loc"][0] in _MAPS else first["loc"]
+    field = ".".join(str(part) for part in place) or None
+    value = first.get("input")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    got = f", got {value}" if is_number and abs(value) < 1e15 else ""
+    message = first["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f"{field or 'the body'}: {message}{got}", field=field)
 
 
 def set_timeout(header: str | None) -> None:

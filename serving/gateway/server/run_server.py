@@ -34,7 +34,7 @@ from serving.gateway.requests.service import Service
 from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
-from serving.gateway.triton_client.endpoint import paired
+from serving.gateway.triton_client.endpoint import pair_sources
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
@@ -123,7 +123,7 @@ async def _serve(
         # the polling thread (grpc/grpc#40989): with this reference it never runs.
         grpc.aio.init_grpc_aio()
         metrics = share.metrics if share else Metrics()
-        sources = paired(settings.triton, settings.triton_metrics)
+        sources = pair_sources(settings.triton, settings.triton_metrics)
         moves = settings.recovery_timeout > 0
         tasks = BackgroundTasks(metrics.failed_in_background)
         connect = connect or partial(TritonInference, tasks=tasks)
@@ -221,7 +221,7 @@ async def _until_signal(
         http_server.should_exit = True
         await grpc_server.stop(FLUSH_S)
 
-    commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
+    commands = share.follow(stopping.set, hurrying.set) if share else contextlib.nullcontext()
     with handle_signals(dict.fromkeys(STOP_SIGNALS, on_signal)), commands:
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))

@@ -55,7 +55,7 @@ class QueuedCall:
     trace: Trace | None = field(default_factory=TRACE.get)
     """Of the caller."""
     bucket: Hashable = field(init=False)
-    """Equal for calls that can be joined: outputs, and the name, type and trailing shape of each
+    """Equal for calls that can be one batch: outputs, and the name, type and trailing shape of each
     input."""
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ def concatenate(calls: Sequence[InferCall]) -> InferCall:
 
 
 def split_outputs(outputs: Outputs, calls: Sequence[InferCall]) -> Iterator[Outputs]:
-    """Each call's rows of the outputs of the joined call.
+    """Each call's rows of the outputs of their batch.
 
     Small ones are copies, so that a row that a caller keeps does not keep the whole batch.
     """
@@ -160,15 +160,15 @@ Infer = Callable[[InferCall, float], Awaitable[Outputs]]
 
 
 class DynamicBatcher:
-    """Sends stateless calls, joined where they wait. Used on one event loop.
+    """Sends stateless calls, in batches where they wait. Used on one event loop.
 
     Args:
         infer: Runs a call.
         infer_batch: Runs several calls as one; if their model ends meanwhile, each of them is run
             by `infer`. None: they fail.
-        metrics: Rows and joined calls are counted there.
+        metrics: Rows and batched calls are counted there.
         max_calls: In flight, of each version of a model; None: one more than it has instances.
-        max_tokens: Of a joined call, padding included; a call that has more is sent alone.
+        max_tokens: Of a batch, padding included; a call that has more is sent alone.
         replicas: Servers that have a version of a model; each has its instances.
     """
 
@@ -277,7 +277,7 @@ class _ModelQueue:
         run: Sends calls of one bucket and settles their results.
         on_idle: Called when nothing waits and nothing is in flight any more.
         max_calls: Reads how many may be in flight.
-        max_tokens: Of a joined call.
+        max_tokens: Of a batch.
     """
 
     def __init__(

@@ -29,8 +29,7 @@ from serving.gateway.http.bodies import (
     media_type,
     read_form,
 )
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import Service, from_validation
 from triptych.messages import ClosedMessage
 from triptych.parameters import MAX_BEAMS, optional
 

@@ -121,7 +121,7 @@ class OpenInferenceDialect(RouteTable):
         if body.model_name not in (None, name):
             raise InvalidRequest("model_name is not the model of the path", field="model_name")
         planned = _TensorPlanner(service, body, name)
-        work = service.answer_planned(PATH, planned.plan)
+        work = service.answer_plan(PATH, planned.plan)
         answer, _ = await unless_disconnected(request.scope, request.receive, work)
         return _json(
             InferAnswer(

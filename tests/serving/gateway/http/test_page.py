@@ -77,7 +77,7 @@ async def test_head_is_answered(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["missing.js", "../page_routes.py", "%2e%2e/page_routes.py", "panels", "", "index.js"]
+    "name", ["missing.js", "../routes.py", "%2e%2e/routes.py", "panels", "", "index.js"]
 )
 async def test_other_files_are_not_served(gateway: Gateway, name: str) -> None:
     response = await gateway.http.get(f"/ui/{name}")

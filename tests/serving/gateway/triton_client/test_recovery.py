@@ -261,10 +261,10 @@ async def test_call_that_began_after_the_restart_runs_on() -> None:
 
     watcher = RestartWatcher(read, poll_s=0.002)
     watcher.note(MODEL, "0")
-    older = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    older = asyncio.create_task(watcher.guard(MODEL, answer.wait()))
     await settle()
     watcher.note(MODEL, "1")  # by another reader, before the watcher's next poll
-    newer = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    newer = asyncio.create_task(watcher.guard(MODEL, answer.wait()))
     await asyncio.sleep(0)
     incarnation.append("1")
     with pytest.raises(Unavailable) as caught:
@@ -284,7 +284,7 @@ async def test_every_call_of_an_unloaded_model_is_ended() -> None:
 
     watcher = RestartWatcher(read, poll_s=0.002)
     watcher.note(MODEL, "1")
-    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    running = asyncio.create_task(watcher.guard(MODEL, asyncio.Event().wait()))
     await settle()
     incarnation.append(GONE)
     with pytest.raises(Unavailable):
@@ -304,7 +304,7 @@ async def test_a_poll_that_fails_does_not_end_the_watch(
         return GONE
 
     watcher = RestartWatcher(read, poll_s=0.002)
-    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    running = asyncio.create_task(watcher.guard(MODEL, asyncio.Event().wait()))
     with pytest.raises(Unavailable):
         await asyncio.wait_for(running, 5)
 
