@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from examples.bert.fact_wordings import question, sentence_of, wordings
-from examples.bert.facts import facts
-from examples.bert.functions import classifier, embedder, filler, ranker, tagger
+from examples.bert.facts import facts, question, sentence_of, wordings
 from examples.bert.reviews import reviews
-from examples.bert.scores import MASK
+from examples.bert.scores import MASK, classifier, embedder, filler, ranker, tagger
 from examples.history.task_requests import as_pngs
 from examples.texts.grammar import sentences
 from examples.vit.card import Measured
-from examples.vit.largest_thing import heldout_pictures
+from examples.vit.scores import heldout_pictures
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client, GrpcClient
 

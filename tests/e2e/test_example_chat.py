@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from examples.chat.dialogues import Message, questions
 from examples.chat.scores import Reply
-from examples.gpt.continuation import replier
+from examples.gpt.scores import replier
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.introspection import engine_stats
 from tests.e2e.test_lifecycle import eventually

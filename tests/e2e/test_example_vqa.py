@@ -13,9 +13,8 @@ from transformers import LlavaProcessor
 
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
-from examples.vqa.answers import answerer, lay_out
 from examples.vqa.questions import draw_questions
-from examples.vqa.scores import MAX_ANSWER
+from examples.vqa.scores import MAX_ANSWER, answerer, lay_out
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from triptych import Client
 from triptych.client.grpc_client import GrpcClient

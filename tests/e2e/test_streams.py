@@ -13,8 +13,7 @@ from PIL import Image
 
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures
-from examples.texts.grammar import sentences
-from examples.texts.paragraphs import ENGLISH, SPANISH
+from examples.texts.grammar import ENGLISH, SPANISH, sentences
 from tests.e2e.conftest import Stack
 from triptych import AsyncClient, Client
 from triptych.client.grpc_client import GrpcClient

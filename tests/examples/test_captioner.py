@@ -10,8 +10,8 @@ import torch
 from transformers import GPT2Tokenizer
 
 from examples.captioner import train as train_captioner
-from examples.captioner.caption_batches import CaptionBatches
 from examples.scenes.scene import COLOURS, SHAPES, SIZES, TEXTURE_NAMES
+from examples.training.loop import CaptionBatches
 from export.training.captions import END_OF_TEXT, IGNORED
 
 ATTRIBUTES = [*SIZES, *COLOURS, *TEXTURE_NAMES[1:], *SHAPES]

@@ -9,13 +9,12 @@ from random import Random
 
 import pytest
 
-from examples.chat.dialogue_facts import Style
-from examples.chat.dialogue_topics import BRIEF, PLAIN, SPANISH, TOPICS
+from examples.chat.dialogue_topics import BRIEF, PLAIN, SPANISH, TOPICS, Style
 from examples.chat.dialogues import Message, any_fact, dialogues, questions, split_of
 from examples.chat.scores import SPLITS, accuracy, honesty, swapped_accuracy
 from examples.chat.train import OUTPUT
-from examples.gpt.continuation import replier
-from examples.texts.splits import Split
+from examples.gpt.scores import replier
+from examples.texts.grammar import Split
 
 DIALOGUES_SPLITS: tuple[Split, ...] = ("train", "compositional", "held_out")
 COUNT = 200

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from examples.es_en.card import CHECKPOINT
-from examples.es_en.inversions import inversion_shares, links
-from examples.es_en.scores import score
-from examples.texts import paragraphs
+from examples.es_en.scores import inversion_shares, links, score
+from examples.texts import grammar
 from examples.texts.grammar import WITHHELD_SENTENCES, sentences
 from export.training.functions import Reading
 from export.training.marian import translator
@@ -36,8 +35,8 @@ def test_demonstration_text_is_translated_sentence_by_sentence(translate):
     def split(text):
         return text.replace("?", "?|").replace(".", ".|").replace("\n", " ").split("|")[:-1]
 
-    spanish = [sentence.strip() for sentence in split(paragraphs.SPANISH)]
-    english = [sentence.strip() for sentence in split(paragraphs.ENGLISH)]
+    spanish = [sentence.strip() for sentence in split(grammar.SPANISH)]
+    english = [sentence.strip() for sentence in split(grammar.ENGLISH)]
     assert translate(spanish) == english
 
 

@@ -12,11 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer, Qwen2Tokeni
 from examples.chat.train import OUTPUT as INDUCTION_HEADS_OUTPUT
 from examples.chat.train import build_model
 from examples.gpt import episodes
-from examples.gpt.continuation import answerer, continuer
 from examples.gpt.episodes import BOUND, COPYING, FAMILIES, FRESH, KNOWN, lessons, questions
-from examples.gpt.induction_heads import DISTANCES, initialise_induction_heads
-from examples.gpt.scores import accuracy, mean, swapped_accuracy
-from examples.gpt.train import OUTPUT
+from examples.gpt.scores import accuracy, answerer, continuer, mean, swapped_accuracy
+from examples.gpt.train import DISTANCES, OUTPUT, initialise_induction_heads
 from examples.texts.bindings import Binding, is_withheld
 from inference.tasks.generation import prompt_task
 from tests.examples.another_process import printed

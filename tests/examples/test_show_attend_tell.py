@@ -11,7 +11,7 @@ import torch
 from transformers import GPT2Tokenizer
 
 from examples.captioner import train as train_captioner
-from examples.scenes.captions import caption
+from examples.scenes.scene import caption
 from examples.scenes.scores import heldout_pictures
 from examples.show_attend_tell.soft_captioner import (
     captions_of,

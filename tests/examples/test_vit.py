@@ -12,8 +12,15 @@ from examples.scenes.patch_labels import covered
 from examples.scenes.rendering import SIDE
 from examples.scenes.scene import Scene, Thing
 from examples.vit.card import Measured, roll_out
-from examples.vit.largest_thing import CLASSES, class_of, heldout_pictures, is_decided, pictures
-from examples.vit.scores import attention_shares, class_accuracy
+from examples.vit.scores import (
+    CLASSES,
+    attention_shares,
+    class_accuracy,
+    class_of,
+    heldout_pictures,
+    is_decided,
+    pictures,
+)
 from examples.vit.train import OUTPUT
 
 COUNT = 150  # pictures
@@ -63,7 +70,7 @@ def test_two_things_of_one_size_have_no_class():
 
 
 def test_training_shows_every_class_but_no_withheld_combination(monkeypatch):
-    monkeypatch.setattr("examples.vit.largest_thing.render", lambda *_: None)
+    monkeypatch.setattr("examples.vit.scores.render", lambda *_: None)
     scenes = [scene for scene, _ in islice(pictures("train", 0), 4000)]
     assert {class_of(scene) for scene in scenes} == set(CLASSES)
     assert not any(scene.is_withheld for scene in scenes)

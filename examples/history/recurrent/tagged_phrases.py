@@ -1,4 +1,6 @@
-"""Noun phrases whose words have tags: determiners, adjectives, nouns, names, places."""
+"""Noun phrases, subjects and predicates whose words have tags."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
@@ -6,7 +8,13 @@ from typing import Literal
 
 from examples.history.recurrent.tagged_words import (
     ANIMALS,
+    CLAUSAL,
     DEGREES,
+    FREQUENCIES,
+    GIVING,
+    INTRANSITIVE,
+    MANNERS,
+    MODALS,
     NUMBERS,
     PEOPLE,
     PERSON_NAMES,
@@ -19,7 +27,10 @@ from examples.history.recurrent.tagged_words import (
     QUALITIES,
     SINGULAR_DETERMINERS,
     THINGS,
+    TO_VERBS,
+    TRANSITIVE,
     UNCOUNTED,
+    Forms,
 )
 from examples.texts import english
 
@@ -50,7 +61,7 @@ class Phrase:
     head: str = ""
     person: int = 2
 
-    def __add__(self, other: "Phrase") -> "Phrase":
+    def __add__(self, other: Phrase) -> Phrase:
         return Phrase(self.words + other.words, self.pairs | other.pairs, self.head, self.person)
 
 
@@ -138,3 +149,135 @@ def prepositional_phrase(rng: Random, depth: int = 0) -> Phrase:
     if rng.random() < 0.2:
         return preposition + one(rng.choice(PLACE_NAMES), "name")
     return preposition + noun_phrase(rng, PLACES, PLACES, THINGS, PEOPLE, depth=depth + 1)
+
+
+BEING = ("am", "are", "is"), ("was", "were", "was")
+"""Present and past, by person."""
+
+
+def subject_phrase(rng: Random) -> Phrase:
+    """A pronoun, a name, or a noun phrase, perhaps with a relative clause."""
+    roll = rng.random()
+    if roll < 0.3:
+        word = rng.choice(tuple(PRONOUNS))
+        return Phrase(((word, "pronoun"),), person=PRONOUNS[word][0])
+    if roll < 0.42:
+        return Phrase(((rng.choice(PERSON_NAMES), "name"),))
+    if roll < 0.46:
+        word = rng.choice(("somebody", "everybody", "nobody", "everything", "nothing", "that"))
+        return Phrase(((word, "pronoun"),))
+    subject = noun_phrase(rng, PEOPLE, PEOPLE, ANIMALS, THINGS)
+    return _relative(rng, subject) if rng.random() < 0.08 else subject
+
+
+def _relative(rng: Random, subject: Phrase) -> Phrase:
+    """The cook who lost her keys; the book that fell."""
+    who = one(rng.choice(("who", "that")), "pronoun")
+    said = subject + who + predicate(rng, subject, is_simple=True)
+    return Phrase(said.words, said.pairs, subject.head, subject.person)
+
+
+def verb_phrase(rng: Random, forms: Forms, person: int) -> Phrase:
+    """A verb in some tense, perhaps negated or with an adverb."""
+    roll = rng.random()
+    often = rng.random() < 0.1
+    adverb = one(rng.choice(FREQUENCIES), "adverb") if often else Phrase(())
+    no = one(rng.choice(("not", "n't")), "particle")
+    if roll < 0.3:
+        return adverb + one(english.past(forms), "verb")
+    if roll < 0.5:
+        form = english.third_person(forms[0]) if person == 2 else forms[0]
+        return adverb + one(form, "verb")
+    if roll < 0.62:
+        do = rng.choice(("did", "does" if person == 2 else "do"))
+        return one(do, "auxiliary") + no + one(forms[0], "verb")
+    if roll < 0.76:
+        modal = rng.choice(MODALS)
+        not_ = one("not", "particle") if rng.random() < 0.2 else adverb
+        return one(modal, "auxiliary") + not_ + one(forms[0], "verb")
+    if roll < 0.88:
+        be = rng.choice(BEING)[person]
+        not_ = one("not", "particle") if rng.random() < 0.2 else adverb
+        return one(be, "auxiliary") + not_ + one(english.progressive(forms), "verb")
+    have = rng.choice(("has" if person == 2 else "have", "had"))
+    return one(have, "auxiliary") + adverb + one(english.participle(forms), "verb")
+
+
+def predicate(rng: Random, subject: Phrase, *, is_simple: bool = False) -> Phrase:
+    """What is said of a subject; a simple one has no further clause, place or manner."""
+    choices = (_transitive, _intransitive, _being, _giving, _thinking, _wanting, _passive)
+    weights = (8, 4, 5, 1, 0 if is_simple else 2, 2, 2)
+    phrase = rng.choices(choices, weights)[0](rng, subject)
+    if not is_simple and rng.random() < 0.2:
+        phrase += prepositional_phrase(rng)
+    if not is_simple and rng.random() < 0.15:
+        phrase += one(rng.choice(MANNERS), "adverb")
+    return phrase
+
+
+def _transitive(rng: Random, subject: Phrase) -> Phrase:
+    forms, patient = rng.choice(TRANSITIVE), object_phrase(rng)
+    verb = verb_phrase(rng, forms, subject.person)
+    return paired(verb + patient, (subject.head, forms[0]), (forms[0], patient.head))
+
+
+def _intransitive(rng: Random, subject: Phrase) -> Phrase:
+    forms = rng.choice(INTRANSITIVE)
+    return paired(verb_phrase(rng, forms, subject.person), (subject.head, forms[0]))
+
+
+def _being(rng: Random, subject: Phrase) -> Phrase:
+    """Is tired; was not a good doctor; seems cold; is behind the tree."""
+    be = one(rng.choice(BEING)[subject.person], "verb")
+    if rng.random() < 0.15:
+        seem = (rng.choice(("seem", "look", "feel", "become", "sound")),)
+        form = english.third_person(seem[0]) if subject.person == 2 else seem[0]
+        be = one(form, "verb")
+    elif rng.random() < 0.3:
+        be += one(rng.choice(("not", "n't", "never", "still")), "particle")
+        be = Phrase(tuple((w, "adverb" if w in ("never", "still") else t) for w, t in be.words))
+    roll = rng.random()
+    if roll < 0.6:
+        quality = rng.choice(QUALITIES)
+        degree = one(rng.choice(DEGREES), "adverb") if rng.random() < 0.4 else Phrase(())
+        return paired(be + degree + one(quality, "adjective"), (quality, subject.head))
+    return be + (noun_phrase(rng, PEOPLE, THINGS) if roll < 0.8 else prepositional_phrase(rng))
+
+
+def _giving(rng: Random, subject: Phrase) -> Phrase:
+    forms, patient = rng.choice(GIVING), noun_phrase(rng, THINGS)
+    verb = verb_phrase(rng, forms, subject.person)
+    taker = one(rng.choice(tuple(PRONOUNS.values()))[1], "pronoun")
+    taker = taker if rng.random() < 0.5 else noun_phrase(rng, PEOPLE)
+    if rng.random() < 0.5:
+        phrase = verb + patient + one("to", "preposition") + taker
+    else:
+        phrase = verb + taker + patient
+    return paired(phrase, (subject.head, forms[0]), (forms[0], patient.head))
+
+
+def _thinking(rng: Random, subject: Phrase) -> Phrase:
+    forms = rng.choice(CLAUSAL)
+    that = one("that", "conjunction") if rng.random() < 0.6 else Phrase(())
+    inner = subject_phrase(rng)
+    said = inner + predicate(rng, inner, is_simple=True)
+    verb = verb_phrase(rng, forms, subject.person)
+    return paired(verb + that + said, (subject.head, forms[0]))
+
+
+def _wanting(rng: Random, subject: Phrase) -> Phrase:
+    forms = rng.choice(TO_VERBS)
+    verb = verb_phrase(rng, forms, subject.person) + one("to", "particle")
+    if rng.random() < 0.4:
+        return verb + one(rng.choice(INTRANSITIVE)[0], "verb")
+    inner, patient = rng.choice(TRANSITIVE), object_phrase(rng)
+    return paired(verb + one(inner[0], "verb") + patient, (inner[0], patient.head))
+
+
+def _passive(rng: Random, subject: Phrase) -> Phrase:
+    forms = rng.choice(TRANSITIVE)
+    be = one(rng.choice(BEING)[subject.person], "auxiliary")
+    done = be + one(english.participle(forms), "verb")
+    if rng.random() < 0.5:
+        done += one("by", "preposition") + noun_phrase(rng, PEOPLE, ANIMALS)
+    return paired(done, (forms[0], subject.head))

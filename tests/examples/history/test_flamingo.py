@@ -13,10 +13,13 @@ from examples.history.flamingo.card import answerer
 from examples.history.flamingo.lessons import Lessons
 from examples.history.flamingo.model import (
     AROUND,
+    ATTRIBUTES,
     PLACE,
+    AttributeTask,
     build_model,
     build_recipe,
     build_tokenizer,
+    labels,
 )
 from examples.history.flamingo.picture_episodes import (
     MADE_UP_WORDS,
@@ -33,7 +36,6 @@ from examples.history.flamingo.scores import (
     picture_questions,
     swapped_accuracy,
 )
-from examples.history.flamingo.tower import ATTRIBUTES, AttributeTask, labels
 from examples.history.flamingo.train import OUTPUT
 from examples.texts.bindings import is_withheld
 from inference.tasks.generation.image_places import ImagePlaces

@@ -10,8 +10,14 @@ from transformers import PerceiverTokenizer, ViTForImageClassification
 
 from examples.bert.scores import MASK
 from examples.history.perceiver.card import classifier
-from examples.history.perceiver.initialisation import fit, initialise_from_vit
-from examples.history.perceiver.train import OUTPUT, VIT, Reading, build_model
+from examples.history.perceiver.train import (
+    OUTPUT,
+    VIT,
+    Reading,
+    build_model,
+    fit,
+    initialise_from_vit,
+)
 from examples.history.perceiver_text.card import filler
 from examples.history.perceiver_text.scores import (
     MOST_BYTES,
@@ -25,8 +31,7 @@ from examples.history.perceiver_text.train import OUTPUT as PERCEIVER_TEXT_OUTPU
 from examples.history.perceiver_text.train import POSITIONS, MaskedBytes, rows
 from examples.history.perceiver_text.train import build_model as build_model_perceiver_text
 from examples.training.loop import pixel_tensor
-from examples.vit.largest_thing import pictures
-from examples.vit.scores import class_accuracy
+from examples.vit.scores import class_accuracy, pictures
 
 COUNT = 150  # pictures
 

@@ -28,7 +28,7 @@ from examples.history.recurrent.everyday_sentences import (
     typed,
     unrelated_sentences,
 )
-from examples.history.recurrent.functions import scorer, text_classifier, word_tagger
+from examples.history.recurrent.networks import plain_words
 from examples.history.recurrent.parts_of_speech import (
     FAMOUS,
     FAMOUS_TAGS,
@@ -45,14 +45,16 @@ from examples.history.recurrent.scores import (
     language_accuracy,
     language_sentences,
     most_frequent_tags,
+    scorer,
     tag_f1,
     template_accuracy,
+    text_classifier,
     unknown_accuracy,
+    word_tagger,
 )
 from examples.history.recurrent.tagged_phrases import TAGS
-from examples.history.recurrent.tokenizers import plain_words
 from examples.history.recurrent.train import EXAMPLES
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from export.tokenizer.languages import THREE_LETTERS
 from export.training.bahdanau import Batch, save, write_settings
 from inference.bundle.manifest import Role
