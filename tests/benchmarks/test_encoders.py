@@ -24,7 +24,7 @@ from benchmarks.encoders.servers import InfinityDialect, Server, TriptychDialect
 from benchmarks.encoders.traffic import MIXED_WORDS, PHOTOS, Traffic
 from benchmarks.harness.closed_loop import Loop
 from benchmarks.harness.machine import write_json
-from tests.local_server import handled_by
+from tests.collector import handled_by
 
 INT8, FP32 = "triptych openvino-int8", "infinity torch-fp32"
 

@@ -2,14 +2,12 @@
 
 from tests.attack.cases import (
     bodies,
-    browsers,
     connections,
     documents,
     generation,
     images,
     oddities,
     rpc,
-    stores,
     texts,
     triton,
 )

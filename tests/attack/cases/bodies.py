@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 
-from tests.attack.attack import Request
-from tests.attack.case import requests
+from tests.attack.attack import Request, requests
 
 _BOUNDARY = "b"
 _MULTIPART = f"multipart/form-data; boundary={_BOUNDARY}"

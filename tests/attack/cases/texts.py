@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.attack.attack import Request
-from tests.attack.case import requests
+from tests.attack.attack import Request, requests
 
 _MODEL = "example-es-en"
 _KINDS = ["urls", "emails", "placeholders", "tags"]
