@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.closed_loop import Answered, closed_loop, count_answers, http_loop
+from benchmarks.harness.closed_loop import (
+    Answered,
+    closed_loop,
+    count_answers,
+    http_loop,
+    interleave,
+)
 from benchmarks.harness.machine import part_of
-from benchmarks.harness.rounds import interleave
 from benchmarks.harness.system import System, start_systems
 
 

@@ -24,9 +24,7 @@ from benchmarks import engine_loop
 from benchmarks.engine_loop import SEARCHES, time_steps
 from benchmarks.harness.closed_loop import poisson_arrivals
 from benchmarks.load.__main__ import served_routes
-from benchmarks.load.payloads import Payloads, failure
-from benchmarks.load.routes import OTHERS
-from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from benchmarks.load.payloads import DEFAULT_TASKS, OTHERS, LoadSettings, Payloads, failure
 from benchmarks.long_contexts import REPLY, TURN, TURNS, tokens_of, turns
 from inference.sequences import TokenChunk
 from serving.gateway.dialects import huggingface, libretranslate, openai

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from transformers import AutoTokenizer
 
-from benchmarks.full_size.folders import save_byte_pairs
+from benchmarks.full_size.shapes import save_byte_pairs
 from benchmarks.harness.closed_loop import Loop
 from benchmarks.harness.system import System
 from benchmarks.speed import __main__ as speed

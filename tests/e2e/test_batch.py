@@ -17,7 +17,7 @@ from serving.batch.shards import Input
 from serving.batch.worker import Worker, WorkerSettings
 from triptych import ApiError, Client
 from triptych.operation import operation
-from triptych.rendering import item_json
+from triptych.task import item_json
 from triptych.tasks import TASKS
 
 pytestmark = pytest.mark.integration
