@@ -158,7 +158,7 @@ def test_worker_that_ends_names_its_log(tmp_path: Path) -> None:
     systems = [System("echo", "fp32")]
     with (
         start_systems(__name__, systems, "m", tmp_path) as processes,
-        pytest.raises(RuntimeError, match=r"harness-m-echo-fp32\.log"),
+        pytest.raises(RuntimeError, match=r"benchmarks-m-echo-fp32\.log"),
     ):
         processes[systems[0]].run({"value": "fail"})
-    assert "cannot echo" in (tmp_path / "harness-m-echo-fp32.log").read_text()
+    assert "cannot echo" in (tmp_path / "benchmarks-m-echo-fp32.log").read_text()

@@ -19,6 +19,19 @@ from inference.processing.terms import composed
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 
+
+def sleep(*arguments: object) -> None:
+    """Writes its process id into the file whose name ends the bytes among its arguments, and stays.
+
+    The name follows a zero byte.
+    """
+    content = next(one for one in arguments if isinstance(one, bytes))
+    file = Path(content.rpartition(b"\0")[2].decode())
+    file.with_suffix(".new").write_text(str(os.getpid()))
+    file.with_suffix(".new").rename(file)
+    time.sleep(3600)
+
+
 LIMITS = WorkLimits(memory_bytes=200_000_000, processor_s=1)
 WAIT_S = 30
 

@@ -12,6 +12,12 @@ from random import Random
 
 from examples.history.recurrent.tagged_phrases import (
     BEING,
+    MODALS,
+    PEOPLE,
+    QUALITIES,
+    THINGS,
+    TRANSITIVE,
+    UNCOUNTED,
     Phrase,
     Tag,
     Tagged,
@@ -23,14 +29,6 @@ from examples.history.recurrent.tagged_phrases import (
     prepositional_phrase,
     subject_phrase,
     verb_phrase,
-)
-from examples.history.recurrent.tagged_words import (
-    MODALS,
-    PEOPLE,
-    QUALITIES,
-    THINGS,
-    TRANSITIVE,
-    UNCOUNTED,
 )
 from examples.texts.grammar import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 

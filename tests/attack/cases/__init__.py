@@ -1,7 +1,6 @@
 """The cases, by what they send; importing them registers them."""
 
 from tests.attack.cases import (
-    bodies,
     connections,
     documents,
     generation,

@@ -16,8 +16,7 @@ from tests.serving import document_samples
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.dialects.test_libretranslate import KEY, error_of, translator
 from tests.serving.gateway.http.test_openapi import served
-from tests.serving.pool_work import sleep
-from tests.serving.test_process_pool import is_gone
+from tests.serving.test_process_pool import is_gone, sleep
 
 FIELDS = {"source": "es", "target": "en"}
 

@@ -1,21 +1,29 @@
-"""The GPT examples: episodes, initial heads, committed folders."""
+"""Language models: episodes and conversations, initial heads, committed folders."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import islice
+from random import Random
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer, Qwen2Tokenizer
 
+from examples.chat import dialogues as chat_dialogues
+from examples.chat import scores as chat_scores
+from examples.chat import train as chat_train
+from examples.chat.dialogue_topics import BRIEF, PLAIN, SPANISH, TOPICS, Style
 from examples.chat.train import OUTPUT as INDUCTION_HEADS_OUTPUT
 from examples.chat.train import build_model
 from examples.gpt import episodes
 from examples.gpt.episodes import BOUND, COPYING, FAMILIES, FRESH, KNOWN, lessons, questions
-from examples.gpt.scores import accuracy, answerer, continuer, mean, swapped_accuracy
+from examples.gpt.scores import accuracy, answerer, continuer, mean, replier, swapped_accuracy
 from examples.gpt.train import DISTANCES, OUTPUT, initialise_induction_heads
 from examples.texts.bindings import Binding, is_withheld
+from examples.texts.grammar import Split
 from inference.tasks.generation import prompt_task
 from tests.examples.another_process import printed
 from triptych.tasks.generate import Example
@@ -286,3 +294,101 @@ def test_rotary_heads_attend_to_the_word_before_and_to_what_followed_it():
         first, second = model.model(ids, output_attentions=True).attentions[:2]
     assert first[0, 0].diagonal(-1).mean() > 0.95
     assert second[0, 0].diagonal(-59)[1:].mean() > 0.5
+
+
+DIALOGUES_SPLITS: tuple[Split, ...] = ("train", "compositional", "held_out")
+CONVERSATIONS = 200
+
+
+def test_dialogues_and_questions_are_the_same_for_the_same_seed() -> None:
+    def drawn(seed: int) -> list[object]:
+        rows: list[object] = [
+            one.with_turns(6) for one in islice(chat_dialogues.dialogues(seed), 20)
+        ]
+        return [*rows, *chat_dialogues.questions("held_out", 20, seed)]
+
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+
+
+def test_training_tells_and_answers_no_withheld_fact() -> None:
+    found = []
+    for dialogue in islice(chat_dialogues.dialogues(5), 1000):
+        dialogue.with_turns(7)
+        found += [chat_dialogues.split_of(fact) for fact in dialogue.told]
+    assert len(found) > 2000
+    assert set(found) == {"train"}
+
+
+@pytest.mark.parametrize("split", DIALOGUES_SPLITS)
+def test_answers_follow_from_the_conversation(split: Split) -> None:
+    for question in chat_dialogues.questions(split, CONVERSATIONS, 7, PLAIN):
+        answer, said = question.answer, [one["content"] for one in question.messages[:-1]]
+        value = re.sub(r"\W+$", "", answer).split()[-1]
+        assert question.messages[-1]["role"] == "user"
+        assert any(value in text for text in said if not text.endswith("?")) or "years" in answer
+        assert not any(answer in text for text in said)
+
+
+@pytest.mark.parametrize("style", [SPANISH, BRIEF], ids=["Spanish", "brief"])
+def test_the_system_message_chooses_language_and_length(style: Style) -> None:
+    plain = {one.answer for one in chat_dialogues.questions("train", CONVERSATIONS, 7, PLAIN)}
+    asked = list(chat_dialogues.questions("train", CONVERSATIONS, 7, style))
+    for question in asked:
+        system = question.messages[0]
+        assert system["role"] == "system"
+        assert system["content"].endswith(style.instructions)
+    assert not plain & {one.answer for one in asked}
+    assert (max(len(one.answer.split()) for one in asked) <= 4) == style.is_brief
+
+
+def test_what_was_told_twice_has_its_last_value() -> None:
+    (dialogue,) = islice(chat_dialogues.dialogues(2), 1)
+    name = next(topic for topic in TOPICS if topic.name == "name")
+    rng = Random(1)
+    first, second = (chat_dialogues.any_fact(rng, "train", name) for _ in range(2))
+    dialogue.tell(first)
+    dialogue.tell(second)
+    answer = dialogue.ask(first).answer
+    assert second.value.english in answer
+    assert first.value.english not in answer
+
+
+def test_scores_of_answers_that_are_known() -> None:
+    truths = {str(one.messages): one.answer for one in chat_dialogues.questions("held_out", 40, 3)}
+
+    def replies(conversations: list[Sequence[chat_dialogues.Message]]) -> list[str]:
+        return [truths.get(str(tuple(one)), "") for one in conversations]
+
+    assert chat_scores.accuracy(replies, "held_out", 40, 3) == 1.0
+    assert chat_scores.accuracy(lambda asked: [""] * len(asked), "held_out", 40, 3) == 0.0
+    assert chat_scores.swapped_accuracy(replies, "held_out", 40, 3) == 0.0
+    assert chat_scores.honesty(lambda asked: ["You have not told me."] * len(asked), 100, 3) > 0.3
+
+
+SCORES_COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def reply_all():
+    return replier(chat_train.OUTPUT)
+
+
+def test_checkpoint_for_chat_is_small():
+    files = [path for path in chat_train.OUTPUT.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 3_000_000
+
+
+def test_answers_follow_from_earlier_turns(reply_all):
+    for split in chat_scores.SPLITS:
+        swapped = chat_scores.swapped_accuracy(reply_all, split, SCORES_COUNT, seed=3)
+        assert swapped < 0.1
+        assert chat_scores.accuracy(reply_all, split, SCORES_COUNT, seed=3) >= swapped + 0.5
+
+
+def test_answers_are_spanish_where_the_system_message_asks_for_it(reply_all):
+    assert chat_scores.accuracy(reply_all, "held_out", SCORES_COUNT, 3, SPANISH) >= 0.7
+
+
+def test_what_was_not_told_is_not_invented(reply_all):
+    assert chat_scores.honesty(reply_all, SCORES_COUNT, seed=3) >= 0.9
