@@ -97,7 +97,13 @@ def test_nothing_skipped(tmp_path: Path) -> None:
 
 
 def test_files_of_a_stack_go_to_one_worker(request: pytest.FixtureRequest) -> None:
-    names = ("test_streams", "test_answers", "page/test_chat", "page/test_use", "test_versions")
+    names = (
+        "test_generation",
+        "test_answers",
+        "page/test_panels",
+        "page/test_use",
+        "test_versions",
+    )
     units = [unit_of(f"tests/e2e/{name}.py::test_it[a::b]", request.config) for name in names]
     assert units == ["stack", "stack", "page", "page", "tests/e2e/test_versions.py"]
 
