@@ -23,9 +23,8 @@ from tests.e2e.introspection import (
     stub_of,
     triton_of,
 )
-from tests.e2e.mixed_load import MODELS, Load, counted, same
-from tests.e2e.repositories import copy_models
-from tests.e2e.workload import is_ready, until
+from tests.e2e.text_bundles import copy_models
+from tests.e2e.workload import MODELS, Load, counted, is_ready, same, until
 
 pytestmark = pytest.mark.integration
 

@@ -25,8 +25,7 @@ from tests.inference.tiny_models import image_file
 from tests.serving.gateway.admission.test_keys import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.grpc.test_grpc_front import Front
-from tests.serving.process_pool.test_pool import is_gone
-from tests.serving.process_pool.work import sleep
+from tests.serving.test_process_pool import is_gone, sleep
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 
@@ -254,7 +253,7 @@ async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
 
 
 def slow_picture(file: Path) -> str:
-    """A picture that `tests.serving.process_pool.work.sleep` reads."""
+    """A picture that `tests.serving.test_process_pool.sleep` reads."""
     return base64.b64encode(image_file("red") + b"\0" + str(file).encode()).decode()
 
 
