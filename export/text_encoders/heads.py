@@ -14,6 +14,8 @@ from export.config.config_reader import ConfigReader
 from inference.errors import CheckpointError
 
 NEXT_SENTENCE_LABELS = ("is_next", "not_next")
+ANSWER_LABELS = ("start", "end")
+"""Of each token, in the order of the rows of `qa_outputs`."""
 
 
 class HeadKind(StrEnum):
@@ -25,6 +27,7 @@ class HeadKind(StrEnum):
     NEXT_SENTENCE = "ForNextSentencePrediction"
     SEQUENCE = "ForSequenceClassification"
     TOKENS = "ForTokenClassification"
+    ANSWER = "ForQuestionAnswering"  # where the answer to a question starts and ends
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class HeadConfig:
     """The head of one checkpoint.
 
     Attributes:
-        labels: Of a classifier or tagger, by index; empty otherwise.
+        labels: Of the scores of a text or of each token, by index; empty otherwise.
         activation: What turns a classifier's logits into scores.
         rerank_activation: The same for a relevance score (one label only).
         is_tied: Whether scores of the vocabulary use the embedding table.
@@ -60,6 +63,11 @@ class HeadConfig:
         return self.kind in (HeadKind.PRETRAINING, HeadKind.NEXT_SENTENCE)
 
     @property
+    def scores_tokens(self) -> bool:
+        """Whether the head scores each token of a text."""
+        return self.kind in (HeadKind.TOKENS, HeadKind.ANSWER)
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that this head serves, the default first."""
         if self.kind is HeadKind.SEQUENCE:
@@ -70,6 +78,7 @@ class HeadConfig:
             HeadKind.PRETRAINING: ("fill-mask", "classify"),
             HeadKind.NEXT_SENTENCE: ("classify",),
             HeadKind.TOKENS: ("tag",),
+            HeadKind.ANSWER: ("answer",),
         }[self.kind]
 
 
@@ -99,6 +108,10 @@ def read_head(
     is_tied = reader.flag("tie_word_embeddings", True)
     if kind in (HeadKind.PRETRAINING, HeadKind.NEXT_SENTENCE):
         return HeadConfig(kind, relation, is_tied=is_tied)
+    if kind is HeadKind.ANSWER:
+        if reader.values.get("num_labels", len(ANSWER_LABELS)) != len(ANSWER_LABELS):
+            raise CheckpointError(f"{reader.place}: num_labels must be 2, of start and end")
+        return HeadConfig(kind, ANSWER_LABELS, is_tied=is_tied)
     if kind not in (HeadKind.SEQUENCE, HeadKind.TOKENS):
         return HeadConfig(kind, is_tied=is_tied)
     values = reader.values

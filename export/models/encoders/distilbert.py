@@ -21,7 +21,7 @@ from export.text_encoders.network import TextModel, with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 NORM_EPSILON = 1e-12
 NAMES = {
     "hidden_size": "dim",

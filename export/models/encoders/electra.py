@@ -29,7 +29,7 @@ from export.text_encoders.network import TextModel, with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 _DEFAULTS = BASE | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 
 

@@ -32,7 +32,7 @@ from inference.bundle.manifest import Limits
 
 CLASSES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 """Model type → prefix of its classes in `transformers`."""
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 
 
 @dataclass(frozen=True, kw_only=True)

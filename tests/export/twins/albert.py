@@ -22,6 +22,7 @@ TWIN = twin_with_heads(
         "pretraining": ("AlbertForPreTraining", _ODD | {"hidden_act": "gelu"}),
         "classes": ("AlbertForSequenceClassification", _ODD | {"num_labels": 3}),
         "tags": ("AlbertForTokenClassification", _TINY | {"num_labels": 5}),
+        "answers": ("AlbertForQuestionAnswering", _TINY),
     },
     outputs={"pair": "sop_logits"},
 )

@@ -18,6 +18,7 @@ TWIN = twin_with_heads(
             TINY_TEXT | {"type_vocab_size": 1, "hidden_act": "relu"},
         ),
         "tags": ("BertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
+        "answers": ("BertForQuestionAnswering", TINY_TEXT),
         "untied": ("BertForMaskedLM", TINY_TEXT | {"tie_word_embeddings": False}),
     },
     outputs={"pair": "seq_relationship_logits"},

@@ -18,6 +18,7 @@ TWIN = twin_with_heads(
         "odd": ("DistilBertModel", _ODD),
         "plain": ("DistilBertModel", _TINY | {"sinusoidal_pos_embds": True}),
         "tags": ("DistilBertForTokenClassification", _ODD | {"num_labels": 5}),
+        "answers": ("DistilBertForQuestionAnswering", _ODD),
         "masked": ("DistilBertForMaskedLM", _ODD),
         "untied": ("DistilBertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
         "classes": ("DistilBertForSequenceClassification", _TINY | {"num_labels": 3}),

@@ -13,5 +13,6 @@ TWIN = twin_with_heads(
         "untied": ("ElectraForMaskedLM", _TINY | {"tie_word_embeddings": False}),
         "classes": ("ElectraForSequenceClassification", _ODD | {"num_labels": 3}),
         "tags": ("ElectraForTokenClassification", _TINY | {"num_labels": 5}),
+        "answers": ("ElectraForQuestionAnswering", _ODD),
     }
 )

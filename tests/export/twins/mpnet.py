@@ -14,5 +14,6 @@ TWIN = twin_with_heads(
         "untied": ("MPNetForMaskedLM", _TINY | {"tie_word_embeddings": False}),
         "classes": ("MPNetForSequenceClassification", _TINY | {"num_labels": 3}),
         "tags": ("MPNetForTokenClassification", _TINY | {"num_labels": 5}),
+        "answers": ("MPNetForQuestionAnswering", _TINY),
     }
 )

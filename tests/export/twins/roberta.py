@@ -29,5 +29,6 @@ TWIN = twin_with_heads(
             "CamembertForTokenClassification",
             _TINY | {"num_labels": 5, "model_type": "camembert", "pad_token_id": 0},
         ),
+        "answers": ("RobertaForQuestionAnswering", _ODD),
     }
 )
