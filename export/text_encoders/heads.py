@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -87,6 +88,7 @@ def read_head(
     prefix: str,
     kinds: tuple[HeadKind, ...],
     relation: tuple[str, ...] = NEXT_SENTENCE_LABELS,
+    further: Mapping[str, HeadKind] | None = None,
 ) -> HeadConfig:
     """The head that `architectures` names; a configuration without it is a bare encoder.
 
@@ -94,11 +96,12 @@ def read_head(
         prefix: Of the family's classes: `Bert`.
         kinds: What the family has.
         relation: Labels of two sentences' relation.
+        further: Heads of classes with other names.
 
     Raises:
         CheckpointError: another head; names the supported ones.
     """
-    names = {prefix + kind: kind for kind in kinds}
+    names = {prefix + kind: kind for kind in kinds} | dict(further or {})
     listed = reader.values.get("architectures") or [prefix + HeadKind.BARE]
     if not isinstance(listed, list) or listed[0] not in names:
         raise CheckpointError(

@@ -14,8 +14,8 @@
 
 Different here: spans that overlap a better one are left out, while the pipeline returned such
 spans, or added the scores of equal texts, which are no probabilities then; spans begin and end with
-no space; the class token is where the tokenizer puts it (XLNet's is last). Several passages are
-read as several windows.
+no space, and words are whole where a window cuts them; the class token is where the tokenizer puts
+it (XLNet's is last). Several passages are read as several windows.
 """
 
 from __future__ import annotations
