@@ -54,7 +54,7 @@ LACKING = {
     ),
     "bad section": (manifest("translate", {"languages": ["es"]}), r"tasks.translate.languages.0"),
     "unknown field": (manifest("generate", {"tempo": 1}), "tasks.generate.tempo: Extra inputs"),
-    "unknown task": (manifest("paint"), "unknown task 'paint'; supported are: caption, "),
+    "unknown task": (manifest("paint"), "unknown task 'paint'; supported are: answer, caption, "),
 }
 
 
