@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from inference.bundle.manifest import Role
+from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
@@ -37,7 +37,7 @@ from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.labels import MAX_TOKENS, windows
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
-from inference.tasks.shared.needs import SPANS, scores
+from inference.tasks.shared.needs import SPANS, Need
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
@@ -60,6 +60,12 @@ _PAIR_SIZE = 32
 
 Numbers = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+
+
+def _scores_ends(manifest: Manifest) -> bool:
+    found = manifest.part(takes=Role.TOKENS, returns=Role.LOGITS)
+    logits = found.graph.output(Role.LOGITS) if found else None
+    return logits is not None and logits.shape[1:] == ("T", 2)
 
 
 class AnswerSection(TaskConfig):
@@ -244,7 +250,7 @@ class Answer(ServedTask[AnswerRequest, AnswerSection]):
 
     declaration = declared.TASK
     section = AnswerSection
-    needs = (scores(takes=Role.TOKENS, shape="(B, T, C)") & SPANS,)
+    needs = (Need("a part that takes tokens and returns logits (B, T, 2)", _scores_ends), SPANS)
 
     def prepare(
         self, request: AnswerRequest, images: Sequence[ImageInput], model: LoadedModel

@@ -215,6 +215,16 @@ def test_a_passage_that_cannot_be_read_is_named() -> None:
     assert error.value.field == "passages.1"
 
 
+def test_windows_are_bounded() -> None:
+    model = replace(reader(512), task_limits=TaskLimits(max_input_tokens=20_000))
+    passage = " ".join(f"w{number % 500}" for number in range(4000))
+    with pytest.raises(InvalidRequest, match="stride is 380, which makes 3620 windows"):
+        plan(model, question="q", passages=passage, stride=380)
+    with pytest.raises(InvalidRequest, match="have more than 65536 tokens") as error:
+        plan(model, question="q", passages=[passage] * 20)
+    assert error.value.field == "passages"
+
+
 def test_longest_answers_of_a_large_request_are_found_in_bounded_time() -> None:
     """Only windows that an answer overlaps are searched again."""
     model = replace(reader(512), task_limits=TaskLimits(max_input_tokens=20_000))
