@@ -146,6 +146,9 @@ OTHERS: Mapping[str, Route] = {
         "choices",
     ),
     "openai/embeddings": Route("/v1/embeddings", {"model": MODEL, "input": SENTENCE}, "embed"),
+    "hf/answer": _hugging_face(
+        "answer", "question", {"question": "Where is the red circle?", "context": SENTENCE}
+    ),
     "hf/translate": _hugging_face("translate", "texts", SENTENCE),
     "hf/caption": _hugging_face("caption", "images", IMAGE),
     "hf/classify": _hugging_face("classify", "texts", SENTENCE),

@@ -267,6 +267,7 @@ class ModelLimits(Message):
     max_candidates: int | None = None
     max_documents: int | None = None
     max_pair_characters: int | None = None
+    max_passages: int | None = None
     max_prompt_images: int | None = None
 
 

@@ -6,6 +6,82 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AnswerRequest(_message.Message):
+    __slots__ = ("question", "passages", "n", "max_answer_tokens", "max_window_tokens", "stride", "null_threshold", "align_to_words", "model")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    PASSAGES_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    MAX_ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    NULL_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_TO_WORDS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    question: _containers.RepeatedScalarFieldContainer[str]
+    passages: _containers.RepeatedScalarFieldContainer[str]
+    n: int
+    max_answer_tokens: int
+    max_window_tokens: int
+    stride: int
+    null_threshold: float
+    align_to_words: bool
+    model: str
+    def __init__(self, question: _Optional[_Iterable[str]] = ..., passages: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., max_answer_tokens: _Optional[int] = ..., max_window_tokens: _Optional[int] = ..., stride: _Optional[int] = ..., null_threshold: _Optional[float] = ..., align_to_words: bool = ..., model: _Optional[str] = ...) -> None: ...
+
+class AnswerResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Answers]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Answers, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Answers(_message.Message):
+    __slots__ = ("answers", "null_score", "index", "error")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    NULL_SCORE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[FoundAnswer]
+    null_score: float
+    index: int
+    error: ItemError
+    def __init__(self, answers: _Optional[_Iterable[_Union[FoundAnswer, _Mapping]]] = ..., null_score: _Optional[float] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class FoundAnswer(_message.Message):
+    __slots__ = ("text", "score", "start", "end", "passage")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PASSAGE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    score: float
+    start: int
+    end: int
+    passage: int
+    def __init__(self, text: _Optional[str] = ..., score: _Optional[float] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., passage: _Optional[int] = ...) -> None: ...
+
+class ItemError(_message.Message):
+    __slots__ = ("type", "message", "field")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    message: str
+    field: str
+    def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("prompt_tokens", "completion_tokens")
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    prompt_tokens: int
+    completion_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
+
 class CaptionRequest(_message.Message):
     __slots__ = ("model", "images", "prompt", "num_beams", "alternatives", "max_new_tokens", "return_attention", "stream", "length_penalty", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "early_stopping", "n")
     class LogitBiasEntry(_message.Message):
@@ -110,24 +186,6 @@ class Attention(_message.Message):
     grid: _containers.RepeatedScalarFieldContainer[int]
     weights: _containers.RepeatedCompositeFieldContainer[Row]
     def __init__(self, tokens: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
-
-class ItemError(_message.Message):
-    __slots__ = ("type", "message", "field")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    FIELD_FIELD_NUMBER: _ClassVar[int]
-    type: str
-    message: str
-    field: str
-    def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
-
-class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens")
-    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    prompt_tokens: int
-    completion_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
     __slots__ = ("messages", "early_stopping", "n", "stop", "logprobs", "num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "model", "stream", "choices", "regex", "json_schema", "images")
@@ -995,7 +1053,7 @@ class TaskInputs(_message.Message):
     def __init__(self, task: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
-    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents", "max_pair_characters", "max_prompt_images")
+    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents", "max_pair_characters", "max_prompt_images", "max_passages")
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -1009,6 +1067,7 @@ class ModelLimits(_message.Message):
     MAX_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     MAX_PAIR_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPT_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_PASSAGES_FIELD_NUMBER: _ClassVar[int]
     max_input_tokens: int
     max_total_tokens: int
     max_client_batch_size: int
@@ -1022,7 +1081,8 @@ class ModelLimits(_message.Message):
     max_documents: int
     max_pair_characters: int
     max_prompt_images: int
-    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ..., max_pair_characters: _Optional[int] = ..., max_prompt_images: _Optional[int] = ...) -> None: ...
+    max_passages: int
+    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ..., max_pair_characters: _Optional[int] = ..., max_prompt_images: _Optional[int] = ..., max_passages: _Optional[int] = ...) -> None: ...
 
 class RefusedModel(_message.Message):
     __slots__ = ("id", "version", "reason")

@@ -34,6 +34,11 @@ class TriptychStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Answer = channel.unary_unary(
+                '/triptych.v1.Triptych/Answer',
+                request_serializer=triptych_dot_triptych__pb2.AnswerRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.AnswerResponse.FromString,
+                _registered_method=True)
         self.Caption = channel.unary_unary(
                 '/triptych.v1.Triptych/Caption',
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
@@ -148,6 +153,13 @@ class TriptychStub(object):
 
 class TriptychServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Answer(self, request, context):
+        """Find the answer to a question in passages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Caption(self, request, context):
         """Describe images in words.
@@ -306,6 +318,11 @@ class TriptychServicer(object):
 
 def add_TriptychServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Answer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Answer,
+                    request_deserializer=triptych_dot_triptych__pb2.AnswerRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.AnswerResponse.SerializeToString,
+            ),
             'Caption': grpc.unary_unary_rpc_method_handler(
                     servicer.Caption,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,

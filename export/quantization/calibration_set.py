@@ -292,7 +292,7 @@ def _readable(samples: Samples, graph: Graph, model: LoadedModel) -> list[TextSa
     Raises:
         SetupError: it reads only pairs, and a sample is none.
     """
-    if not classifies_texts(graph):
+    if not classifies_texts(graph) and not reads_only_pairs(model.manifest):
         singles = [(sample, (sample.text, sample.second)) for sample in samples.texts]
         return [
             TextSample(sample.place, text)

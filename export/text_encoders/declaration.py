@@ -19,7 +19,7 @@ from export.checkpoint.checkpoint import SENTENCE_SETTINGS, Checkpoint
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.text_encoders.heads import HeadConfig, HeadKind
 from export.text_encoders.network import TextEncoder, TextModel
-from export.tokenizer.tokenizer import mask_token
+from export.tokenizer.tokenizer import class_token_id, mask_token
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
@@ -55,14 +55,14 @@ class Pooled(nn.Module):
 
 
 class Tagger(nn.Module):
-    """Texts → scores of each token's tags."""
+    """Texts, or questions with passages → scores of each token's tags, or of an answer's ends."""
 
     def __init__(self, model: TextModel) -> None:
         super().__init__()
         self.encoder, self.tagger = model.encoder, model.tagger
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """(B, T), (B,) → logits (B, T, C)."""
+        """(B, T), (B,), (B, T) → logits (B, T, C)."""
         return self.tagger(self.encoder(token_ids, lengths, segments))
 
 
@@ -103,8 +103,8 @@ def text_graphs(model: TextModel, image: ImageSpec | None = None) -> Graphs:
         inputs = _inputs(encoder, takes_pairs=True)
         shape = ("B", len(head.labels))
         lowerings[key] = _lowering(Pooled(encoder, model.classifier), inputs, _logits(shape))
-    if head.kind is HeadKind.TOKENS:
-        inputs = _inputs(encoder, takes_pairs=False)
+    if head.scores_tokens:
+        inputs = _inputs(encoder, takes_pairs=head.kind is HeadKind.ANSWER)
         lowerings["text"] = _lowering(Tagger(model), inputs, _logits(("B", "T", len(head.labels))))
     suffixes = {"text": "", "pair": "-pair"}
     parts = {part: suffixes[part] for part in lowerings}
@@ -174,6 +174,11 @@ def tag_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
     return {"labels": model.head.labels}
 
 
+def answer_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The token of the null answer: that of classes, if the tokenizer has one."""
+    return {"null_token_id": class_token_id(checkpoint)}
+
+
 def rerank_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
     """How a logit becomes a relevance score."""
     return {"activation": model.head.rerank_activation}
@@ -185,6 +190,7 @@ TASKS: dict[str, Section] = {
     "classify": classify_section,
     "tag": tag_section,
     "rerank": rerank_section,
+    "answer": answer_section,
 }
 
 
@@ -202,7 +208,7 @@ def masked_names(head: HeadConfig, dense: str, norm: str, output: str, bias: str
 
 
 def class_names(head: HeadConfig, output: str = "classifier", dense: str | None = None) -> Names:
-    """The table of a head for classes of texts or of tokens, if that is the head.
+    """The table of a head for classes of texts or of tokens or for answers, if that is the head.
 
     Args:
         output: The checkpoint's name of a text classifier's last layer; a tagger's is `classifier`.
@@ -210,6 +216,8 @@ def class_names(head: HeadConfig, output: str = "classifier", dense: str | None 
     """
     if head.kind is HeadKind.TOKENS:
         return {"classifier": "tagger"}
+    if head.kind is HeadKind.ANSWER:
+        return {"qa_outputs": "tagger"}
     if head.kind is not HeadKind.SEQUENCE:
         return {}
     hidden: Names = {} if dense is None else {dense: "classifier.dense"}

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +15,8 @@ from export.config.config_reader import ConfigReader
 from inference.errors import CheckpointError
 
 NEXT_SENTENCE_LABELS = ("is_next", "not_next")
+ANSWER_LABELS = ("start", "end")
+"""Of each token, in the order of the rows of `qa_outputs`."""
 
 
 class HeadKind(StrEnum):
@@ -25,6 +28,7 @@ class HeadKind(StrEnum):
     NEXT_SENTENCE = "ForNextSentencePrediction"
     SEQUENCE = "ForSequenceClassification"
     TOKENS = "ForTokenClassification"
+    ANSWER = "ForQuestionAnswering"  # where the answer to a question starts and ends
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class HeadConfig:
     """The head of one checkpoint.
 
     Attributes:
-        labels: Of a classifier or tagger, by index; empty otherwise.
+        labels: Of the scores of a text or of each token, by index; empty otherwise.
         activation: What turns a classifier's logits into scores.
         rerank_activation: The same for a relevance score (one label only).
         is_tied: Whether scores of the vocabulary use the embedding table.
@@ -60,6 +64,11 @@ class HeadConfig:
         return self.kind in (HeadKind.PRETRAINING, HeadKind.NEXT_SENTENCE)
 
     @property
+    def scores_tokens(self) -> bool:
+        """Whether the head scores each token of a text."""
+        return self.kind in (HeadKind.TOKENS, HeadKind.ANSWER)
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that this head serves, the default first."""
         if self.kind is HeadKind.SEQUENCE:
@@ -70,6 +79,7 @@ class HeadConfig:
             HeadKind.PRETRAINING: ("fill-mask", "classify"),
             HeadKind.NEXT_SENTENCE: ("classify",),
             HeadKind.TOKENS: ("tag",),
+            HeadKind.ANSWER: ("answer",),
         }[self.kind]
 
 
@@ -78,6 +88,7 @@ def read_head(
     prefix: str,
     kinds: tuple[HeadKind, ...],
     relation: tuple[str, ...] = NEXT_SENTENCE_LABELS,
+    further: Mapping[str, HeadKind] | None = None,
 ) -> HeadConfig:
     """The head that `architectures` names; a configuration without it is a bare encoder.
 
@@ -85,11 +96,12 @@ def read_head(
         prefix: Of the family's classes: `Bert`.
         kinds: What the family has.
         relation: Labels of two sentences' relation.
+        further: Heads of classes with other names.
 
     Raises:
         CheckpointError: another head; names the supported ones.
     """
-    names = {prefix + kind: kind for kind in kinds}
+    names = {prefix + kind: kind for kind in kinds} | dict(further or {})
     listed = reader.values.get("architectures") or [prefix + HeadKind.BARE]
     if not isinstance(listed, list) or listed[0] not in names:
         raise CheckpointError(
@@ -99,6 +111,10 @@ def read_head(
     is_tied = reader.flag("tie_word_embeddings", True)
     if kind in (HeadKind.PRETRAINING, HeadKind.NEXT_SENTENCE):
         return HeadConfig(kind, relation, is_tied=is_tied)
+    if kind is HeadKind.ANSWER:
+        if reader.values.get("num_labels", len(ANSWER_LABELS)) != len(ANSWER_LABELS):
+            raise CheckpointError(f"{reader.place}: num_labels must be 2, of start and end")
+        return HeadConfig(kind, ANSWER_LABELS, is_tied=is_tied)
     if kind not in (HeadKind.SEQUENCE, HeadKind.TOKENS):
         return HeadConfig(kind, is_tied=is_tied)
     values = reader.values

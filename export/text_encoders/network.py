@@ -145,7 +145,7 @@ class TextModel(nn.Module):
             self.masked = masked()
         if head.classifies:
             self.classifier = classifier(len(head.labels))
-        if head.kind is HeadKind.TOKENS:
+        if head.scores_tokens:
             made = partial(nn.Linear, encoder.width) if tagger is None else tagger
             self.tagger = made(len(head.labels))
         if head.kind is HeadKind.BARE:

@@ -75,7 +75,7 @@ class Framing:
     """How a bundle's tokenizer completes texts.
 
     Attributes:
-        single: Of a text.
+        single: Of a text; of a pair where no graph reads anything else.
         classified: Of what a classifier reads: a text, or a pair where it reads nothing else.
         mask: The token at the positions that a masked-word head scores.
         pad: Fills graphs of one fixed width.
@@ -95,9 +95,11 @@ class Framing:
         tokenizer = load_tokenizer(bundle)
         assert isinstance(tokenizer, FastTokenizer)
         second = "a" if reads_only_pairs(bundle.manifest) else None
+        classified = Template.of(tokenizer.encode_text("a", second))
+        answers = "answer" in bundle.manifest.tasks
         return cls(
-            Template.of(tokenizer.encode_text("a")),
-            Template.of(tokenizer.encode_text("a", second)),
+            classified if answers else Template.of(tokenizer.encode_text("a")),
+            classified,
             mask_token_id(bundle.manifest),
             spec.pad_token_id,
         )
@@ -159,9 +161,10 @@ def classifies_texts(graph: Graph) -> bool:
 
 
 def reads_only_pairs(manifest: Manifest) -> bool:
-    """Whether a bundle's classifier scores pairs alone: of a query and a document, of sentences."""
+    """Whether a bundle reads pairs alone: query and document, question and passage, sentences."""
     tasks = manifest.tasks
-    return "rerank" in tasks or tasks.get("classify", {}).get("pairs") == "required"
+    pairs: str | None = tasks.get("classify", {}).get("pairs")
+    return "rerank" in tasks or "answer" in tasks or pairs == "required"
 
 
 def mask_token_id(manifest: Manifest) -> int | None:

@@ -137,6 +137,12 @@ def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
     raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no mask token")
 
 
+def class_token_id(checkpoint: Checkpoint) -> int | None:
+    """The id of the token that stands for a whole text, `[CLS]` or `<s>`; None if there is none."""
+    fast = read_fast_tokenizer(checkpoint)
+    return _special_id("cls_token", checkpoint.json(SETTINGS), fast, {})
+
+
 def special_tokens(checkpoint: Checkpoint) -> dict[str, int]:
     """Text → id of the special tokens that the tokenizer adds to its vocabulary.
 

@@ -174,7 +174,10 @@ class FastTokenizer:
         encoding = self._tokenizer.encode(text, second)
         self._checked(encoding.ids)
         offsets = encoding.offsets if with_offsets else ()
-        return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
+        words = encoding.word_ids if with_offsets and self._tokenizer.pre_tokenizer else ()
+        return EncodedText(
+            encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets, words=words
+        )
 
     def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
         """As the base; a special token that is added begins where one ended."""

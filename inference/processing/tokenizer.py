@@ -105,6 +105,8 @@ class EncodedText:
         offsets: (start, end) of each token in its own text, as indices of a Python string; empty
             unless requested.
         cut_characters: Characters of the texts that were cut off.
+        words: The number of each token's word in its own text, as the tokenizer divides a text
+            before it looks for tokens; empty unless offsets are requested and it does so.
     """
 
     ids: Sequence[int]
@@ -112,6 +114,7 @@ class EncodedText:
     sequences: Sequence[int | None]
     offsets: Sequence[tuple[int, int]] = ()
     cut_characters: int = 0
+    words: Sequence[int | None] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -124,6 +127,7 @@ class EncodedText:
             [self.sequences[i] for i in positions],
             [self.offsets[i] for i in positions] if self.offsets else (),
             self.cut_characters,
+            [self.words[i] for i in positions] if self.words else (),
         )
 
     def places(self, sequence: int) -> list[tuple[int, int]]:

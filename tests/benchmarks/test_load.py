@@ -92,6 +92,7 @@ BODIES = {
     "openai/completions": "CompletionRequest",
     "openai/chat": "ChatCompletionRequest",
     "openai/embeddings": "EmbeddingRequest",
+    "hf/answer": "QuestionAnsweringBody",
     "hf/translate": "TranslationBody",
     "hf/caption": "ImageToTextBody",
     "hf/classify": "ClassificationBody",

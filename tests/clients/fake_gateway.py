@@ -160,6 +160,17 @@ def _ranks(body: Json) -> list[Json]:
     return [{"results": results} for _ in body["query"]]
 
 
+def _answers(body: Json) -> list[Json]:
+    """The first word of each passage, and that there is none where a threshold is given."""
+    words = [passage.split()[0] for passage in body["passages"]]
+    found: list[Json] = [
+        {"text": word, "score": 0.5, "start": 0, "end": len(word), "passage": place}
+        for place, word in enumerate(words)
+    ]
+    null = [{"text": "", "score": 0.25, "start": 0, "end": 0}] if "null_threshold" in body else []
+    return [{"answers": found[: body["n"]] + null, "null_score": 0.25} for _ in body["question"]]
+
+
 def _masks_of_labels(body: Json) -> list[Json]:
     """Of one pixel, of half a probability."""
     png = encoded(Image.new("L", (1, 1), 128))
@@ -184,6 +195,7 @@ ITEMS = {
     "/v1/fill-mask": _masks,
     "/v1/tag": _tags,
     "/v1/rerank": _ranks,
+    "/v1/answer": _answers,
     "/v1/embed": _vectors,
 }
 

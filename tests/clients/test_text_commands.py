@@ -101,6 +101,19 @@ def test_rerank_prints_documents_best_first(run: Run, tmp_path: Path) -> None:
     assert run("rerank", "q", "-d", "a", "-d", "b").startswith("  1.0000  document 2\n")
 
 
+def test_answer_prints_places_and_texts(run: Run, tmp_path: Path) -> None:
+    passages = tmp_path / "passages.txt"
+    passages.write_text("Ada wrote\nGrace found\n")
+    out = run("answer", "who?", "--passages-file", passages, "-n", 2, "--null-threshold", 0)
+    assert out.split("\n") == [
+        "  0.5000        1:0-3  Ada",
+        "  0.5000        2:0-5  Grace",
+        "  0.2500    no answer",
+        "",
+    ]
+    assert run("answer", "who?", "-p", "Ada", "-p", "Grace") == "  0.5000        1:0-3  Ada\n"
+
+
 def test_methods_take_plain_python_values(url: str) -> None:
     with Client(url) as client:
         pairs = client.classify(pairs=[("a", "b"), ("c", "d")]).data
@@ -112,6 +125,8 @@ def test_methods_take_plain_python_values(url: str) -> None:
         assert client.tag(["Ada"]).data[0].tokens[0].end == 3
         ranked = client.rerank("q", ["a", "b"]).data[0].results
         assert [one.index for one in ranked] == [1, 0, 9]
+        (answered,) = client.answer("who?", "Ada wrote", null_threshold=0.0).data
+        assert [one.passage for one in answered.answers] == [0, None]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +137,8 @@ def test_methods_take_plain_python_values(url: str) -> None:
         lambda client: client.classify(pairs=[("a",)]),
         lambda client: client.tag("a", aggregation="last"),
         lambda client: client.rerank("a", []),
+        lambda client: client.answer("a", []),
+        lambda client: client.answer("a", "b", null_threshold=float("nan")),
         lambda client: client.embed("a", prompt="x", prompt_name="y"),
     ],
 )

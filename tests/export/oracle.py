@@ -398,6 +398,9 @@ def wanted_outputs(
         field = twin_of(pair.source.checkpoint.config["model_type"]).outputs.get(key)
         if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
             outputs = {role: _pooled(reference.last_hidden_state)}
+        elif "start_logits" in reference:
+            ends = reference.start_logits, reference.end_logits
+            outputs = {role: torch.stack(ends, dim=-1)}
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING and field != "conditional_embeddings":  # CLIPSeg's

@@ -7,7 +7,8 @@ a family takes seconds. `tests/e2e/test_understanding.py` does the same through 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from serving.load_model import load_model
+from tests.answer_reference import ReadWindow, reference_answers
 from tests.export.twins import randomise
 from tests.inference.processing.tokenizer_files import CORPUS, NASTY, trained
 from triptych.messages import Response
@@ -40,7 +42,10 @@ FRAME = TemplateProcessing(
     pair="[CLS] $A [SEP] $B:1 [SEP]:1",
     special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
 )
-LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+_LABELS = {
+    "TokenClassification": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
+    "QuestionAnswering": ("start", "end"),
+}
 
 _BERT = {
     "hidden_size": 32,
@@ -116,10 +121,9 @@ def exported(tmp_path: Path) -> Exported:
                 "attention_mask",
             ]
         tokenizer.save_pretrained(checkpoint)
-        kind = getattr(transformers, f"{prefix}For{head}")
-        labels = (
-            dict(enumerate(LABELS)) if head == "TokenClassification" else dict(enumerate("xyz"))
-        )
+        end = "Simple" if (family, head) == ("xlnet", "QuestionAnswering") else ""
+        kind = getattr(transformers, f"{prefix}For{head}{end}")
+        labels = dict(enumerate(_LABELS.get(head, "xyz")))
         config = kind.config_class(
             vocab_size=len(tokenizer), pad_token_id=0, id2label=labels, **fields
         )
@@ -212,3 +216,94 @@ def test_masks_are_filled_as_by_the_pipeline(
         assert [one.token for one in found] == [one["token_str"] for one in expected]
         assert [one.text for one in found] == [one["sequence"] for one in expected]
         assert_scores([one.score for one in found], [one["score"] for one in expected])
+
+
+@dataclass(frozen=True)
+class TokenWindow(ReadWindow):
+    """A window with the characters of its tokens themselves."""
+
+    tokens: Sequence[tuple[int, int]] = ()
+
+
+def read_windows(
+    checkpoint: Path, question: str, passage: str, number: int, size: int, stride: int
+) -> Iterator[TokenWindow]:
+    """The windows of a passage as the pipeline of version 4 made and read them.
+
+    Its class token's place is the tokenizer's, where the pipeline read the first token, and words
+    are whole, where those of the pipeline were cut at the end of a window.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    reader = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval()
+    is_first = tokenizer.padding_side == "right"
+    texts = (question, passage) if is_first else (passage, question)
+    cut = tokenizer(
+        *texts,
+        truncation="only_second" if is_first else "only_first",
+        max_length=size,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    own = 1 if is_first else 0
+    (whole,) = tokenizer(*texts).encodings
+    for row, encoding in enumerate(cut.encodings):
+        named = {name: torch.tensor([cut[name][row]]) for name in tokenizer.model_input_names}
+        with torch.no_grad():
+            output = reader(**named)
+        places = []
+        for token, (start, end) in enumerate(cut["offset_mapping"][row]):
+            is_own = encoding.token_to_sequence(token) == own and start < end
+            word = whole.char_to_word(start, own) if is_own else None
+            places.append((start, end) if word is None else whole.word_to_chars(word, own))
+        ids, sequences = cut["input_ids"][row], encoding.sequence_ids
+        yield TokenWindow(
+            number,
+            passage,
+            torch.cat([output.start_logits, output.end_logits]).T.numpy(),
+            [which == own for which in sequences],
+            ids.index(tokenizer.cls_token_id),
+            places,
+            cut["offset_mapping"][row],
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_those_of_the_rules_of_the_pipeline(
+    family: str, exported: Exported, tmp_path: Path
+) -> None:
+    """`transformers` 5 has no such pipeline: its model and tokenizer, and the rules of version 4.
+
+    A window of the passages is shorter than they are.
+    """
+    checkpoint, model = exported(family, "QuestionAnswering")
+    question, passages, size, stride = TEXTS[0], [LONG, CORPUS[1], NASTY[5]], 50, 9
+    for is_aligned in (True, False):
+        read = [
+            window
+            for number, passage in enumerate(passages)
+            for window in read_windows(checkpoint, question, passage, number, size, stride)
+        ]
+        for n, longest, threshold in ((1, 15, None), (8, 4, None), (6, 15, 0.0), (20, 60, 2.5)):
+            fields = {"n": n, "max_answer_tokens": longest, "null_threshold": threshold}
+            (item,) = asked(
+                model,
+                tmp_path / "repository",
+                "answer",
+                question=question,
+                passages=passages,
+                max_window_tokens=size,
+                stride=stride,
+                align_to_words=is_aligned,
+                **fields,
+            ).data
+            wanted, null_score = reference_answers(
+                [each if is_aligned else replace(each, places=each.tokens) for each in read],
+                n,
+                longest,
+                threshold,
+            )
+            found = [(one.passage, one.start, one.end) for one in item.answers]
+            assert found == [one[:3] for one in wanted]
+            assert_scores([one.score for one in item.answers], [one[3] for one in wanted])
+            assert_scores([item.null_score], [null_score])

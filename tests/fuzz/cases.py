@@ -52,6 +52,9 @@ BODIES: Mapping[str, tuple[Body, ...]] = {
     "/v1/fill-mask": ({"texts": ["My sister [MASK] a teacher."], "top_k": 3},),
     "/v1/tag": ({"texts": ["Last Friday, Ana sold a lamp."], "aggregation": "simple"},),
     "/v1/rerank": ({"query": "Where is Ana?", "documents": ["Ana is in Rome.", "Pedro."]},),
+    "/v1/answer": (
+        {"question": "Where is Ana?", "passages": ["Ana is in Rome."], "n": 2, "stride": 2},
+    ),
     "/v1/chat": ({"messages": [{"role": "user", "content": "a"}], "max_new_tokens": 4},),
     "/v1/chat/completions": (
         {"model": "example-chat", "messages": [{"role": "user", "content": "a"}], "max_tokens": 4},

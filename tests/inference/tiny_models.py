@@ -195,6 +195,16 @@ def cross_encoder(activation: str = "none") -> Manifest:
     )
 
 
+def passage_reader(null_token_id: int | None = 2, **section: object) -> Manifest:
+    """A token's logits are its number modulo 5, of start, and modulo 3, of end.
+
+    The separator of a pair is the token of the null answer.
+    """
+    logits = _logits("T", 2)
+    found = {"null_token_id": null_token_id, **section}
+    return _stateless("answer", found, {"text": _graph((*_TEXT, _SEGMENTS), logits)})
+
+
 def mask_filler(mask_token: str = "?") -> Manifest:
     """Token 3 + i is the i-th best at every mask."""
     top = Tensor(name="top_tokens", dtype="int64", shape=("B", "M", TOP_K), role=Role.TOP_TOKENS)
@@ -238,6 +248,8 @@ def run(call: InferCall) -> Outputs:
     if segments is None:
         return {Role.LOGITS: 4.0 * np.eye(5, dtype=np.float32)[tokens % 5]}
     second = (tokens * inside * segments).sum(axis=1) - 1  # without the end token
+    if call.model == "tiny-answer":
+        return {Role.LOGITS: np.stack([tokens % 5, tokens % 3], axis=-1).astype(np.float32)}
     if call.model == "tiny-rerank":
         return {Role.LOGITS: second[:, None].astype(np.float32)}
     columns = (tokens[:, 0], lengths, segments.sum(axis=1))

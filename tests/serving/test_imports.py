@@ -82,7 +82,7 @@ SOURCES = [
     if ROOT / "inference" / "tasks" not in path.parents and path not in FOREIGN
 ]
 TASK_NAMES = {name for task in TASKS.values() for name in (task.name, task.method)}
-ORDINARY = {"score"}
+ORDINARY = {"score", "answer"}
 """Tasks whose names are ordinary names of variables as well; strings and imports still count."""
 MESSAGES = {kind.__name__ for task in TASKS.values() for kind in (task.request, task.response)}
 

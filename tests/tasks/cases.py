@@ -99,6 +99,12 @@ def ranks(*found: tuple[int, float | None]) -> dict[str, Any]:
     return {"results": [{"index": index, "score": score} for index, score in found]}
 
 
+def found(*spans: tuple[int | None, int, int]) -> dict[str, Any]:
+    """An item with answers in these passages, from one character to another."""
+    names = ("passage", "start", "end")
+    return {"answers": [dict(zip(names, one, strict=True)) for one in spans]}
+
+
 def failed(kind: str, name: str | None = None) -> dict[str, Any]:
     """An item that failed."""
     return {"text": None, "error": {"type": kind, "field": name}}
@@ -367,6 +373,22 @@ _CASES: dict[str, list[Case]] = {
         Case({"documents": ["a", "a a", " "], "top_n": 1}, [{"results": [
             {"index": 1, "error": None},
             {"index": 2, "score": None, "error": {"field": "documents.2"}}]}]),
+    ],
+    "answer": [
+        Case({"passages": ["a b c d"]}, [{"index": 0, "answers": [
+            {"text": "a b", "start": 0, "end": 3, "passage": 0,
+             "score": softmax(4, 0, 1, 2, 2)[0] * softmax(1, 2, 0, 1, 2)[1]}],
+             "null_score": softmax(4, 0, 1, 2, 2)[4] * softmax(1, 2, 0, 1, 2)[4]}]),
+        Case({"question": ["q", "q f"], "passages": ["c", " a  b"], "n": 2},
+             [found((1, 1, 5), (0, 0, 1))] * 2, (20, 0)),
+        Case({"passages": ["a b c d"], "n": 3, "max_answer_tokens": 1},
+             [found((0, 0, 1), (0, 6, 7), (0, 2, 3))]),
+        Case({"passages": ["c"], "null_threshold": 0.0, "n": 2},
+             [found((None, 0, 0), (0, 0, 1))]),
+        Case({"passages": ["c"], "null_threshold": 3.1}, [found((0, 0, 1))]),
+        Case({"passages": ["b c b c b c b c a b"], "max_window_tokens": 7, "stride": 1},
+             [found((0, 16, 19))], (21, 0)),
+        Case({"passages": ["a b"], "align_to_words": False}, [found((0, 0, 3))]),
     ],
     "zero-shot": [
         Case({"images": [RED, b"junk", BLUE], "labels": ["red", "very blue"],

@@ -20,6 +20,7 @@ from tests.inference.tiny_models import (
     image_file,
     manifest,
     mask_filler,
+    passage_reader,
     segmenter,
     served,
     text_classifier,
@@ -108,6 +109,7 @@ MODELS: dict[str, Callable[[], LoadedModel]] = {
     "tag": lambda: words(word_labeller(), "ib ob o ba ia bb"),
     "fill-mask": lambda: words(mask_filler(), "? red green blue white black"),
     "rerank": lambda: words(cross_encoder()),
+    "answer": lambda: words(passage_reader(), "q a b c d e f g"),
     "detect": lambda: words(detector()),
     "segment": lambda: words(segmenter()),
 }

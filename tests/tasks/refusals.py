@@ -19,7 +19,7 @@ from inference.errors import (
 )
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.processing.test_image import png_header
-from tests.inference.tiny_models import served, text_classifier
+from tests.inference.tiny_models import passage_reader, served, text_classifier
 from tests.tasks.models import (
     ENCODES,
     JUNK,
@@ -47,6 +47,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "tag": {"texts": ["a"]},
     "fill-mask": {"texts": ["?"]},
     "rerank": {"query": ["q"], "documents": ["a"]},
+    "answer": {"question": ["q"], "passages": ["a"]},
     "detect": {"images": [RED], "labels": ["a"]},
     "segment": {"images": [RED], "labels": ["a"]},
 }
@@ -296,6 +297,34 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ({"documents": [LONG]}, "documents.0", "", TooLong),
         ({"query": ["q" * 50_000], "documents": ["a"] * 100, "truncate": True}, "documents",
          "have 5000100 characters, at most 5000000"),
+    ],
+    "answer": [
+        ({"question": ["q"] * 33}, "question", "question holds 33 items"),
+        ({"question": ..., "passages": ["a"]}, "question"),
+        ({"question": [" "]}, "question.0", "question.0 is empty"),
+        ({"passages": ...}, "passages"),
+        ({"passages": []}, "passages"),
+        ({"passages": ["a"] * 101}, "passages"),
+        ({"passages": ["a", "\u200b"]}, "passages.1", "passages.1 is empty"),
+        ({"question": [LONG]}, "question.0", "27 tokens, tiny-answer takes at most 12", TooLong),
+        ({"question": ["a " * 7], "passages": ["b " * 9]}, "question.0",
+         "question.0 has 7 tokens, which leaves 3 of a window's 12", TooLong),
+        ({"question": ["a " * 11]}, "question.0", "leaves 0 of a window's 12", TooLong),
+        ({"passages": ["b " * 30]}, "passages.0", "33 tokens, the gateway takes at most 30",
+         TooLong, None, ROOM),
+        ({"question": ["q" * 50_000], "passages": ["a"] * 101}, "passages"),
+        ({"max_window_tokens": 13}, "max_window_tokens", "is 13, tiny-answer takes at most 12"),
+        ({"max_window_tokens": 0}, "max_window_tokens"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens"),
+        ({"max_answer_tokens": 129}, "max_answer_tokens"),
+        ({"stride": -1}, "stride"),
+        ({"question": ["q a"], "stride": 8, "passages": ["b " * 10]}, "question.0",
+         "windows share 8", TooLong),
+        ({"n": 0}, "n"),
+        ({"n": 21}, "n"),
+        ({"null_threshold": 101.0}, "null_threshold"),
+        ({"null_threshold": 0.0}, "null_threshold", "tiny-answer has no null answer",
+         InvalidRequest, lambda: served(passage_reader(null_token_id=None))),
     ],
     "segment": [
         ({"images": [RED] * 5, "labels": [f"t{n}" for n in range(64)]}, "images",

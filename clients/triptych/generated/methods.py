@@ -8,6 +8,8 @@ from triptych.client.base_client import AwaitableClient, BlockingClient
 from triptych.images import Image
 from triptych.messages import Chunk
 from triptych.operation import fields_among, operation, stream_operation
+from triptych.tasks.answer import TASK as ANSWER
+from triptych.tasks.answer import AnswerResponse
 from triptych.tasks.caption import TASK as CAPTION
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.chat import TASK as CHAT
@@ -38,6 +40,49 @@ from triptych.tasks.zero_shot import ZeroShotResponse
 
 class BlockingMethods(BlockingClient):
     """A method for each task of the API."""
+
+    def answer(
+        self,
+        question: str | Iterable[str],
+        passages: str | Iterable[str],
+        *,
+        n: int = 1,
+        max_answer_tokens: int = 15,
+        max_window_tokens: int | None = None,
+        stride: int | None = None,
+        null_threshold: float | None = None,
+        align_to_words: bool = True,
+        model: str | None = None,
+    ) -> AnswerResponse:
+        """Find the answer to a question in passages.
+
+        Windows and scores are those of the question-answering pipeline of `transformers` 4. The
+        question with a part of a passage is a window. The score of an answer is the probability
+        that it starts at its first token times that of its end at its last, among the tokens of the
+        passage in that window and the token of the null answer.
+
+        Args:
+            question: What is to be answered.
+            passages: Texts that answers are parts of, of any length.
+            n: Number of answers per question, best first, of which no two overlap.
+            max_answer_tokens: Tokens of an answer, at most.
+            max_window_tokens: Tokens of a window, with the question: by default 384, or what the
+                model takes if less.
+            stride: Tokens that two windows of a passage share: by default 128, or half a window if
+                less.
+            null_threshold: Also return the null answer, the empty text: it is before an answer
+                where the logarithm of its score is more than this above that of the answer's. Never
+                by default.
+            align_to_words: Widen answers to whole words.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `question`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(operation(ANSWER, AnswerResponse, **fields_among(locals())))
 
     def caption(
         self,
@@ -815,6 +860,49 @@ class BlockingMethods(BlockingClient):
 
 class AwaitableMethods(AwaitableClient):
     """A method for each task of the API."""
+
+    async def answer(
+        self,
+        question: str | Iterable[str],
+        passages: str | Iterable[str],
+        *,
+        n: int = 1,
+        max_answer_tokens: int = 15,
+        max_window_tokens: int | None = None,
+        stride: int | None = None,
+        null_threshold: float | None = None,
+        align_to_words: bool = True,
+        model: str | None = None,
+    ) -> AnswerResponse:
+        """Find the answer to a question in passages.
+
+        Windows and scores are those of the question-answering pipeline of `transformers` 4. The
+        question with a part of a passage is a window. The score of an answer is the probability
+        that it starts at its first token times that of its end at its last, among the tokens of the
+        passage in that window and the token of the null answer.
+
+        Args:
+            question: What is to be answered.
+            passages: Texts that answers are parts of, of any length.
+            n: Number of answers per question, best first, of which no two overlap.
+            max_answer_tokens: Tokens of an answer, at most.
+            max_window_tokens: Tokens of a window, with the question: by default 384, or what the
+                model takes if less.
+            stride: Tokens that two windows of a passage share: by default 128, or half a window if
+                less.
+            null_threshold: Also return the null answer, the empty text: it is before an answer
+                where the logarithm of its score is more than this above that of the answer's. Never
+                by default.
+            align_to_words: Widen answers to whole words.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `question`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(operation(ANSWER, AnswerResponse, **fields_among(locals())))
 
     async def caption(
         self,

@@ -253,7 +253,7 @@ class MegatronEncoder(Encoder):
 
 # -------------------------------------------------------------------------------------- families
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 EMBEDDINGS: Names = {
     "embeddings.word_embeddings": "encoder.tokens",
     "embeddings.position_embeddings": "encoder.positions",

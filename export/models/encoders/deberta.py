@@ -35,7 +35,7 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 _DEFAULTS = {
     "vocab_size": 128100,
     "num_hidden_layers": 24,

@@ -35,7 +35,7 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.ANSWER)
 GLOBAL_BASE, LOCAL_BASE = 160_000.0, 10_000.0
 _DEFAULTS = {"num_hidden_layers": 22, "hidden_size": 768, "num_attention_heads": 12}
 _KINDS = ("full_attention", "sliding_attention")
@@ -231,6 +231,7 @@ def rename(config: Config) -> Rename:
         HeadKind.MASKED: "masked",
         HeadKind.SEQUENCE: "classifier",
         HeadKind.TOKENS: "tagger",
+        HeadKind.ANSWER: "tagger",
     }
     part = parts.get(config.head.kind)
     output = None if part is None else f"{part}.output"

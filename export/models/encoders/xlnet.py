@@ -3,7 +3,7 @@
 Paper: Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language Understanding",
 §2.3 and appendix A (arXiv 1906.08237); its relative attention is that of Transformer-XL (Dai et al.
 2019, §3.3, arXiv 1901.02860).
-Checkpoints: `model_type: xlnet`, bare, classifiers and taggers.
+Checkpoints: `model_type: xlnet`, bare, classifiers, taggers, heads for answers.
 
 Legend: B batch, T positions, H heads, K width of a head, D width.
 
@@ -37,6 +37,8 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 HEADS = (HeadKind.BARE, HeadKind.SEQUENCE, HeadKind.TOKENS)
+ANSWERS = {"XLNetForQuestionAnsweringSimple": HeadKind.ANSWER}
+"""Start and end by themselves; `XLNetForQuestionAnswering` searches for the end after the start."""
 MAX_TOKENS = 2048
 """The network has no limit, but its scores grow with the square of the length."""
 SUMMARIES = {"last": last, "cls_index": last, "first": first, "mean": mean}
@@ -92,7 +94,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         Config,
         heads=heads,
         clamp=max(0, int(reader.number("clamp_len", -1))),
-        head=read_head(reader, "XLNet", HEADS),
+        head=read_head(reader, "XLNet", HEADS, further=ANSWERS),
     )
 
 
@@ -232,6 +234,8 @@ def rename(config: Config) -> Rename:
         heads["logits_proj"] = "classifier.output"
     if config.head.kind is HeadKind.TOKENS:
         heads["classifier"] = "tagger"
+    if config.head.kind is HeadKind.ANSWER:
+        heads["qa_outputs"] = "tagger"
     return Rename(with_and_without("transformer.", encoder) | heads)
 
 

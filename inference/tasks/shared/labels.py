@@ -36,22 +36,26 @@ MAX_TOKENS = 65_536
 """Of all windows of a text: with a stride close to their length, there is one for each token."""
 
 
-def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list[int]]:
+def windows(
+    text: EncodedText, limit: int, stride: int, field: str, sequence: int = 0
+) -> list[list[int]]:
     """Positions of the tokens of each window: as many as fit between the special tokens.
 
     As tokenizers of `transformers` do with `return_overflowing_tokens`: every window has the
-    special tokens of the whole text, and begins `stride` tokens before the end of the last one.
+    special tokens of the whole text, and of a pair the other text; it begins `stride` tokens before
+    the end of the last one.
 
     Args:
-        text: One text, of any length.
+        text: One text or a pair, of any length.
         limit: Tokens of a window, special tokens included.
         stride: Tokens that two windows share.
         field: The request's field that holds the stride.
+        sequence: Of a pair, the text that is divided: the first (0) or the second (1).
 
     Raises:
         InvalidRequest: windows would not advance, or there would be too many.
     """
-    content = [i for i, sequence in enumerate(text.sequences) if sequence is not None]
+    content = [i for i, which in enumerate(text.sequences) if which == sequence]
     room = limit - (len(text) - len(content))
     if len(content) <= room:
         return [list(range(len(text)))]

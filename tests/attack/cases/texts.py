@@ -360,6 +360,11 @@ def _products(_: random.Random) -> list[Request]:
     return [
         Request.of("/v1/rerank", {"query": "a " * 250, "documents": texts}),
         Request.of("/v1/rerank", {"query": "a", "documents": ["b"] * 100_000}),
+        Request.of("/v1/answer", {"question": "a " * 250, "passages": texts, "n": 20}),
+        Request.of(
+            "/v1/answer",
+            {"question": "a", "passages": "b " * 4000, "stride": 380, "max_answer_tokens": 128},
+        ),
         Request.of("/v1/classify", {"texts": [["a " * 200, "b " * 200]] * 32}),
         Request.of("/v1/classify", {"texts": texts, "model": "example-bert-sentiment"}),
         Request.of("/similarity", {"inputs": {"source_sentence": "a", "sentences": texts * 30}}),

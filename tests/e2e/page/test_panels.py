@@ -211,6 +211,15 @@ def test_documents_are_ranked(open_page: OpenPage) -> None:
     assert best.inner_text() == "Last Friday, the old lamp was sold in Paris by Ana."
 
 
+def test_answers_are_marked_in_their_passages(open_page: OpenPage) -> None:
+    screen = open_page("answer")
+    screen.example("Where was it found?")
+    assert screen.answer.locator("mark").all_inner_texts() == ["Kugfen"]
+    screen.example("No answer")
+    assert screen.answer.locator("mark").count() == 0
+    assert screen.text.startswith("no answer")
+
+
 def test_translation_has_the_terms_of_the_page(open_page: OpenPage) -> None:
     screen = open_page("translate")
     screen.example("With a glossary")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 PICTURES = Path(__file__).parents[3] / "examples" / "demo" / "pictures"
 TASKS = (
     "translate", "caption", "zero-shot", "generate", "fill-mask",
-    "tag", "classify", "embed", "rerank", "score",
+    "tag", "classify", "embed", "rerank", "answer", "score",
 )  # fmt: skip
 PHONE = (360, 740)
 KEY = "open-sesame"

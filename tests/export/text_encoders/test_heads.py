@@ -34,6 +34,7 @@ def _head(**values: Any) -> HeadConfig:
         ("BertForNextSentencePrediction", ("classify",)),
         ("BertForSequenceClassification", ("classify",)),
         ("BertForTokenClassification", ("tag",)),
+        ("BertForQuestionAnswering", ("answer",)),
     ],
 )
 def test_tasks_follow_from_the_head(name: str, tasks: tuple[str, ...]) -> None:
@@ -50,8 +51,8 @@ def test_configuration_without_architectures_is_a_bare_encoder() -> None:
 
 
 def test_unsupported_head_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(CheckpointError, match=r"BertForQuestionAnswering.*BertForMaskedLM"):
-        _head(architecture="BertForQuestionAnswering")
+    with pytest.raises(CheckpointError, match=r"BertForMultipleChoice.*BertForMaskedLM"):
+        _head(architecture="BertForMultipleChoice")
 
 
 def test_head_that_a_family_lacks_is_refused() -> None:

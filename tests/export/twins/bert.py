@@ -18,6 +18,7 @@ TWIN = twin_with_heads(
             TINY_TEXT | {"type_vocab_size": 1, "hidden_act": "relu"},
         ),
         "tags": ("BertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
+        "answers": ("BertForQuestionAnswering", TINY_TEXT),
         "untied": ("BertForMaskedLM", TINY_TEXT | {"tie_word_embeddings": False}),
     },
     outputs={"pair": "seq_relationship_logits"},
@@ -31,6 +32,7 @@ MEGATRON = twin_with_heads(
         "next-sentence": ("MegatronBertForNextSentencePrediction", TINY_TEXT),
         "classes": ("MegatronBertForSequenceClassification", _ODD | {"num_labels": 3}),
         "tags": ("MegatronBertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
+        "answers": ("MegatronBertForQuestionAnswering", TINY_TEXT),
     },
     outputs={"pair": "seq_relationship_logits"},
 )
@@ -60,6 +62,7 @@ ROBERTA = twin_with_heads(
             "CamembertForTokenClassification",
             _TINY_ROBERTA | {"num_labels": 5, "model_type": "camembert", "pad_token_id": 0},
         ),
+        "answers": ("RobertaForQuestionAnswering", _ODD_ROBERTA),
     }
 )
 
@@ -80,6 +83,7 @@ DISTILBERT = twin_with_heads(
         "masked": ("DistilBertForMaskedLM", _ODD_DISTILBERT),
         "untied": ("DistilBertForMaskedLM", _TINY_DISTILBERT | {"tie_word_embeddings": False}),
         "classes": ("DistilBertForSequenceClassification", _TINY_DISTILBERT | {"num_labels": 3}),
+        "answers": ("DistilBertForQuestionAnswering", _ODD_DISTILBERT),
     }
 )
 
@@ -92,6 +96,7 @@ ELECTRA = twin_with_heads(
         "untied": ("ElectraForMaskedLM", _TINY_ELECTRA | {"tie_word_embeddings": False}),
         "classes": ("ElectraForSequenceClassification", _ODD_ELECTRA | {"num_labels": 3}),
         "tags": ("ElectraForTokenClassification", _TINY_ELECTRA | {"num_labels": 5}),
+        "answers": ("ElectraForQuestionAnswering", _ODD_ELECTRA),
     }
 )
 
@@ -113,6 +118,7 @@ ALBERT = twin_with_heads(
         "pretraining": ("AlbertForPreTraining", _ODD_ALBERT | {"hidden_act": "gelu"}),
         "classes": ("AlbertForSequenceClassification", _ODD_ALBERT | {"num_labels": 3}),
         "tags": ("AlbertForTokenClassification", _TINY_ALBERT | {"num_labels": 5}),
+        "answers": ("AlbertForQuestionAnswering", _TINY_ALBERT),
     },
     outputs={"pair": "sop_logits"},
 )
@@ -127,5 +133,6 @@ MPNET = twin_with_heads(
         "untied": ("MPNetForMaskedLM", _TINY_MPNET | {"tie_word_embeddings": False}),
         "classes": ("MPNetForSequenceClassification", _TINY_MPNET | {"num_labels": 3}),
         "tags": ("MPNetForTokenClassification", _TINY_MPNET | {"num_labels": 5}),
+        "answers": ("MPNetForQuestionAnswering", _TINY_MPNET),
     }
 )

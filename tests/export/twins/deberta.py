@@ -32,5 +32,6 @@ TWIN = twin_with_heads(
         "untied": ("DebertaV2ForMaskedLM", _V3 | {"tie_word_embeddings": False}),
         "new-head": ("DebertaV2ForMaskedLM", _V3 | {"legacy": False}),
         "tags": ("DebertaV2ForTokenClassification", _V3 | {"num_labels": 5}),
+        "answers": ("DebertaV2ForQuestionAnswering", _V3),
     }
 )

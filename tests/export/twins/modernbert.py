@@ -51,5 +51,6 @@ TWIN = twin_with_heads(
             _ODD | _HEAD | {"num_labels": 1, "classifier_pooling": "mean"},
         ),
         "tags": ("ModernBertForTokenClassification", _TINY | {"num_labels": 5}),
+        "answers": ("ModernBertForQuestionAnswering", _ODD | _HEAD),
     }
 )

@@ -30,5 +30,6 @@ TWIN = twin_with_heads(
             _TINY | {"summary_type": "first", "summary_activation": "relu", "num_labels": 1},
         ),
         "tags": ("XLNetForTokenClassification", _TINY | {"num_labels": 5}),
+        "answers": ("XLNetForQuestionAnsweringSimple", _TINY),
     }
 )

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from inference.bundle.manifest import Role
 from inference.errors import InternalError
+from inference.tasks import answer as answer_task
 from inference.tasks import classify, detect, embed, fill_mask, rerank, segment, tag, zero_shot
 from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.loaded_model import LoadedModel
@@ -23,6 +24,7 @@ from tests.inference.tiny_models import (
     served,
     two_towers,
 )
+from triptych.tasks.answer import AnswerRequest
 from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.detect import DetectRequest
 from triptych.tasks.embed import EmbedRequest
@@ -75,6 +77,11 @@ CASES = {
     ),
     "tag": Case(
         tag.TASK, lambda: served(tiny_models.word_labeller()), TagRequest(texts=["a", "b"])
+    ),
+    "answer": Case(
+        answer_task.TASK,
+        lambda: served(tiny_models.passage_reader()),
+        AnswerRequest(question=["a", "b"], passages=["c"]),
     ),
     "embed texts": Case(embed.TASK, towers, EmbedRequest(texts=["a", "b"])),
     "embed images": Case(embed.TASK, towers, EmbedRequest(images=PLACES), IMAGES),

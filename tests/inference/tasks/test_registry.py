@@ -15,7 +15,7 @@ from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.served_task import AnyTask, Plan, ServedTask, sections_of
-from tests.inference.tiny_models import IMAGE, manifest, served, two_towers
+from tests.inference.tiny_models import IMAGE, manifest, served, two_towers, word_labeller
 from triptych.tasks import TASKS as DECLARED
 
 
@@ -48,13 +48,17 @@ LACKING = {
         manifest("zero-shot", {"logit_scale": 1.0}, image=IMAGE),
         "takes pixels and returns embedding and an image recipe, a part that takes tokens",
     ),
+    "other scores of tokens": (
+        word_labeller().model_copy(update={"tasks": {"answer": {}}}),
+        r"answer needs a part that takes tokens and returns logits \(B, T, 2\)$",
+    ),
     "no section": (
         two_towers().model_copy(update={"tasks": {"zero-shot": {}}}),
         "tasks.zero-shot.logit_scale: Field required",
     ),
     "bad section": (manifest("translate", {"languages": ["es"]}), r"tasks.translate.languages.0"),
     "unknown field": (manifest("generate", {"tempo": 1}), "tasks.generate.tempo: Extra inputs"),
-    "unknown task": (manifest("paint"), "unknown task 'paint'; supported are: caption, "),
+    "unknown task": (manifest("paint"), "unknown task 'paint'; supported are: answer, caption, "),
 }
 
 

@@ -43,6 +43,7 @@ from tests.inference.tiny_models import (
     image_classifier,
     manifest,
     mask_filler,
+    passage_reader,
     run,
     served,
     text_classifier,
@@ -204,6 +205,7 @@ def text_models() -> list[LoadedModel]:
             mask_filler("picture"),
             word_labeller(),
             cross_encoder(),
+            passage_reader(),
         )
     ]
 

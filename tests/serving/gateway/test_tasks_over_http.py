@@ -188,10 +188,12 @@ async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
     assert by_name["tiny-fill-mask"].limits.max_top_k == 6
     assert by_name["tiny-classify"].limits.max_top_k == 3
     assert by_name["tiny-rerank"].limits.max_documents == 1000
+    assert by_name["tiny-answer"].limits.max_passages == 100
     assert by_name["tiny-translate"].mask_token is None
     taken = {(model.id, one.task): one.fields for model in listing.data for one in model.inputs}
     assert taken["tiny-classify", "classify"] == ["texts", "pairs"]
     assert taken["tiny-rerank", "rerank"] == ["query"]
+    assert taken["tiny-answer", "answer"] == ["question"]
     assert taken["tiny-translate", "translate"] == ["texts"]
 
 

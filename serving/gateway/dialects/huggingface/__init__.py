@@ -16,6 +16,7 @@ from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, DetectRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import FirstTaskRoute, HuggingFaceRoute
 from serving.gateway.dialects.huggingface.texts import (
+    AnswerRoute,
     EmbedRoute,
     FillMaskRoute,
     TagRoute,
@@ -25,6 +26,7 @@ from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, Rer
 from serving.gateway.http.dialect import Routes
 
 _ROUTES: tuple[type[HuggingFaceRoute], ...] = (
+    AnswerRoute,
     CaptionRoute,
     ClassifyRoute,
     DetectRoute,

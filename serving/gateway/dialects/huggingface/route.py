@@ -86,7 +86,7 @@ def _message(error: ServingError, names: Mapping[str, str]) -> str:
         return error.message
     if rest:
         # A request has one text, image and template, or several labels and texts.
-        is_one = rest == "0" and given in ("inputs", "hypothesis_template")
+        is_one = rest == "0" and given in _SINGLE
         renamed = given if is_one else f"{given}.{rest}"
         return error.message.replace(error.field, renamed)
     # "texts" may also be a word of the message; a parameter is not.
@@ -94,6 +94,9 @@ def _message(error: ServingError, names: Mapping[str, str]) -> str:
         return re.sub(rf"\b{name}\b", given, error.message, count=1)
     return error.message
 
+
+_SINGLE = ("inputs", "inputs.question", "inputs.context", "hypothesis_template")
+"""Names of fields that have one value in a request, where the task's message has a list."""
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -1,14 +1,21 @@
-"""Routes for texts: `translation`, `fill_mask`, `token_classification`, vectors."""
+"""Routes for texts: `translation`, `fill_mask`, `token_classification`, answers, vectors."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
 from inference.errors import InvalidRequest
-from inference.tasks import fill_mask, tag, translate
+from inference.tasks import answer, fill_mask, tag, translate
 from inference.tasks.embed import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.all_or_nothing import (
@@ -28,7 +35,8 @@ from serving.gateway.dialects.huggingface.route import (
 )
 from serving.gateway.requests.service import TaskRequest, TaskResponse
 from triptych.messages import OneOrMany
-from triptych.parameters import Beams, Penalty, Stride, optional
+from triptych.parameters import MAX_STRIDE, Beams, Penalty, Stride, optional
+from triptych.tasks.answer import MAX_ANSWER_TOKENS, MAX_ANSWERS
 from triptych.tasks.fill_mask import MAX_TOP_K, OneOrManyTargets
 from triptych.tasks.tag import Aggregation, TagRequest
 
@@ -210,6 +218,85 @@ class TagRoute(HuggingFaceRoute):
             for one in item.tokens
             if one.label not in ignored
         ]
+
+
+class QuestionAnsweringParameters(Closed):
+    """Parameters of `question_answering`."""
+
+    align_to_words: bool | None = None
+    doc_stride: Annotated[int, Field(ge=0, le=MAX_STRIDE)] | None = None
+    handle_impossible_answer: bool | None = None
+    max_answer_len: Annotated[int, Field(ge=1, le=MAX_ANSWER_TOKENS)] | None = None
+    max_question_len: Unserved = None
+    max_seq_len: Annotated[int, Field(ge=1)] | None = None
+    top_k: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
+
+    @property
+    def null_threshold(self) -> float | None:
+        """Of the null answer, which competes with the others by its score."""
+        return 0.0 if self.handle_impossible_answer else None
+
+
+class Question(Closed):
+    """`inputs` of `question_answering`."""
+
+    question: str
+    context: str
+
+
+def _without_table(value: object) -> object:
+    if isinstance(value, dict) and "table" in value:
+        raise ValueError("table_question_answering is not served: give question and context")
+    return value
+
+
+class QuestionAnsweringBody(Closed):
+    """Body of `POST /hf/answer/{model}`."""
+
+    inputs: Annotated[Question, BeforeValidator(_without_table)]
+    parameters: QuestionAnsweringParameters | None = None
+
+
+class FoundInContext(Open):
+    """An answer; of a question without one, the empty text."""
+
+    answer: Annotated[str, Field(validation_alias="text")]
+    score: float
+    start: int
+    end: int
+
+
+class AnswerRoute(HuggingFaceRoute):
+    """`question_answering`."""
+
+    path = "/hf/answer/{model}"
+    task = answer.TASK
+    body = QuestionAnsweringBody
+    answer = FoundInContext | list[FoundInContext]
+    summary = "Find the answer to a question, for `InferenceClient.question_answering`."
+
+    fields = {
+        "question": "inputs.question",
+        "passages": "inputs.context",
+        "align_to_words": "parameters.align_to_words",
+        "stride": "parameters.doc_stride",
+        "null_threshold": "parameters.null_threshold",
+        "max_answer_tokens": "parameters.max_answer_len",
+        "max_window_tokens": "parameters.max_seq_len",
+        "n": "parameters.top_k",
+    }
+    renamed = {
+        field: path if path.startswith("inputs") else path.removeprefix("parameters.")
+        for field, path in fields.items()
+    } | {"null_threshold": "handle_impossible_answer"}
+
+    def render(
+        self, request: TaskRequest, response: TaskResponse
+    ) -> FoundInContext | list[FoundInContext]:
+        """The answers; one alone is no list, as the pipeline of `transformers` returned it."""
+        (item,) = response.data
+        found = [FoundInContext.copy_of(one) for one in item.answers or ()]
+        return found[0] if len(found) == 1 else found
 
 
 class SimilarityParameters(Truncating):

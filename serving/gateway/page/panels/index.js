@@ -1,5 +1,6 @@
 /** One module for each task; a task without a panel has no tab. The order is that of the tabs. */
 
+import answer from "./answer.js";
 import caption from "./caption.js";
 import chat from "./chat.js";
 import classify from "./classify.js";
@@ -27,5 +28,6 @@ export const PANELS = [
   classify,
   embed,
   rerank,
+  answer,
   score,
 ];

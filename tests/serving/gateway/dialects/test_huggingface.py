@@ -108,6 +108,43 @@ async def test_translation(gateway: Gateway, connect: Connect) -> None:
         await client.translation("a", src_lang="es", tgt_lang="de")
 
 
+@pytest.mark.parametrize("path", ["answer/tiny-answer", "tiny-answer"])
+async def test_question_answering(gateway: Gateway, connect: Connect, path: str) -> None:
+    client, context = connect(path), " a b c d e f g h"
+    body = {"question": "q", "passages": context, "n": 3, "null_threshold": 0.0}
+    (item,) = (await gateway.http.post("/v1/answer", json=body)).json()["data"]
+    wanted = [(one["text"], one["start"], one["end"], one["score"]) for one in item["answers"]]
+    told = await client.question_answering("q", context, top_k=3, handle_impossible_answer=True)
+    assert [(one.answer, one.start, one.end, one.score) for one in told] == wanted
+    assert "" in [one.answer for one in told]
+    best = await client.question_answering("q", context)
+    assert (best.answer, best.score) == next((text, s) for text, _, _, s in wanted if text)
+    parts = await client.question_answering(
+        "q", context, doc_stride=1, max_seq_len=7, max_answer_len=1, align_to_words=False
+    )
+    assert len(parts.answer) == 1
+    assert sum(call.rows for call in gateway.inference.calls[-1:]) == 3
+
+
+async def test_questions_that_are_not_answered_are_refused_by_name(
+    gateway: Gateway, connect: Connect
+) -> None:
+    client = connect("answer/tiny-answer")
+    for given, message in (
+        ({"question": " ", "context": "a"}, "inputs.question is empty"),
+        ({"question": "q", "context": ""}, "inputs.context is empty"),
+        ({"question": "q", "context": "a", "top_k": 21}, "parameters.top_k"),
+        ({"question": "q", "context": "a", "max_question_len": 9}, "max_question_len: .*not serv"),
+        ({"question": "q", "context": "a", "max_seq_len": 99}, "max_seq_len is 99, .* at most 12"),
+        ({"question": "q " * 9, "context": "a " * 9}, "inputs.question has 9 tokens"),
+    ):
+        with pytest.raises(HfHubHTTPError, match=message):
+            await client.question_answering(**given)
+    for path in ("answer/tiny-answer", "tiny-answer"):
+        with pytest.raises(HfHubHTTPError, match="table_question_answering is not served"):
+            await connect(path).table_question_answering({"a": ["b"]}, "q")
+
+
 @pytest.mark.parametrize("path", ["caption/tiny-caption", "tiny-caption"])
 async def test_image_to_text(connect: Connect, path: str) -> None:
     told = await connect(path).image_to_text(image_file("red"))
