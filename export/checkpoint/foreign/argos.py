@@ -12,17 +12,13 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from export.checkpoint.foreign import ctranslate2_model
-from export.checkpoint.foreign.conversion import Conversion, read_object
+from export.checkpoint.foreign.conversion import Conversion, open_archive, read_object
 from inference.errors import CheckpointError
 
 SUFFIX = ".argosmodel"
 METADATA = "metadata.json"
 MODEL = "model"
 _READ = (METADATA, "sentencepiece.model", "bpe.model", f"{MODEL}/*")
-_MOST_ENTRIES = 10_000
-_MOST_RATIO = 50
-"""Of unpacked bytes to the archive's; weights hardly shrink."""
-_SPARE_BYTES = 16 << 20
 _SEARCH = {"num_beams": 4, "length_penalty": 0.2}
 """Of `argostranslate/translate.py`."""
 
@@ -63,29 +59,18 @@ def unpack(package: Path, into: Path) -> Path:
         CheckpointError: no archive, damaged, larger than one of its size can be, or with names
             outside it.
     """
-    try:
-        with zipfile.ZipFile(package) as archive:
-            entries = _entries(package, archive)
-            for path, entry in entries.items():
-                target = into / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(entry) as file, target.open("wb") as copy:
-                    shutil.copyfileobj(file, copy)
-    # a method of compression that is not built in, an encrypted entry
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{package} is damaged: {error}") from error
+    with open_archive(package) as archive:
+        for path, entry in _entries(package, archive).items():
+            target = into / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as file, target.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
     return into
 
 
 def _entries(package: Path, archive: zipfile.ZipFile) -> dict[PurePosixPath, zipfile.ZipInfo]:
     """Path within the package's folder → entry, of files that are read."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    most = _MOST_RATIO * package.stat().st_size + _SPARE_BYTES
-    if len(entries) > _MOST_ENTRIES or sum(entry.file_size for entry in entries) > most:
-        raise CheckpointError(
-            f"{package} has over {_MOST_ENTRIES} files or unpacks to over {most >> 20} MiB, which "
-            "no package of its size does"
-        )
     paths = {PurePosixPath(entry.filename): entry for entry in entries}
     for path, entry in paths.items():
         is_link = stat.S_ISLNK(entry.external_attr >> 16)

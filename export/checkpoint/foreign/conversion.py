@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,10 @@ from inference.errors import CheckpointError
 CONFIG = "config.json"
 SETTINGS = "tokenizer_config.json"
 _SHARD_BYTES = 256 << 20
+_MOST_ENTRIES = 10_000
+_MOST_RATIO = 50
+"""Of unpacked bytes to an archive's; weights hardly shrink."""
+_SPARE_BYTES = 16 << 20
 TRANSLATOR = "translator"
 """`model_type` of `export/models/encoder_decoders/translator.py`."""
 _TOKENIZER_FILES = (
@@ -109,3 +116,28 @@ def sentencepiece_models(folders: Sequence[Path]) -> tuple[bytes, bytes] | None:
             if (folder / source).is_file() and (folder / target).is_file():
                 return (folder / source).read_bytes(), (folder / target).read_bytes()
     return None
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive that fills neither memory nor disk.
+
+    Raises:
+        CheckpointError: no archive, damaged, or larger than one of weights of its size can be.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = [entry.file_size for entry in archive.infolist()]
+            most = _MOST_RATIO * path.stat().st_size + _SPARE_BYTES
+            if len(sizes) > _MOST_ENTRIES or sum(sizes) > most:
+                raise CheckpointError(
+                    f"{path} has over {_MOST_ENTRIES} files or unpacks to over {most >> 20} MiB, "
+                    "which no archive of weights of its size does"
+                )
+            yield archive
+    except _DAMAGES as error:
+        raise CheckpointError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+
+_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+"""What reading an archive raises; RuntimeError for an encrypted entry."""

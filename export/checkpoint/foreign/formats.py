@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.checkpoint.foreign import argos, ctranslate2_model
+from export.checkpoint.foreign import argos, ctranslate2_model, marian_npz
 from export.checkpoint.foreign.conversion import Conversion
 
 
@@ -31,6 +31,7 @@ class _Format:
 _FORMATS = (
     _Format("Argos Translate's package", argos.is_folder, argos.convert),
     _Format("CTranslate2's format", ctranslate2_model.is_folder, ctranslate2_model.convert),
+    _Format("Marian's format", marian_npz.is_folder, marian_npz.convert),
 )
 
 
@@ -60,7 +61,7 @@ def convert(path: Path) -> Converted:
     Raises:
         CheckpointError: it is damaged, or its network is not supported.
     """
-    place = Path(tempfile.mkdtemp(prefix="triptych-"))
+    place = Path(tempfile.mkdtemp(prefix="triptych-checkpoint-"))
     try:
         converted = _convert(path, place)
     except BaseException:
@@ -78,4 +79,4 @@ def _convert(path: Path, place: Path) -> Converted:
     found = next(each for each in _FORMATS if each.matches(source))
     conversion = found.convert(source)
     conversion.write(folder)
-    return Converted(folder, (f"was converted from {found.name}", *conversion.notes))
+    return Converted(folder, (f"the checkpoint was converted from {found.name}", *conversion.notes))
