@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.checkpoint.foreign import argos, ctranslate2_model, marian_npz
+from export.checkpoint.foreign import (
+    argos,
+    ctranslate2_model,
+    fairseq_model,
+    marian_npz,
+    opennmt_py,
+)
 from export.checkpoint.foreign.conversion import Conversion
 
 
@@ -32,6 +38,8 @@ _FORMATS = (
     _Format("Argos Translate's package", argos.is_folder, argos.convert),
     _Format("CTranslate2's format", ctranslate2_model.is_folder, ctranslate2_model.convert),
     _Format("Marian's format", marian_npz.is_folder, marian_npz.convert),
+    _Format("fairseq's format", fairseq_model.is_folder, fairseq_model.convert),
+    _Format("OpenNMT-py's format", opennmt_py.is_folder, opennmt_py.convert),
 )
 
 

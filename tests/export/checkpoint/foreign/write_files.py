@@ -242,6 +242,7 @@ def converted(work: Path) -> Iterator[Path]:
     converter = OpenNMTPyConverter(str(FILES / "opennmt.pt"))
     folder = work / "opennmt-bfloat16"
     yield Path(converter.convert(str(folder), quantization="bfloat16", force=True))
+    yield Path(converter.convert(str(work / "opennmt"), force=True))
     yield Path(OpusMTConverter(str(FILES / "opus")).convert(str(work / "opus"), force=True))
 
 
@@ -309,7 +310,7 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as place:
             for folder in converted(Path(place)):
                 found[folder.name] = answers(folder)
-                if folder.name != "opus":
+                if folder.name not in ("opus", "opennmt"):
                     shutil.rmtree(FILES / folder.name, ignore_errors=True)
                     shutil.copytree(folder, FILES / folder.name)
     for argument in sys.argv[1:]:
