@@ -77,6 +77,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "rnn-encoder": "export.models.recurrent.rnn_encoder",
     "rnn-lm": "export.models.recurrent.rnn_lm",
     "rnn-seq2seq": "export.models.recurrent.rnn_seq2seq",
+    "translator": "export.models.encoder_decoders.translator",
     "transformer": "export.models.encoder_decoders.transformer",
     "bahdanau": "export.models.recurrent.bahdanau",
     "show-and-tell": "export.models.captioners.show_and_tell",

@@ -70,6 +70,7 @@ class Form:
     """Where `config.json` does not decide."""
     pad_token_id: int = 1
     """Likewise."""
+    norm_epsilon: float = 1e-5
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def make_encoder_block(config: Config) -> EncoderBlock:
     return EncoderBlock(
         SelfAttention(config.encoder.heads),
         MLP(config.width, config.encoder.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width),
+        make_norm(config),
         is_norm_first=config.form.is_norm_first,
     )
 
@@ -166,15 +167,20 @@ def make_decoder_block(config: Config) -> DecoderBlock:
     return DecoderBlock(
         CachedAttention(config.decoder.heads),
         MLP(config.width, config.decoder.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width),
+        make_norm(config),
         CrossAttention(config.decoder.heads, config.source_width),
         is_norm_first=config.form.is_norm_first,
     )
 
 
-def make_optional_norm(width: int, *, is_there: bool) -> nn.Module:
+def make_norm(config: Config) -> partial[nn.LayerNorm]:
+    """Makes a norm."""
+    return partial(nn.LayerNorm, config.width, eps=config.form.norm_epsilon)
+
+
+def make_optional_norm(config: Config, *, is_there: bool) -> nn.Module:
     """A norm, or nothing."""
-    return nn.LayerNorm(width) if is_there else nn.Identity()
+    return make_norm(config)() if is_there else nn.Identity()
 
 
 # --------------------------------------------------------------------------------------- network
@@ -188,7 +194,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.scale = config.embedding_scale
         self.positions = position_table(config)
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_embedding_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_embedding_norm)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
@@ -237,7 +243,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(
             make_encoder_block(config) for _ in range(config.encoder.layers)
         )
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -270,7 +276,7 @@ class Decoder(TransformerDecoder):
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder.layers)
         )
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
         self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
         bias = torch.zeros(self.vocabulary_size) if config.form.has_output_bias else None
         self.register_buffer("output_bias", bias)
