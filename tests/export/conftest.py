@@ -94,7 +94,7 @@ SIBLINGS = {
     *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet"),
-    *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5"),
+    *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5", "encoder-decoder"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }

@@ -227,6 +227,25 @@ UMT5: dict[str, Fault] = {
     "the output is tied": T5["the output is tied"],
 }
 
+ENCODER_DECODER: dict[str, Fault] = {
+    "the projection is not biased": change(lambda net: net.encoder.projection.bias.zero_()),
+    "the source has no segment": change(lambda net: net.encoder.network.segments.weight[0].zero_()),
+    "the source's padding is seen": MARIAN["padding of the source is seen"],
+    "the norm of the source's embeddings is missing": change(
+        lambda net: setattr(net.encoder.network, "norm", _Identity())
+    ),
+    "the transformation of the head is missing": change(
+        lambda net: setattr(net.decoder, "transform", _Identity())
+    ),
+    "the head's bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),
+    "cross key and value are swapped": MARIAN["cross key and value are swapped"],
+    "norms stand in front": BART["norms stand in front"],
+    "another epsilon in the source's norms": change(
+        lambda net: setattr(net.encoder.network.blocks[0].mlp_norm, "eps", 1e-12)
+    ),
+    "positions are off by one": MARIAN["positions are off by one"],
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -241,5 +260,6 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("plbart", EXPORTED): PLBART,
     ("mvp", EXPORTED): MVP,
     ("umt5", EXPORTED): UMT5,
+    ("encoder-decoder", EXPORTED): ENCODER_DECODER,
 }
 """(architecture, configuration) → faults that its twin must detect."""

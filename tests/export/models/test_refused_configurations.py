@@ -21,6 +21,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         for name in ("bart", "marian", "blenderbot")
     },
     "mvp plain": [({"use_prompt": True}, "use_prompt = True is not supported")],
+    "encoder-decoder plain": [
+        ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),
+        ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
+        ({"encoder": {"is_decoder": True}}, "encoder: is_decoder = True is not supported"),
+        ({"decoder": {"cross_attention_hidden_size": 20}}, "cross_attention_hidden_size = 20"),
+        ({"architectures": ["BertModel"]}, "only EncoderDecoderModel is"),
+    ],
     "blip odd": [
         (
             {"architectures": ["BlipForQuestionAnswering"]},
