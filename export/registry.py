@@ -81,6 +81,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "blenderbot-small": "export.models.encoder_decoders.bart:BLENDERBOT_SMALL",
     "plbart": "export.models.encoder_decoders.bart:PLBART",
     "mvp": "export.models.encoder_decoders.bart:MVP",
+    "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
+    "pegasus_x": "export.models.encoder_decoders.pegasus_x",
 }
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart
+from export.models.encoder_decoders import bart, pegasus_x
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -246,6 +247,55 @@ ENCODER_DECODER: dict[str, Fault] = {
     "positions are off by one": MARIAN["positions are off by one"],
 }
 
+BIGBIRD_PEGASUS: dict[str, Fault] = {
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+    "erf for tanh in GELU": change(
+        lambda net: setattr(net.decoder.blocks[0].mlp, "activation", nn.functional.gelu)
+    ),
+    "query and key are swapped": swapped("encoder.blocks.0.attention", "query", "key"),
+}
+
+
+def _each_layer(name: str, value: object) -> Fault:
+    """Sets an attribute of the attention of the encoder's layers."""
+
+    def act(network: Any) -> None:
+        for block in network.encoder.blocks:
+            setattr(block.attention, name, value)
+
+    return change(act)
+
+
+PEGASUS_X: dict[str, Fault] = {
+    "no layer is staggered": _each_layer("shift", 0),
+    "all layers are staggered": _each_layer("shift", 1),
+    "blocks have another size": _each_layer("block", 4),
+    "padding of the source is seen": replaced(
+        pegasus_x, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "global tokens are not seen": replaced(
+        pegasus_x,
+        "beside",
+        lambda tokens, visible: nn.functional.pad(visible, (tokens.shape[1], 0), value=False),
+    ),
+    "global tokens share the norm of positions": change(
+        lambda net: [
+            setattr(block, "token_norm", block.attention_norm) for block in net.encoder.blocks
+        ]
+    ),
+    "positions begin behind the padding token": _all_positions(
+        lambda positions: setattr(positions, "offset", 1)
+    ),
+    "frequencies are Pegasus'": _all_positions(
+        lambda positions: positions.table.copy_(bart.sinusoids(*positions.table.shape))
+    ),
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -261,5 +311,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("mvp", EXPORTED): MVP,
     ("umt5", EXPORTED): UMT5,
     ("encoder-decoder", EXPORTED): ENCODER_DECODER,
+    ("bigbird_pegasus", EXPORTED): BIGBIRD_PEGASUS,
+    ("pegasus_x", EXPORTED): PEGASUS_X,
 }
 """(architecture, configuration) → faults that its twin must detect."""
