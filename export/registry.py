@@ -71,6 +71,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "cnn-transformer": "export.models.captioners.cnn_transformer",
     "t5": "export.models.encoder_decoders.t5",
     "mt5": "export.models.encoder_decoders.t5",
+    "longt5": "export.models.encoder_decoders.longt5",
     "encoder-decoder": "export.models.encoder_decoders.encoder_decoder",
     "umt5": "export.models.encoder_decoders.t5:UMT5",
     "bart": "export.models.encoder_decoders.bart:BART",

@@ -28,6 +28,7 @@ from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Rename
 from export.layers.attention.attention import Attention, attend, within
 from export.layers.attention.heads import Heads
+from export.layers.attention.near import attend_near, in_blocks, join_blocks
 from export.layers.blocks import MLP
 from export.models.encoder_decoders import bart
 from inference.bundle.manifest import Limits
@@ -101,38 +102,19 @@ class GlobalLocalAttention(Attention):
         x = functional.pad(x, (0, 0, *padding))
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
         own = [self.split(part(tokens)) for part in (self.query, self.key, self.value)]
-        keys, values = torch.cat([own[1], key], dim=2), torch.cat([own[2], value], dim=2)
-        everything = beside(tokens, visible)[:, None, None]
+        keys, values = torch.cat([key, own[1]], dim=2), torch.cat([value, own[2]], dim=2)
+        everything = behind(visible, tokens)[:, None, None]
         read = self.out(self.join(attend(self.heads, own[0], keys, values, everything)))
-        blocks = [self._in_blocks(part) for part in (query, key, value)]  # (B, N, H, L, K)
-        masks = beside(tokens, visible.unflatten(1, (-1, self.block)).flatten(0, 1))
-        masks = masks.unflatten(0, (-1, count))[:, :, None, None]  # (B, N, 1, 1, G + L)
-        mixed = self._attend_near(blocks, own, masks)
-        mixed = mixed.transpose(2, 3).flatten(3).flatten(1, 2)  # (B, N·L, H·K)
-        return self.out(mixed[:, self.shift : self.shift + size]), read
-
-    def _attend_near(self, blocks: list[Tensor], own: list[Tensor], masks: Tensor) -> Tensor:
-        """Queries, keys and values of blocks and global tokens → (B, N, H, L, K).
-
-        The global tokens' are not repeated for each block.
-        """
-        query, key, value = blocks
-        _, own_key, own_value = (part[:, None] for part in own)  # (B, 1, H, G, K)
-        query = self.heads.score_scale * query
-        keys = (own_key, key)
-        scores = torch.cat([query @ each.transpose(-1, -2) for each in keys], dim=-1)
-        weights = scores.masked_fill(~masks, float("-inf")).softmax(dim=-1)
-        count = own_key.shape[3]
-        return weights[..., :count] @ own_value + weights[..., count:] @ value
-
-    def _in_blocks(self, x: Tensor) -> Tensor:
-        """(B, H, N·L, K) → (B, N, H, L, K)."""
-        return x.unflatten(2, (-1, self.block)).transpose(1, 2)
+        query, key, value = (in_blocks(part, self.block) for part in (query, key, value))
+        masks = visible.unflatten(1, (-1, self.block))[:, :, None, None]  # (B, N, 1, 1, L)
+        others = own[1][:, None], own[2][:, None]
+        mixed = attend_near(self.heads, query, (key, value), others, behind(masks, tokens))
+        return self.out(join_blocks(mixed)[:, self.shift : self.shift + size]), read
 
 
-def beside(tokens: Tensor, visible: Tensor) -> Tensor:
-    """Which positions are no padding, (B, S) → (B, G + S), of which the first are `tokens`."""
-    return functional.pad(visible, (tokens.shape[1], 0), value=True)
+def behind(visible: Tensor, tokens: Tensor) -> Tensor:
+    """Which positions are no padding, (…, S) → (…, S + G), of which the last are `tokens`."""
+    return functional.pad(visible, (0, tokens.shape[1]), value=True)
 
 
 class Block(nn.Module):

@@ -62,6 +62,8 @@ _T5: dict[str, Any] = {
         "translation_en_to_fr": {"prefix": "translate English to French: "},
     },
 }
+_DEEP_T5 = {name: value for name, value in _T5.items() if name != "task_specific_params"}
+_DEEP_T5 |= {"num_layers": 2, "num_decoder_layers": 2}
 _METASPACE = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
 
 
@@ -179,9 +181,10 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "pegasus": (
         _pegasus, transformers.PegasusForConditionalGeneration, transformers.PegasusConfig, _TINY,
     ),
-    "umt5": (
-        _t5, transformers.UMT5ForConditionalGeneration, transformers.UMT5Config,
-        {name: value for name, value in _T5.items() if name != "task_specific_params"},
+    "umt5": (_t5, transformers.UMT5ForConditionalGeneration, transformers.UMT5Config, _DEEP_T5),
+    "longt5": (
+        _t5, transformers.LongT5ForConditionalGeneration, transformers.LongT5Config,
+        _DEEP_T5 | {"local_radius": 3, "encoder_attention_type": "transient-global"},
     ),
     "pegasus_x": (
         _pegasus, transformers.PegasusXForConditionalGeneration, transformers.PegasusXConfig,

@@ -10,7 +10,7 @@ from torch import nn
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart, pegasus_x
+from export.models.encoder_decoders import bart, longt5, pegasus_x
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -278,8 +278,8 @@ PEGASUS_X: dict[str, Fault] = {
     ),
     "global tokens are not seen": replaced(
         pegasus_x,
-        "beside",
-        lambda tokens, visible: nn.functional.pad(visible, (tokens.shape[1], 0), value=False),
+        "behind",
+        lambda visible, tokens: nn.functional.pad(visible, (0, tokens.shape[1]), value=False),
     ),
     "global tokens share the norm of positions": change(
         lambda net: [
@@ -294,6 +294,60 @@ PEGASUS_X: dict[str, Fault] = {
     ),
     "norms stand behind": MBART["norms stand behind"],
     "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+}
+
+_SCORES = longt5.Encoder.scores
+
+
+def _orphans_dropped(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """Positions behind the last whole sum are in none."""
+    found = _SCORES(encoder, lengths, size)
+    assert found.members is not None
+    whole = (lengths // encoder.summed * encoder.summed)[:, None, None]
+    members = found.members * (torch.arange(size) < whole)
+    return longt5.Scores(found.visible, found.bias, members)
+
+
+def _all_sums_seen(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """Sums of nothing are keys too."""
+    found = _SCORES(encoder, lengths, size)
+    visible = found.visible.clone()
+    visible[..., 3 * encoder.block :] = True
+    return longt5.Scores(visible, found.bias, found.members)
+
+
+def _farther(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """All of both neighbouring blocks is near."""
+    found, near = _SCORES(encoder, lengths, size), 3 * encoder.block
+    visible = found.visible.clone()
+    visible[..., :near] = visible[..., :near].any(dim=-2, keepdim=True)
+    return longt5.Scores(visible, found.bias, found.members)
+
+
+LONGT5: dict[str, Fault] = {
+    "the window has another size": change(
+        lambda net: [
+            setattr(module, "block", 3)
+            for module in (net.encoder, *(block.attention for block in net.encoder.blocks))
+        ]
+    ),
+    "all of the neighbouring blocks is seen": replaced(longt5.Encoder, "scores", _farther),
+    "the last positions are in no sum": replaced(longt5.Encoder, "scores", _orphans_dropped),
+    "sums of nothing are seen": replaced(longt5.Encoder, "scores", _all_sums_seen),
+    "sums are of another number of positions": change(
+        lambda net: setattr(net.encoder, "summed", 4)
+    ),
+    "sums are not normalised": change(
+        lambda net: setattr(net.encoder.blocks[1].attention, "sum_norm", _Identity())
+    ),
+    "sums have the positions' bias": change(
+        lambda net: setattr(net.encoder, "relative_sums", net.encoder.relative)
+    ),
+    "padding of the source is seen": replaced(
+        longt5, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "the untied output is scaled": T5["the untied output is scaled"],
 }
 
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
@@ -313,5 +367,6 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("encoder-decoder", EXPORTED): ENCODER_DECODER,
     ("bigbird_pegasus", EXPORTED): BIGBIRD_PEGASUS,
     ("pegasus_x", EXPORTED): PEGASUS_X,
+    ("longt5", EXPORTED): LONGT5,
 }
 """(architecture, configuration) → faults that its twin must detect."""

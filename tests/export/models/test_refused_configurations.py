@@ -24,6 +24,10 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "bigbird_pegasus plain": [
         ({"attention_type": "sparse"}, "attention_type = 'sparse' is not supported, only block_"),
     ],
+    "longt5 plain": [
+        ({"global_block_size": 12}, "global_block_size = 12 is not supported, only powers of two"),
+        ({"encoder_attention_type": "full"}, "encoder_attention_type = 'full' is not supported"),
+    ],
     "pegasus_x plain": [({"block_size": 5}, "block_size = 5 must be even")],
     "encoder-decoder plain": [
         ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),
