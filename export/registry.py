@@ -85,6 +85,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "cnn-transformer": "export.models.captioners.cnn_transformer",
     "t5": "export.models.encoder_decoders.t5",
     "mt5": "export.models.encoder_decoders.t5",
+    "longt5": "export.models.encoder_decoders.longt5",
+    "encoder-decoder": "export.models.encoder_decoders.encoder_decoder",
     "umt5": "export.models.encoder_decoders.t5:UMT5",
     "bart": "export.models.encoder_decoders.bart:BART",
     "mbart": "export.models.encoder_decoders.bart:MBART",
@@ -94,6 +96,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "blenderbot-small": "export.models.encoder_decoders.bart:BLENDERBOT_SMALL",
     "plbart": "export.models.encoder_decoders.bart:PLBART",
     "mvp": "export.models.encoder_decoders.bart:MVP",
+    "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
+    "pegasus_x": "export.models.encoder_decoders.pegasus_x",
 }
 
 

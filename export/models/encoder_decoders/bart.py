@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Section, language_pairs, no_section
-from export.config.config_reader import ConfigReader, key
+from export.config.config_reader import MOST, ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
@@ -49,6 +49,8 @@ class Positions(Enum):
     SINUSOIDS = "sinusoids"
     SPREAD_SINUSOIDS = "spread_sinusoids"
     """From the row behind the padding token's id, whose own row is zero."""
+    SPREAD_FROM_ZERO = "spread_from_zero"
+    """The same from the first row, for all tokens."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Form:
     """The decoder normalises tokens, which nothing scales, before their positions are added."""
     has_final_norm: bool = False
     has_output_bias: bool = True
+    has_attention_bias: bool = True
     activation: str = "gelu"
     is_embedding_scaled: bool = False
     """Where `config.json` does not decide."""
@@ -102,11 +105,14 @@ class Config:
     """The target's table is the output's, where the file has no other."""
     source_width: int | None = None
     """Of the vectors that cross-attention reads, where it is not D."""
+    most_source_tokens: int = MOST
+    """Where a source has fewer than its positions."""
 
     @property
     def limits(self) -> Limits:
         """The position table bounds both sides."""
-        return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
+        most = min(self.positions, self.most_source_tokens)
+        return Limits(max_input_tokens=most, max_total_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any], form: Form | None = None) -> Config:
@@ -137,16 +143,18 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         Config,
         form=form,
         embedding_scale=reader.integer("d_model") ** 0.5 if is_scaled else 1.0,
-        encoder=_read_stack(reader, "encoder"),
-        decoder=_read_stack(reader, "decoder"),
+        encoder=_read_stack(reader, "encoder", form),
+        decoder=_read_stack(reader, "decoder", form),
     )
 
 
-def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
+def _read_stack(reader: ConfigReader, side: str, form: Form) -> StackConfig:
     reader.heads(f"{side}_attention_heads", width="d_model")
     heads, mlp_width = (reader.integer(f"{side}_{name}") for name in ("attention_heads", "ffn_dim"))
     layers = reader.layers(f"{side}_layers")
-    return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)
+    bias = form.has_attention_bias
+    shape = Heads(reader.integer("d_model"), heads, bias=bias, out_bias=bias)
+    return StackConfig(layers, shape, mlp_width)
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -229,6 +237,8 @@ def position_table(config: Config) -> PositionTable:
         return PositionTable(nn.Parameter(torch.zeros(count + first, width)), first)
     if config.form.positions is Positions.SINUSOIDS:
         return PositionTable(sinusoids(count, width))
+    if config.form.positions is Positions.SPREAD_FROM_ZERO:
+        return PositionTable(spread_sinusoids(count, width))
     table = spread_sinusoids(padding + 1 + count, width)
     table[padding] = 0
     return PositionTable(table, padding + 1, padding)
@@ -328,7 +338,7 @@ def rename(config: Config) -> Rename:
     bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
     table["final_logits_bias"] = bias if form.has_output_bias else None
     optional = {"decoder.output_bias"}
-    if form.positions is Positions.SINUSOIDS:
+    if form.positions in (Positions.SINUSOIDS, Positions.SPREAD_FROM_ZERO):
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
     tied = {"decoder.output": f"{target}.weight"} if config.has_tied_output else {}
     return Rename(table, frozenset(optional), tied=tied)
@@ -464,6 +474,58 @@ def read_mvp(values: Mapping[str, Any]) -> Config:
 MVP = replace(declare("mvp", {"generate": no_section}), read_config=read_mvp)
 """Tang et al. 2022, "MVP: Multi-task Supervised Pre-training for Natural Language Generation", §3
 (arXiv 2206.12131): `RUCAIBox/mvp`, `RUCAIBox/mtl-*`; those with prompts of a task are refused."""
+
+
+# ------------------------------------------------------------------------------- BigBird-Pegasus
+
+
+def read_bigbird_pegasus(values: Mapping[str, Any]) -> Config:
+    """The configuration; its sparse attention is full for the sources that it allows."""
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
+    form = Form(
+        first_row=0,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        has_attention_bias=reader.flag("use_bias", False),
+        activation="gelu_new",
+        is_embedding_scaled=True,
+        pad_token_id=0,
+    )
+    config = read_sizes(reader, form)
+    if reader.choice("attention_type", ("block_sparse", "original_full"), "block_sparse") == (
+        "original_full"
+    ):
+        return config
+    blocks = 5 + 2 * reader.integer("num_random_blocks", 3)
+    return replace(config, most_source_tokens=blocks * reader.integer("block_size", 64))
+
+
+def rename_bigbird_pegasus(config: Config) -> Rename:
+    """BART's names → ours; the encoder's attention and the final norms have others."""
+    names = rename(config)
+    table = {name: entry for name, entry in names.table.items() if ".layer_norm" not in name}
+    theirs, ours = "model.encoder.layers.*.self_attn", "encoder.blocks.*.attention"
+    own: dict[str, Entry] = {
+        **projections(theirs, ours, "self.query self.key self.value output"),
+        **{f"model.{side}.layernorm_embedding": f"{side}.norm" for side in ("encoder", "decoder")},
+    }
+    own |= {name.removeprefix("model."): entry for name, entry in own.items()}
+    return Rename(own | table, names.optional, names.tied)
+
+
+BIGBIRD_PEGASUS = replace(
+    declare("bigbird_pegasus", {"generate": no_section}),
+    read_config=read_bigbird_pegasus,
+    rename=rename_bigbird_pegasus,
+)
+"""Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", §2 (arXiv 2007.14062), over
+Pegasus: `google/bigbird-pegasus-large-*`.
+
+`transformers` attends in sparse blocks, some of them random, from more than (5 + 2 r) b tokens on
+(704 in the published files), and fully up to there. Longer sources are refused."""
 
 
 # ---------------------------------------------------------------------------------------- Marian

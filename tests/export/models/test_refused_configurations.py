@@ -21,6 +21,21 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         for name in ("bart", "marian", "blenderbot")
     },
     "mvp plain": [({"use_prompt": True}, "use_prompt = True is not supported")],
+    "bigbird_pegasus plain": [
+        ({"attention_type": "sparse"}, "attention_type = 'sparse' is not supported, only block_"),
+    ],
+    "longt5 plain": [
+        ({"global_block_size": 12}, "global_block_size = 12 is not supported, only powers of two"),
+        ({"encoder_attention_type": "full"}, "encoder_attention_type = 'full' is not supported"),
+    ],
+    "pegasus_x plain": [({"block_size": 5}, "block_size = 5 must be even")],
+    "encoder-decoder plain": [
+        ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),
+        ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
+        ({"encoder": {"is_decoder": True}}, "encoder: is_decoder = True is not supported"),
+        ({"decoder": {"cross_attention_hidden_size": 20}}, "cross_attention_hidden_size = 20"),
+        ({"architectures": ["BertModel"]}, "only EncoderDecoderModel is"),
+    ],
     "blip odd": [
         (
             {"architectures": ["BlipForQuestionAnswering"]},
@@ -306,3 +321,14 @@ def test_unknown_activation_is_refused_by_the_name_of_its_field(name: str, field
     values = {**twin_of(name).configs[EXPORTED], field: "mish"}
     with pytest.raises(CheckpointError, match=rf"^config.json: {field} = 'mish' is not supported"):
         declared.read_config(values)
+
+
+def test_source_of_bigbird_pegasus_is_as_long_as_its_attention_is_full() -> None:
+    values = twin_of("bigbird_pegasus").configs["plain"]
+    sparse = {**values, "max_position_embeddings": 4096, "block_size": 64, "num_random_blocks": 3}
+    limits = {
+        kind: architecture("bigbird_pegasus").read_config({**sparse, "attention_type": kind}).limits
+        for kind in ("block_sparse", "original_full")
+    }
+    assert limits["block_sparse"].max_input_tokens == 704
+    assert limits["original_full"].max_input_tokens == 4096

@@ -134,3 +134,18 @@ MVP = Twin(
     reference="transformers:MvpForConditionalGeneration",
     configs={"plain": TINY | {"activation_function": "relu"}, "odd": ODD},
 )
+_BIGBIRD = {
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 1,
+}
+BIGBIRD_PEGASUS = Twin(
+    reference="transformers:BigBirdPegasusForConditionalGeneration",
+    configs={
+        "plain": TINY | _BIGBIRD | {"block_size": 2, "num_random_blocks": 1},
+        "odd": ODD | _BIGBIRD | {"encoder_attention_heads": 3, "use_bias": True},
+        "full": TINY | _BIGBIRD | {"attention_type": "original_full", "scale_embedding": False},
+    },
+)

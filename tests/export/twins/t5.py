@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.export.twin import tiny_twin
 
-_TINY = {
+TINY = {
     "vocab_size": 64,
     "d_model": 32,
     "d_kv": 8,
@@ -31,7 +31,7 @@ _ODD = {
 _PREFIX = {"prefix": "translate English to German: "}
 TWIN = tiny_twin(
     "transformers:T5ForConditionalGeneration",
-    _TINY,
+    TINY,
     {
         "odd": _ODD
         | {
@@ -52,7 +52,7 @@ TWIN = tiny_twin(
 )
 UMT5 = tiny_twin(
     "transformers:UMT5ForConditionalGeneration",
-    _TINY,
+    TINY,
     {
         "odd": _ODD | {"num_layers": 3, "num_decoder_layers": 2},
         "relu": {"feed_forward_proj": "relu", "num_heads": 6},

@@ -3,8 +3,9 @@
 Paper: Rothe et al. 2020, "Leveraging Pre-trained Checkpoints for Sequence Generation Tasks", §2
 (arXiv 1907.12461): the blocks of Devlin et al. 2018 (arXiv 1810.04805) with a causal mask, and
 cross-attention between self-attention and MLP.
-Checkpoints: the decoder of `model_type: vision-encoder-decoder` folders (`bert`, `roberta`,
-`xlm-roberta`, `camembert`) and of `model_type: blip`; GIT's, without cross-attention.
+Checkpoints: the decoder of `model_type: encoder-decoder` and `vision-encoder-decoder` folders
+(`bert`, `roberta`, `xlm-roberta`, `camembert`) and of `model_type: blip`; GIT's, without
+cross-attention.
 
 Legend: R rows, T new positions, P past positions, S source positions, D width, V vocabulary.
 
