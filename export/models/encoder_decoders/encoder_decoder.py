@@ -12,7 +12,7 @@ all source tokens have segment 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,23 +25,23 @@ from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.blocks import BASE
 from export.layers.decoder import TransformerDecoder
 from export.models.encoder_decoders.halves import TEXT_DECODERS, Half, find_half
-from export.models.encoders import bert, roberta
+from export.models.encoders import bert
 from export.text_encoders.heads import HeadConfig, HeadKind
 from inference.bundle.manifest import Limits
 
 
-def _encoder(config: type[bert.Config], build: Callable[[Any], nn.Module], **defaults: int) -> Half:
+def _encoder(config: type[bert.Config], **defaults: int) -> Half:
     """An encoder without a head, whatever class the section names."""
 
     def read(reader: ConfigReader) -> Any:
         reader = ConfigReader(reader.values, reader.place, BASE | defaults)
         return reader.read(config, head=HeadConfig(HeadKind.BARE))
 
-    return Half(read, build, _rename_encoder)
+    return Half(read, bert.Encoder, _rename_encoder)
 
 
 def _rename_encoder(_: Any, theirs: str, ours: str) -> dict[str, Entry]:
-    table = Rename(bert.encoder_names() | {"pooler.dense": None}).prefixed(theirs, "")
+    table = Rename(bert.BERT.encoder_names() | {"pooler.dense": None}).prefixed(theirs, "")
     return {
         name: ours + own.removeprefix("encoder.") if isinstance(own, str) else own
         for name, own in table.items()
@@ -49,10 +49,10 @@ def _rename_encoder(_: Any, theirs: str, ours: str) -> dict[str, Entry]:
 
 
 ENCODERS: Mapping[str, Half] = {
-    "bert": _encoder(bert.Config, bert.Encoder),
-    "roberta": _encoder(roberta.Config, roberta.Encoder, vocab_size=50265),
-    "xlm-roberta": _encoder(roberta.Config, roberta.Encoder),
-    "camembert": _encoder(roberta.Config, roberta.Encoder),
+    "bert": _encoder(bert.Config),
+    "roberta": _encoder(bert.RobertaConfig, vocab_size=50265),
+    "xlm-roberta": _encoder(bert.RobertaConfig),
+    "camembert": _encoder(bert.RobertaConfig),
 }
 
 # ---------------------------------------------------------------------------------------- config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import Twin
-from tests.export.twins import marian, pegasus
+from tests.export.twins import bart
 
 _BEHIND = {
     "normalize_before": False,
@@ -14,11 +14,11 @@ _BEHIND = {
 }
 _IN_FRONT = _BEHIND | {"normalize_before": True, "add_final_layer_norm": True}
 _APART = {"share_encoder_decoder_embeddings": False}
-_MARIAN = marian.TWIN.configs
+_MARIAN = bart.MARIAN.configs
 TWIN = Twin(
     reference="transformers:PegasusForConditionalGeneration",
     configs={
-        "odd": {**pegasus.TWIN.configs["odd"], **_IN_FRONT},
+        "odd": {**bart.PEGASUS.configs["odd"], **_IN_FRONT},
         "behind": {**_MARIAN["odd"], **_BEHIND},
         "two-tables": {**_MARIAN["separate-tables"], **_BEHIND, **_APART},
     },
