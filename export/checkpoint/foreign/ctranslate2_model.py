@@ -42,7 +42,9 @@ _FLAGS |= {"with_relative_position", "start_from_zero_embedding"}
 """Of what is not supported; zero in other models."""
 _LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 _COMPUTED_POSITIONS = 1024
-_LEARNED_OFFSET = 2
+_OFFSET = 2
+_HALF_PRECISION = 1e-2
+"""How far sines of a file in bfloat16 are from those that are computed."""
 _SIDES = ("encoder", "decoder")
 
 
@@ -397,12 +399,10 @@ class _Translator(_Model):
                 yield from self._norm(f"{side}/{norm}", f"model.{side}.{norm}")
         positions = self._positions(side)
         if self.model_type in ("bart", "mbart"):
-            positions = torch.cat([positions.new_zeros(_LEARNED_OFFSET, self.width), positions])
+            positions = torch.cat([positions.new_zeros(_OFFSET, self.width), positions])
         if self.model_type != "m2m_100":
             yield f"model.{side}.embed_positions.weight", positions
-        elif not positions.allclose(
-            spread_sinusoids(len(positions) + 2, self.width)[2:], atol=1e-5
-        ):
+        elif not positions.allclose(self._m2m_positions(len(positions)), atol=_HALF_PRECISION):
             raise CheckpointError(f"{self.folder}: positions that are not M2M-100's")
         for number in range(self.layers[side]):
             scope, layer = f"{side}/layer_{number}", f"model.{side}.layers.{number}"
@@ -439,6 +439,9 @@ class _Translator(_Model):
         if self.variables.has(name):
             return self.variables.tensor(name).float()
         return spread_sinusoids(_COMPUTED_POSITIONS + 1, self.width)[1:]
+
+    def _m2m_positions(self, count: int) -> Tensor:
+        return spread_sinusoids(count + _OFFSET, self.width)[_OFFSET:]
 
     def _is_scaled(self) -> bool:
         """Whether embeddings are multiplied by √D: by a flag, or by the factor itself."""
