@@ -91,7 +91,16 @@ SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
-    *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
+    *(
+        "translator",
+        "transformer",
+        "rnn-seq2seq",
+        "blip-2",
+        "instructblip",
+        "idefics3",
+        "llava_next",
+        "gemma3",
+    ),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
