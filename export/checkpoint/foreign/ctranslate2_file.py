@@ -110,7 +110,7 @@ class Variables:
         if variable.kind.startswith("float"):
             return torch.from_numpy(values.copy()).view(variable.shape)
         table = values.astype(np.float32).reshape(variable.shape)
-        return torch.from_numpy(table / self._scale(name, variable))
+        return torch.from_numpy(np.divide(table, self._scale(name, variable), out=table))
 
     def unused(self) -> list[str]:
         """Names of the variables that nothing has read."""

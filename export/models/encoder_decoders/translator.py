@@ -31,6 +31,7 @@ def read_config(values: Mapping[str, Any]) -> bart.Config:
         is_norm_first=is_norm_first,
         has_embedding_norm=reader.flag("normalize_embedding"),
         has_final_norm=reader.flag("add_final_layer_norm"),
+        pad_token_id=0,
         norm_epsilon=reader.number("layer_norm_eps"),
     )
     config = bart.read_sizes(reader, form)

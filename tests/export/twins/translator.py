@@ -19,11 +19,11 @@ TWIN = Twin(
     reference="transformers:PegasusForConditionalGeneration",
     configs={
         "odd": {**bart.PEGASUS.configs["odd"], **_IN_FRONT},
-        "behind": {**_MARIAN["odd"], **_BEHIND},
+        "plain": {**_MARIAN["odd"], **_BEHIND},
         "two-tables": {**_MARIAN["separate-tables"], **_BEHIND, **_APART},
     },
     references={
-        "behind": "transformers:MarianMTModel",
+        "plain": "transformers:MarianMTModel",
         "two-tables": "transformers:MarianMTModel",
     },
 )

@@ -19,7 +19,7 @@ from inference.errors import CheckpointError
 from tests.export.checkpoint.foreign.test_translators import Translator, check
 from tests.export.checkpoint.foreign.write_files import FILES, texts
 from tests.export.saved_folders import write_pieces
-from tests.export.twins import mbart, randomise
+from tests.export.twins import bart, randomise
 
 OPENNMT = ["<unk>", "<blank>", "<s>", "</s>", *texts({}, [])[4:]]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -220,7 +220,7 @@ def test_fairseq_with_norms_behind_computes_what_transformers_does(
 
 
 def test_fairseq_with_norms_in_front_computes_what_transformers_does(tmp_path: Path) -> None:
-    config = MBartForConditionalGeneration.config_class(**mbart.TWIN.configs["plain"])
+    config = MBartForConditionalGeneration.config_class(**bart.MBART.configs["plain"])
     reference = MBartForConditionalGeneration(config).eval()
     randomise(reference)
     reference.final_logits_bias.zero_()
