@@ -115,12 +115,20 @@ class LocalAttention(Attention):
         if self.sum_norm is not None and scores.members is not None:
             read = self.sum_norm(scores.members @ x)
             sums = self.split(self.key(read))[:, None], self.split(self.value(read))[:, None]
-        x = functional.pad(x, (0, 0, 0, -size % self.block))
+        x = functional.pad(x, (0, 0, 0, missing(size, self.block)))
         parts = (self.split(part(x)) for part in (self.query, self.key, self.value))
         query, key, value = (in_blocks(part, self.block) for part in parts)
         near = beside(key), beside(value)
         mixed = attend_near(self.heads, query, near, sums, scores.visible, scores.bias)
         return self.out(join_blocks(mixed)[:, :size])
+
+
+def missing(size: int, block: int) -> int:
+    """Positions by which a source is padded to whole blocks.
+
+    Not `-size % block`, whose conditions on dynamic sizes `torch.export` does not solve.
+    """
+    return (size + block - 1) // block * block - size
 
 
 def beside(x: Tensor) -> Tensor:
@@ -174,7 +182,7 @@ class Encoder(nn.Module):
     def scores(self, lengths: Tensor, size: int) -> Scores:
         """Masks and biases of sources of these lengths, (B,), and S = `size`."""
         block, places = self.block, torch.arange(3 * self.block)
-        padding = (0, -size % block)
+        padding = (0, missing(size, block))
         blocks = functional.pad(within(lengths, size), padding).unflatten(1, (-1, block))
         real = beside(blocks[:, :, None, :, None])[..., 0]  # (B, N, 1, 3·L)
         own = places[block : 2 * block]

@@ -223,7 +223,7 @@ UMT5: dict[str, Fault] = {
     "positions count from the call": T5["positions count from the call"],
     "scores are scaled": T5["scores are scaled"],
     "the encoder looks back only": change(
-        lambda net: setattr(net.encoder.blocks[2].relative, "is_bidirectional", False)
+        lambda net: setattr(net.encoder.blocks[1].relative, "is_bidirectional", False)
     ),
     "the output is tied": T5["the output is tied"],
 }

@@ -35,7 +35,7 @@ TWIN = Twin(
         "plain": _pair(_BERT, _BERT),
         "odd": _pair(
             _BERT | {"hidden_act": "relu", "type_vocab_size": 3, "layer_norm_eps": 1e-3},
-            _BERT | ODD_TEXT | {"intermediate_size": 44, "num_hidden_layers": 1},
+            _BERT | ODD_TEXT | {"intermediate_size": 44},
         ),
         "roberta": _pair(_ROBERTA, _ROBERTA | {"tie_word_embeddings": False}),
         "bert-gpt2": _pair(

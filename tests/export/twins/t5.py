@@ -54,7 +54,7 @@ UMT5 = tiny_twin(
     "transformers:UMT5ForConditionalGeneration",
     TINY,
     {
-        "odd": _ODD | {"num_layers": 3, "num_decoder_layers": 2},
+        "odd": _ODD | {"num_layers": 2, "num_decoder_layers": 2},
         "relu": {"feed_forward_proj": "relu", "num_heads": 6},
     },
     untied={"odd": ("lm_head.weight",)},
