@@ -197,7 +197,7 @@ class _Model:
         try:
             text = found.read_bytes().decode()
             tokens = json.loads(text) if found.suffix == ".json" else _lines(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{found} is damaged: {error}") from error
         if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
             raise CheckpointError(f"{found} must be a list of tokens")

@@ -79,6 +79,31 @@ def test_16_bit_floats_stay_as_they_are(kind: torch.dtype, tmp_path: Path) -> No
     assert torch.equal(found.tensor("w"), values)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_versions_have_sizes_in_place_of_types(version: int, tmp_path: Path) -> None:
+    values = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.array([[5, -3]], np.int16),
+        "c": np.array([[9], [-7]], np.int8),
+        "c_scale": np.array([2, 4], np.float32),
+    }
+    body = b"".join(
+        text(name)
+        + struct.pack(f"<B{each.ndim}I", each.ndim, *each.shape)
+        + struct.pack("<BI", each.itemsize, each.size)
+        + each.tobytes()
+        for name, each in values.items()
+    )
+    head = struct.pack("<I", version) + text("TransformerBase") + struct.pack("<I", 2)
+    aliases = struct.pack("<I", 1) + text("d") + text("c") if version == 3 else b""
+    found = written(tmp_path / "model.bin", head + struct.pack("<I", 4) + body + aliases)
+    assert (found.spec, found.revision) == ("TransformerBase", 2)
+    assert torch.equal(found.tensor("a"), torch.from_numpy(values["a"]))
+    assert torch.equal(found.tensor("b"), torch.tensor([[0.005, -0.003]]))
+    for name in ("c", "d")[: version - 1]:
+        assert torch.equal(found.tensor(name), torch.tensor([[4.5], [-1.75]]))
+
+
 ONE = variable("w", (2,), "float32", bytes(8))
 DAMAGED: dict[str, bytes] = {
     "empty": b"",
@@ -171,6 +196,8 @@ def test_vocabulary_must_fit_the_table(folder: Path) -> None:
     assert "2 tokens" in refusal(folder)
     (folder / "shared_vocabulary.json").write_text('{"</s>": 0}')
     assert "list of tokens" in refusal(folder)
+    (folder / "shared_vocabulary.json").write_text("[" * 100_000)
+    assert "damaged" in refusal(folder)
     (folder / "shared_vocabulary.json").unlink()
     (folder / "vocabulary.json").write_text("[]")
     assert "source_vocabulary.json" in refusal(folder)
