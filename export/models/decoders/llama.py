@@ -16,7 +16,7 @@ Checkpoints: `model_type: llama` (Llama 1 to 3, SmolLM2, TinyLlama), `mistral`, 
 
 Legend: R rows, T new positions, D width, V vocabulary.
 
-Differences from `transformers`: inference only. Rotary scaling of other kinds than `rotary_config`
+Differences from `transformers`: inference only. Rotary scaling of other kinds than `rotary.py`
 reads is refused. Dynamic scaling begins behind the last position that is served, so it changes
 nothing; with LongRoPE as many positions are served as were trained.
 """
