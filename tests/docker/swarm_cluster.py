@@ -19,7 +19,7 @@ import httpx
 from tests.e2e.workload import Load, counted, until
 
 STACK = "triptych-test"
-FILE = Path(__file__).parents[3] / "docker" / "swarm.yaml"
+FILE = Path(__file__).parents[2] / "docker" / "swarm.yaml"
 RETRY_S = 60.0
 """For which a request is sent again to any gateway."""
 AT_ONCE_S = 0.5

@@ -14,13 +14,15 @@ import yaml
 
 from serving.gateway.http.middleware import _OPEN
 from serving.gateway.http.routes import system_routes
-from tests.docker.kubernetes import claims
-from tests.docker.kubernetes.claims import CLAIMS, CUSTOM, Claim, probe_what_exists
-from tests.docker.kubernetes.faults import FAULTS
-from tests.docker.kubernetes.manifests import (
+from tests.docker import manifests
+from tests.docker.faults import FAULTS
+from tests.docker.manifests import (
+    CLAIMS,
+    CUSTOM,
     FOLDER,
     VARIANTS,
     WORKLOADS,
+    Claim,
     Object,
     charted,
     containers,
@@ -30,6 +32,7 @@ from tests.docker.kubernetes.manifests import (
     of_kind,
     pod,
     pod_labels,
+    probe_what_exists,
     reaches_outside,
     read,
     rendered,
@@ -184,7 +187,7 @@ def test_kserves_pods_are_the_deployments(path: Path) -> None:
     }
     for container in found["spec"]["containers"]:
         assert security.items() <= container["securityContext"].items()
-        for each in claims.PROBES:
+        for each in manifests.PROBES:
             http = container[each].get("httpGet")
             assert (
                 http is None
@@ -207,10 +210,10 @@ def test_kserves_pods_are_the_deployments(path: Path) -> None:
         "spec": {"template": {"metadata": {"labels": {}}, "spec": spec}, "selector": {}},
     }
     checked = (
-        claims.have_no_privileges,
-        claims.have_settings_of_ours,
-        claims.have_images_of_ours,
-        claims.mount_what_exists,
+        manifests.have_no_privileges,
+        manifests.have_settings_of_ours,
+        manifests.have_images_of_ours,
+        manifests.mount_what_exists,
         probe_what_exists(system_routes(None), _OPEN),
     )
     assert [problem for claim in checked for problem in claim([workload])] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.docker.kubernetes.manifests import WORKLOADS, Object, key, of_kind, pod
+from tests.docker.manifests import WORKLOADS, Object, key, of_kind, pod
 
 
 def container_of(objects: list[Object], name: str) -> Object:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.swarm.cluster import (
+from tests.docker.swarm_cluster import (
     STACK,
     Balanced,
     RetryingLoad,
