@@ -18,8 +18,7 @@ from inference.openvino_core import scales_activations, why_not_here
 from inference.saturation import products_saturate
 from inference.stateless.compiled_graphs import CompiledGraphs
 from inference.stateless.sessions import InvalidArgument
-from tests.inference.engine.runners.openvino.conftest import with_precision
-from tests.inference.engine.toy_bundles import language_bundle
+from tests.inference.engine.toy_bundles import for_openvino, language_bundle
 
 RELEASE_TWO_MODELS = """
 import os, signal, sys
@@ -116,7 +115,7 @@ def other_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_generators_that_would_answer_otherwise_are_not_loaded(
     precision: str, reason: str, tmp_path: Path
 ) -> None:
-    bundle = with_precision(precision, language_bundle(tmp_path))
+    bundle = for_openvino(language_bundle(tmp_path), precision=precision)
     with pytest.raises(BundleError, match=f"in {precision} with OpenVINO here: .* {reason}"):
         PagedRunner(bundle, 2)
 

@@ -25,7 +25,6 @@ from tests.export.twins import make_twin, randomise
 from tests.inference.engine.fake_runner import run_staggered
 from tests.inference.tiny_models import make_manifest
 
-pytestmark = pytest.mark.slow
 VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}
 """Configuration → seed and bias of the end token, so that ends are early, late or missing."""
 
@@ -123,6 +122,7 @@ def tokens(finished: Finished) -> list[list[int]]:
     return [list(hypothesis.token_ids) for hypothesis in finished.hypotheses]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int) -> None:
     requests = twin.requests(beams)
@@ -135,6 +135,7 @@ def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int)
             assert [h.score for h in found.hypotheses] == pytest.approx(scores, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_tokens_do_not_depend_on_the_batch_or_the_time_of_admission(twin: Twin, beams: int) -> None:
     requests = twin.requests(beams)
@@ -144,6 +145,7 @@ def test_tokens_do_not_depend_on_the_batch_or_the_time_of_admission(twin: Twin, 
     assert together == alone == joining
 
 
+@pytest.mark.slow
 def test_tokens_do_not_depend_on_other_widths_in_the_engine(twin: Twin) -> None:
     mixed = [*twin.requests(1, 6), *twin.requests(4, 6), *twin.requests(2, 6)]
     assert [tokens(found) for found in staggered(twin, mixed)] == [
@@ -151,6 +153,7 @@ def test_tokens_do_not_depend_on_other_widths_in_the_engine(twin: Twin) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_twin_exercises_the_search(twin: Twin) -> None:
     lengths = {len(tokens(found)[0]) for found in decode(twin.ours, twin.requests(1))}
     assert len(lengths) > 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw
 
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
+from tests.inference.processing.test_image import WHITE, chunk, png_header
 from tests.pictures import encoded
 
 Colour = tuple[int, int, int]
-RED, BLUE, WHITE, BLACK, GREY = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0), (128,) * 3
+RED, BLUE, BLACK, MIDDLE_GREY = (255, 0, 0), (0, 0, 255), (0, 0, 0), (128,) * 3
 SIZE = (12, 8)
 
 
@@ -39,18 +39,6 @@ def halves(mode: str = "RGB", size: tuple[int, int] = SIZE) -> Image.Image:
     image = Image.new("RGB", size, RED)
     ImageDraw.Draw(image).rectangle((size[0] // 2, 0, *size), fill=BLUE)
     return image.convert(mode)
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    """One chunk of a PNG."""
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png(width: int, height: int, rows: bytes = b"", before: bytes = b"") -> bytes:
-    """A PNG of a declared size, whatever its rows hold."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", header) + before + chunk(b"IDAT", zlib.compress(rows))
-    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
 def add(name: str, data: bytes, expected: Expected) -> None:
@@ -82,7 +70,7 @@ def _modes() -> None:
     ImageDraw.Draw(bits).rectangle((6, 0, *SIZE), fill=0)
     add("PNG one bit", encoded(bits, "PNG"), Picture(SIZE, WHITE, BLACK))
     deep = Image.new("I;16", SIZE, 128 << 8)
-    add("PNG 16 bits grey", encoded(deep, "PNG"), Picture(SIZE, GREY, GREY))
+    add("PNG 16 bits grey", encoded(deep, "PNG"), Picture(SIZE, MIDDLE_GREY, MIDDLE_GREY))
     clear = halves("RGBA")
     clear.putalpha(0)
     add("PNG fully clear", encoded(clear, "PNG"), Picture(SIZE, WHITE, WHITE))
@@ -99,11 +87,11 @@ def _sizes() -> None:
             encoded(Image.new("RGB", size, RED), "PNG"),
             Picture(size, RED, RED),
         )
-    add("too many pixels", png(20_000, 20_000), TOO_LARGE)
-    add("too long a side", png(70_000, 1), TOO_LARGE)
-    add("2^31 a side", png(2**31 - 1, 2**31 - 1), TOO_LARGE)
-    add("no width", png(0, 5), DAMAGED)
-    add("no rows", png(5, 5), DAMAGED)
+    add("too many pixels", png_header(20_000, 20_000), TOO_LARGE)
+    add("too long a side", png_header(70_000, 1), TOO_LARGE)
+    add("2^31 a side", png_header(2**31 - 1, 2**31 - 1), TOO_LARGE)
+    add("no width", png_header(0, 5), DAMAGED)
+    add("no rows", png_header(5, 5, b""), DAMAGED)
     wide = encoded(Image.new("L", (16_384, 300)), "PNG")
     add("small file of 5 million pixels", wide, Picture((16_384, 300), BLACK, BLACK))
 
@@ -136,7 +124,7 @@ def _damaged() -> None:
     flipped[45] ^= 255
     add("PNG wrong checksum", bytes(flipped), DAMAGED)
     text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8)))
-    add("PNG text bomb", png(1, 1, b"\0abc", text), DAMAGED)
+    add("PNG text bomb", png_header(1, 1, b"\0abc", text), DAMAGED)
     add("bytes after the end", encoded(halves(), "PNG") + b"<script>" * 99, PLAIN)
     add("JPEG named PNG's header", b"\x89PNG\r\n\x1a\n" + whole[8:], DAMAGED)
 

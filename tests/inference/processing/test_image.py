@@ -37,18 +37,16 @@ CROPPED = ImageSpec(
 WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized image: padded
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds one pixel row of nothing."""
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """One chunk of a PNG."""
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
 
+def png_header(width: int, height: int, rows: bytes = b"\0", before: bytes = b"") -> bytes:
+    """A PNG that claims a size, whatever its rows hold."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return (
-        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
-    )
+    body = header + before + chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
 def oracle(image: Image.Image, spec: ImageSpec) -> np.ndarray:
@@ -250,10 +248,6 @@ def test_lack_of_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WHITE = (255, 255, 255)
 GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png(depth: int, colour: int, row: list[int], transparent: list[int] | None = None) -> bytes:

@@ -72,7 +72,7 @@ def without_drafts(capacity: Capacity) -> Capacity:
 def test_no_bit_depends_on_drafts(
     kind: str, request: pytest.FixtureRequest, company: list[tuple[int, int, int, str, bool]]
 ) -> None:
-    runner: PagedRunner = request.getfixturevalue(kind)
+    runner: PagedRunner = request.getfixturevalue(f"paged_{kind}")
     capacity = small_capacity(runner, 200)
     requests = [asked(kind, *rest) for _, *rest in company]
     outcomes = run(EngineCore(runner, capacity), requests, [when for when, *_ in company])
@@ -85,10 +85,10 @@ def endless_prompts(count: int) -> list[EngineRequest]:
     return [endless(prompt_request(seed, 1, 90)) for seed in range(count)]
 
 
-def test_drafts_save_calls(attention: PagedRunner) -> None:
+def test_drafts_save_calls(paged_attention: PagedRunner) -> None:
+    capacity = small_capacity(paged_attention, 200)
     plain, drafted = (
-        EngineCore(attention, replace(small_capacity(attention, 200), draft_tokens=most))
-        for most in (0, 8)
+        EngineCore(paged_attention, replace(capacity, draft_tokens=most)) for most in (0, 8)
     )
     requests = [endless(source_request(10, 1, 90))]  # whose answer repeats itself
     assert run(plain, requests) == run(drafted, requests)
@@ -98,23 +98,24 @@ def test_drafts_save_calls(attention: PagedRunner) -> None:
     assert drafted.metrics.steps < plain.metrics.steps / 3
 
 
-def test_a_draft_ends_where_rules_change(attention: PagedRunner) -> None:
+def test_a_draft_ends_where_rules_change(paged_attention: PagedRunner) -> None:
     made = source_request(10, 1, 60)
     for least in range(20, 30):  # end tokens are banned so long, and the others share their mass
         update = {"min_new_tokens": least, "renormalize_logits": True, "top_log_probs": 1}
         request = replace(made, rules=made.rules.model_copy(update=update))
-        drafted = EngineCore(attention, Capacity())
+        drafted = EngineCore(paged_attention, Capacity())
         [events] = run(drafted, [request])
         assert drafted.metrics.accepted_tokens > 10
-        assert [events] == run(EngineCore(attention, without_drafts(Capacity())), [request])
+        assert [events] == run(EngineCore(paged_attention, without_drafts(Capacity())), [request])
 
 
-def test_drafts_take_no_memory_from_others(language: PagedRunner) -> None:
+def test_drafts_take_no_memory_from_others(paged_language: PagedRunner) -> None:
     requests = endless_prompts(8)
-    wanted = decode(language, requests, without_drafts(Capacity(prefix_bytes=0)))
+    wanted = decode(paged_language, requests, without_drafts(Capacity(prefix_bytes=0)))
     counts = []
+    capacity = small_capacity(paged_language, 14)
     for most in (0, 8):
-        core = EngineCore(language, replace(small_capacity(language, 14), draft_tokens=most))
+        core = EngineCore(paged_language, replace(capacity, draft_tokens=most))
         outcomes = run(core, requests)
         assert core.metrics.failures == 0
         assert_alike([final_result(events) for events in outcomes], wanted)
@@ -123,8 +124,8 @@ def test_drafts_take_no_memory_from_others(language: PagedRunner) -> None:
     assert counts[1] <= counts[0]
 
 
-def test_cached_prefixes_have_accepted_tokens_and_no_others(language: PagedRunner) -> None:
-    core = core_of(language, blocks=200, prefix_bytes=1 << 20)
+def test_cached_prefixes_have_accepted_tokens_and_no_others(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=200, prefix_bytes=1 << 20)
     (first,) = endless_prompts(1)
     (events,) = run(core, [first])
     answer = final_result(events).hypotheses[0].token_ids
@@ -134,7 +135,7 @@ def test_cached_prefixes_have_accepted_tokens_and_no_others(language: PagedRunne
     assert core.metrics.prefix_tokens == len(first.decoder_ids) + len(answer) - 1
     close(core)
     plain = without_drafts(Capacity(prefix_bytes=0))
-    assert_alike([final_result(events)], decode(language, [turn], plain))
+    assert_alike([final_result(events)], decode(paged_language, [turn], plain))
 
 
 def test_tokens_of_a_source_are_drafts_where_the_vocabulary_has_them() -> None:

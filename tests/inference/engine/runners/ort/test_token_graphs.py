@@ -179,7 +179,10 @@ def request(number: int, *, has_pixels: bool = False) -> EngineRequest:
 
 @pytest.fixture(params=["attention", "recurrent"])
 def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: Device
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    device: Device,
+    few_candidates: None,
 ) -> tuple[OrtRunner, bool]:
     """A runner, and whether it takes pixels."""
     build = attention_bundle if request.param == "attention" else recurrent_bundle
@@ -187,7 +190,7 @@ def served(
     return runner, request.param == "recurrent"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws from few candidates and from the whole vocabulary must agree."""
     monkeypatch.setattr(sampling, "DEFAULT_CANDIDATES", 6)
@@ -226,6 +229,7 @@ def test_streamed_samples_are_the_collected_ones(served: tuple[OrtRunner, bool])
     assert streamed == wanted
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_samples_are_those_of_the_equations(tmp_path: Path, device: Device) -> None:
     runner = OrtRunner(attention_bundle(tmp_path), threads=1, device=device)
     requests = [request(number) for number in range(40)]
