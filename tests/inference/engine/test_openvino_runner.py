@@ -33,18 +33,14 @@ from tests.inference.engine.fake_runner import (
     run_staggered,
     talk,
 )
-from tests.inference.engine.runners.ort.test_runner import (
+from tests.inference.engine.test_ort_runner import (
     assert_alike,
     assert_follows,
     prompt_request,
     staggered,
 )
-from tests.inference.engine.runners.ort.test_runner import (
-    request as source_request,
-)
-from tests.inference.engine.runners.ort.test_runner import (
-    rules as conversation_rules,
-)
+from tests.inference.engine.test_ort_runner import request as source_request
+from tests.inference.engine.test_ort_runner import rules as conversation_rules
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
