@@ -32,7 +32,7 @@ from inference.errors import DeviceError, InternalError, Overloaded
 from inference.generation import Generation
 from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.host_device import HostDevice
-from tests.inference.engine.runners.ort.test_devices import BUILDERS, requests, tokens
+from tests.inference.engine.test_ort_runner import BUILDERS, requests, tokens
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,

@@ -33,23 +33,19 @@ from tests.inference.engine.fake_runner import (
     run_staggered,
     talk,
 )
-from tests.inference.engine.runners.openvino.conftest import for_openvino
-from tests.inference.engine.runners.ort.test_runner import (
+from tests.inference.engine.test_ort_runner import (
     assert_alike,
     assert_follows,
     prompt_request,
     staggered,
 )
-from tests.inference.engine.runners.ort.test_runner import (
-    request as source_request,
-)
-from tests.inference.engine.runners.ort.test_runner import (
-    rules as conversation_rules,
-)
+from tests.inference.engine.test_ort_runner import request as source_request
+from tests.inference.engine.test_ort_runner import rules as conversation_rules
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
     attention_logits,
+    for_openvino,
     language_bundle,
     language_logits,
     recurrent_bundle,
@@ -91,25 +87,25 @@ def run(
 
 @given(company=company)
 def test_language_follows_its_equations(
-    language: PagedRunner, company: list[tuple[int, int, int, int]]
+    paged_language: PagedRunner, company: list[tuple[int, int, int, int]]
 ) -> None:
     arrivals = [(when, prompt_request(*rest)) for when, *rest in company]
-    core = core_of(language, 100, 1 << 14)
+    core = core_of(paged_language, 100, 1 << 14)
     asked = [one for _, one in arrivals]
     outcomes = run(core, asked, [when for when, _ in arrivals])
     assert_follows([final_result(events) for events in outcomes], asked, language_logits)
     close(core)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 @given(company=company)
 def test_attention_follows_its_equations(
-    attention: PagedRunner, company: list[tuple[int, int, int, int]]
+    paged_attention: PagedRunner, company: list[tuple[int, int, int, int]]
 ) -> None:
     arrivals = [(when, source_request(*rest)) for when, *rest in company]
-    found = staggered(attention, arrivals, small_capacity(attention, 100))
+    found = staggered(paged_attention, arrivals, small_capacity(paged_attention, 100))
     assert_follows(found, [one for _, one in arrivals], attention_logits)
-    assert used_blocks(attention) == 0
+    assert used_blocks(paged_attention) == 0
 
 
 def endless(one: EngineRequest, **update: object) -> EngineRequest:
@@ -124,11 +120,11 @@ def endless(one: EngineRequest, **update: object) -> EngineRequest:
     ids=["greedy", "sampled", "penalised"],
 )
 def test_sequences_put_back_go_on_at_the_next_token(
-    language: PagedRunner, update: dict[str, object]
+    paged_language: PagedRunner, update: dict[str, object]
 ) -> None:
     asked = [endless(prompt_request(seed, 1, 90), **update) for seed in range(8)]
-    wanted = [decode(language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
-    core = core_of(language, blocks=14)
+    wanted = [decode(paged_language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
+    core = core_of(paged_language, blocks=14)
     outcomes = run(core, asked)
     assert core.metrics.put_back >= 3
     assert core.metrics.failures == 0
@@ -139,12 +135,12 @@ def test_sequences_put_back_go_on_at_the_next_token(
             token for each in events if isinstance(each, TokenChunk) for token in each.token_ids
         ]
         assert tuple(sent) == final.hypotheses[0].token_ids
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 @pytest.mark.parametrize("kind", ["language", "attention"])
 def test_lost_sequences_go_on_at_the_next_token(kind: str, request: pytest.FixtureRequest) -> None:
-    runner = request.getfixturevalue(kind)
+    runner = request.getfixturevalue(f"paged_{kind}")
     ask = source_request if kind == "attention" else prompt_request
     asked = [endless(ask(seed, 1, 60), do_sample=True, num_beams=1, seed=5) for seed in range(4)]
     capacity, cuts = Capacity(prefix_bytes=0), (1, 16, 33, 59)
@@ -164,19 +160,19 @@ def test_lost_sequences_go_on_at_the_next_token(kind: str, request: pytest.Fixtu
     ids=["beams", "samples"],
 )
 def test_several_rows_put_back_begin_anew(
-    attention: PagedRunner, update: dict[str, object]
+    paged_attention: PagedRunner, update: dict[str, object]
 ) -> None:
     asked = [endless(source_request(seed, 1, 70), **update) for seed in range(6)]
-    wanted = [decode(attention, [one])[0] for one in asked]
-    core = core_of(attention, blocks=16)
+    wanted = [decode(paged_attention, [one])[0] for one in asked]
+    core = core_of(paged_attention, blocks=16)
     outcomes = run(core, asked)
     assert core.metrics.put_back >= 2
     assert_alike([final_result(events) for events in outcomes], wanted)
-    assert used_blocks(attention) == 0
+    assert used_blocks(paged_attention) == 0
 
 
 def test_no_sequence_is_put_back_twice(
-    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+    paged_language: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_back = Counter[int]()
 
@@ -187,7 +183,7 @@ def test_no_sequence_is_put_back_twice(
     monkeypatch.setattr(SequenceState, "put_back", counted)
     asked = [endless(prompt_request(9, 1, 150)) for _ in range(8)]
     asked = [replace(one, prompt_ids=(number, 1)) for number, one in enumerate(asked)]
-    core = core_of(language, blocks=3)  # eight sequences begin with one, and end with five each
+    core = core_of(paged_language, blocks=3)  # eight begin with one, and end with five each
     run(core, asked)
     assert core.metrics.put_back == put_back.total() >= 5
     assert set(put_back.values()) == {1}
@@ -195,14 +191,14 @@ def test_no_sequence_is_put_back_twice(
 
 @given(company=company, blocks=st.integers(12, 20))
 def test_sequences_without_room_for_all_follow_their_equations(
-    language: PagedRunner, company: list[tuple[int, int, int, int]], blocks: int
+    paged_language: PagedRunner, company: list[tuple[int, int, int, int]], blocks: int
 ) -> None:
-    core = core_of(language, blocks)
+    core = core_of(paged_language, blocks)
     asked = [prompt_request(seed, beams, tokens) for _, seed, beams, tokens in company]
     outcomes = run(core, asked)
     assert core.metrics.failures == 0
     assert_follows([final_result(events) for events in outcomes], asked, language_logits)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 @pytest.fixture
@@ -267,26 +263,26 @@ def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
     assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
 
 
-def test_what_could_never_run_is_refused(language: PagedRunner) -> None:
-    core = core_of(language, blocks=3)
+def test_what_could_never_run_is_refused(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=3)
     with pytest.raises(TooLong, match="positions in 3 rows need"):
         core.check_fits(endless(prompt_request(1, 3, 90)))
 
 
-def test_beams_share_the_blocks_of_their_prompt(language: PagedRunner) -> None:
-    core = core_of(language, blocks=100)
+def test_beams_share_the_blocks_of_their_prompt(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=100)
     ids = tuple(np.random.default_rng(0).integers(0, VOCABULARY, 96).tolist())
     asked = endless(prompt_request(0, 3, 20))
     core.add(SequenceState(replace(asked, prompt_ids=ids, stream=False), lambda event: None))
     for _ in range(12):
         core.step()
-    assert used_blocks(language) <= 3 + 3  # those of the prompt, and one for each beam
+    assert used_blocks(paged_language) <= 3 + 3  # those of the prompt, and one for each beam
     close(core)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
-def test_a_next_turn_prefills_only_what_is_new(language: PagedRunner) -> None:
-    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+def test_a_next_turn_prefills_only_what_is_new(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=100, prefix_bytes=1 << 20)
     first = endless(prompt_request(4, 1, 80))
     (events,) = run(core, [first])
     answer = final_result(events).hypotheses[0].token_ids
@@ -296,31 +292,31 @@ def test_a_next_turn_prefills_only_what_is_new(language: PagedRunner) -> None:
     known = len(first.decoder_ids) + len(answer) - 1  # the last token was no input yet
     assert core.metrics.prefill_tokens - before == len(turn.decoder_ids) - known
     close(core)
-    assert_alike([final_result(events)], decode(language, [turn], Capacity(prefix_bytes=0)))
+    assert_alike([final_result(events)], decode(paged_language, [turn], Capacity(prefix_bytes=0)))
 
 
 @given(talk=talk, blocks=st.sampled_from([20, 100]), cached=st.integers(0, 20))
 def test_turns_of_conversations_follow_the_equations(
-    language: PagedRunner, talk: Talk, blocks: int, cached: int
+    paged_language: PagedRunner, talk: Talk, blocks: int, cached: int
 ) -> None:
-    core = core_of(language, blocks, cached * language.blocks.block_bytes)
+    core = core_of(paged_language, blocks, cached * paged_language.blocks.block_bytes)
     asked, found = converse(core, conversation_rules, talk)
     assert_follows(found, asked, language_logits)
     close(core)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
-    language: PagedRunner, beams: int
+    paged_language: PagedRunner, beams: int
 ) -> None:
     """Two that go on behind the same tokens within a block, at once."""
-    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+    core = core_of(paged_language, blocks=100, prefix_bytes=1 << 20)
     first = endless(prompt_request(5, 1, 12))
     (events,) = run(core, [first])
     answer = final_result(events).hypotheses[0].token_ids
     said = (*first.prompt_ids, *answer[:-3])  # the end of the answer is another's
-    memory = language._decoder.memory
+    memory = paged_language._decoder.memory
     before = {name: array.copy() for name, array in memory.tensors().items()}
     kept = [
         block for _, part in core._scheduler._prefixes._blocks.values() for block in part.blocks
@@ -334,22 +330,22 @@ def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
     for name, array in memory.tensors().items():
         assert np.array_equal(array[kept], before[name][kept])
     close(core)
-    assert used_blocks(language) == 0
-    assert_alike(found, decode(language, asked, Capacity(prefix_bytes=0)))
+    assert used_blocks(paged_language) == 0
+    assert_alike(found, decode(paged_language, asked, Capacity(prefix_bytes=0)))
 
 
-def test_cached_prefixes_give_way_to_sequences(language: PagedRunner) -> None:
-    core = core_of(language, blocks=8, prefix_bytes=1 << 20)
+def test_cached_prefixes_give_way_to_sequences(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=8, prefix_bytes=1 << 20)
     asked = [endless(prompt_request(seed, 1, 60)) for seed in range(6)]
     outcomes = [run(core, [one])[0] for one in asked]
     close(core)
-    wanted = [decode(language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
+    wanted = [decode(paged_language, [one], Capacity(prefix_bytes=0))[0] for one in asked]
     assert_alike([final_result(events) for events in outcomes], wanted)
     assert core.metrics.put_back == 0
 
 
-def test_ended_sequences_hold_no_blocks(language: PagedRunner) -> None:
-    core = core_of(language, blocks=100)
+def test_ended_sequences_hold_no_blocks(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=100)
     cancelled = SequenceState(endless(prompt_request(2, 1, 60)), lambda event: None)
     long = EngineRequest(cancelled.request.rules, prompt_ids=(2,) * 80)
     prefilling = SequenceState(long, lambda event: None)
@@ -359,20 +355,20 @@ def test_ended_sequences_hold_no_blocks(language: PagedRunner) -> None:
     core.step()
     core.add(prefilling)
     core.step()
-    assert used_blocks(language) > 0
+    assert used_blocks(paged_language) > 0
     cancelled.cancel()
     prefilling.cancel()
     core.step()
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 def test_a_failed_call_leaves_no_blocks(
-    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+    paged_language: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: DecoderCall, *arguments: object) -> None:
         raise RuntimeError("no such memory")
 
-    core = core_of(language, blocks=100)
+    core = core_of(paged_language, blocks=100)
     events: list[Event] = []
     core.add(SequenceState(endless(prompt_request(2, 2, 60)), events.append))
     core.step()
@@ -380,12 +376,12 @@ def test_a_failed_call_leaves_no_blocks(
     core.step()
     with pytest.raises(InternalError, match="the log of the model has the cause"):
         final_result(events)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
 
 
 @pytest.mark.parametrize("kind", ["language", "attention", "quantised", "half"])
 def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequest) -> None:
-    runner: PagedRunner = request.getfixturevalue(kind)
+    runner: PagedRunner = request.getfixturevalue(f"paged_{kind}")
     ids = [np.arange(length) % VOCABULARY for length in (3, 40, 17, 64)]
     prompts = [Prompt(each) for each in ids]
     if kind in ("attention", "half"):
@@ -416,12 +412,12 @@ def test_bits_do_not_depend_on_neighbours(kind: str, request: pytest.FixtureRequ
     ],
 )
 def test_bits_do_not_depend_on_what_neighbours_need(
-    language: PagedRunner, other: CandidateRequest
+    paged_language: PagedRunner, other: CandidateRequest
 ) -> None:
     prompts = [Prompt(np.arange(length)) for length in range(2, 12)]
     found = []
     for request in (plain_request(4), other):
-        group = language.group(1)
+        group = paged_language.group(1)
         asked = [plain_request(4), request] * 5
         found.append([group.admit(prompts, asked), group.step(np.arange(10), asked)])
         group.release()
@@ -435,7 +431,7 @@ def test_bits_do_not_depend_on_what_neighbours_need(
 def test_a_token_changes_nothing_that_was_cached_before_it(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    runner: PagedRunner = request.getfixturevalue(kind)
+    runner: PagedRunner = request.getfixturevalue(f"paged_{kind}")
     group = runner.group(1)
     group.admit([Prompt(np.arange(9))], [plain_request(1)])
     memory = runner._decoder.memory.tensors()
@@ -450,13 +446,13 @@ def test_a_token_changes_nothing_that_was_cached_before_it(
 
 @pytest.mark.parametrize("wide", [1, 20])
 def test_choice_in_the_graph_equals_a_ranking_of_the_logits(
-    language: PagedRunner, wide: int
+    paged_language: PagedRunner, wide: int
 ) -> None:
-    group = language.group(1)
+    group = paged_language.group(1)
     prompts = [Prompt(np.arange(5)), Prompt(np.arange(9))]
     asked = [plain_request(wide), CandidateRequest(3, temperature=0.7)]
     found = group.admit(prompts, asked)
-    other = language.group(1)
+    other = paged_language.group(1)
     chosen = other.admit(prompts, [plain_request(3)] * 2)
     assert found.token_ids[:, :1].tolist() == chosen.token_ids[:, :1].tolist()
     np.testing.assert_allclose(found.log_probs[:, :1], chosen.log_probs[:, :1], rtol=1e-5)
@@ -469,11 +465,11 @@ def test_choice_in_the_graph_equals_a_ranking_of_the_logits(
 )
 @pytest.mark.parametrize("beside", [plain_request(4), plain_request(20)], ids=["alike", "ranked"])
 def test_bans_leave_what_a_ranking_without_them_has(
-    language: PagedRunner, banned: tuple[int, ...], beside: CandidateRequest
+    paged_language: PagedRunner, banned: tuple[int, ...], beside: CandidateRequest
 ) -> None:
     prompts = [Prompt(np.arange(length)) for length in (3, 5, 8, 9, 13)]
     asked = CandidateRequest(1, edit=ban(frozenset(banned)))
-    group, other = language.group(1), language.group(1)
+    group, other = paged_language.group(1), paged_language.group(1)
     found = group.admit(prompts, [asked, beside, asked, beside, asked])
     everything = other.admit(prompts, [plain_request(VOCABULARY)] * 5)
     for row in (0, 2, 4):
@@ -485,7 +481,7 @@ def test_bans_leave_what_a_ranking_without_them_has(
         more = found.more(row, len(left))
         assert more.token_ids[0].tolist() == [ids[place] for place in left]
         np.testing.assert_allclose(more.log_probs[0], log_probs[left] - total, atol=2e-6)
-        alone = language.group(1)
+        alone = paged_language.group(1)
         single = alone.admit([prompts[row]], [asked])
         assert single.token_ids[0, 0] == found.token_ids[row, 0]
         assert single.log_probs[0, 0] == found.log_probs[row, 0]
@@ -496,7 +492,7 @@ def test_bans_leave_what_a_ranking_without_them_has(
 
 @pytest.mark.parametrize(("places", "is_ranked"), [([1], False), ([0, 1], True)])
 def test_a_ban_of_most_of_the_probability_ranks_the_rest(
-    places: list[int], is_ranked: bool, language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+    places: list[int], is_ranked: bool, paged_language: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranked: list[int] = []
 
@@ -507,7 +503,7 @@ def test_a_ban_of_most_of_the_probability_ranks_the_rest(
         return original(self, logits, *rest)
 
     monkeypatch.setattr(CompiledDecoder, "rank", rank)
-    prompt, group = Prompt(np.arange(9)), language.group(1)
+    prompt, group = Prompt(np.arange(9)), paged_language.group(1)
     best = group.admit([prompt], [plain_request(3)])
     mass = np.exp(best.log_probs[0, places].astype(np.float64)).sum()
     assert (mass > 0.5) == is_ranked
@@ -533,12 +529,12 @@ def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
         PagedRunner(bundle, 2)
 
 
-def test_memory_of_an_idle_engine_is_given_back(language: PagedRunner) -> None:
-    decode(language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
-    assert language.spare_bytes > 0
-    language.trim()
-    assert language.spare_bytes == 0
-    decode(language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
+def test_memory_of_an_idle_engine_is_given_back(paged_language: PagedRunner) -> None:
+    decode(paged_language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
+    assert paged_language.spare_bytes > 0
+    paged_language.trim()
+    assert paged_language.spare_bytes == 0
+    decode(paged_language, [prompt_request(3, 1, 30)], Capacity(prefix_bytes=0))
 
 
 def given(one: EngineRequest, count: int) -> EngineRequest:
@@ -553,7 +549,7 @@ def given(one: EngineRequest, count: int) -> EngineRequest:
 def test_given_tokens_are_scored_without_a_step(
     kind: str, count: int, request: pytest.FixtureRequest
 ) -> None:
-    runner: PagedRunner = request.getfixturevalue(kind)
+    runner: PagedRunner = request.getfixturevalue(f"paged_{kind}")
     made = prompt_request if kind == "language" else source_request
     logits = language_logits if kind == "language" else attention_logits
     asked = [given(made(seed, 1, 40), count) for seed in range(4)]
@@ -572,8 +568,8 @@ def test_given_tokens_are_scored_without_a_step(
     assert used_blocks(runner) == 0
 
 
-def test_scores_use_cached_prompts_and_no_cached_answers(language: PagedRunner) -> None:
-    core = core_of(language, blocks=100, prefix_bytes=1 << 20)
+def test_scores_use_cached_prompts_and_no_cached_answers(paged_language: PagedRunner) -> None:
+    core = core_of(paged_language, blocks=100, prefix_bytes=1 << 20)
     first = endless(prompt_request(5, 1, 60))
     (events,) = run(core, [first])
     answer = final_result(events).hypotheses[0].token_ids
@@ -601,9 +597,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_running_sequences_take_a_prompts_chunks_along(
-    language: PagedRunner, calls: list[int]
+    paged_language: PagedRunner, calls: list[int]
 ) -> None:
-    core = EngineCore(language, replace(small_capacity(language, 100), draft_tokens=0))
+    core = EngineCore(paged_language, replace(small_capacity(paged_language, 100), draft_tokens=0))
     company = [endless(prompt_request(seed, 1, 40)) for seed in (0, 3, 6)]
     long = EngineRequest(company[0].rules, prompt_ids=(2, 3, 5) * 26)  # 79 tokens
     events = run(core, [*company, long], [0, 0, 0, 5])
@@ -616,21 +612,21 @@ def test_running_sequences_take_a_prompts_chunks_along(
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("draft_tokens", [0, 8])
 def test_a_prompt_whose_end_was_taken_along_has_the_bits_of_one_alone(
-    language: PagedRunner, length: int, width: int, draft_tokens: int
+    paged_language: PagedRunner, length: int, width: int, draft_tokens: int
 ) -> None:
-    capacity = replace(small_capacity(language, 100), draft_tokens=draft_tokens)
+    capacity = replace(small_capacity(paged_language, 100), draft_tokens=draft_tokens)
     company = [endless(prompt_request(seed, width, 40)) for seed in (0, 3)]
     rules = company[0].rules.model_copy(update={"max_new_tokens": 9})
     long = EngineRequest(rules, prompt_ids=tuple(2 + place % 7 for place in range(length)))
-    [alone] = run(EngineCore(language, capacity), [long])
-    *_, found = run(EngineCore(language, capacity), [*company, long], [0, 0, 5])
+    [alone] = run(EngineCore(paged_language, capacity), [long])
+    *_, found = run(EngineCore(paged_language, capacity), [*company, long], [0, 0, 5])
     assert final_result(found) == final_result(alone)
 
 
 def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
-    language: PagedRunner, monkeypatch: pytest.MonkeyPatch
+    paged_language: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    core = core_of(language, blocks=100)
+    core = core_of(paged_language, blocks=100)
     made = replace(endless(prompt_request(0, 1, 40)), prompt_ids=(2, 3))
     long = EngineRequest(made.rules, prompt_ids=(2, 3, 5) * 26)
     lost: list[Event] = []
@@ -648,4 +644,4 @@ def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
         core.step()
     assert_follows([final_result(kept)], [long], language_logits)
     close(core)
-    assert used_blocks(language) == 0
+    assert used_blocks(paged_language) == 0
