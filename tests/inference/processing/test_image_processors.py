@@ -39,17 +39,24 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def _spec(folder: Path, fields: dict[str, Any], frames: int = 2) -> ImageSpec:
-    values = {"image_processor_type": "Qwen2VLImageProcessor", **fields}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "Qwen2VL": {"vision_config": {"temporal_patch_size": 2}},
+    "LlavaNext": {"vision_config": {"patch_size": 10}},
+}
+"""Fields of `config.json` that a processor's recipe depends on."""
+
+
+def read_spec(folder: Path, processor: str, **fields: Any) -> ImageSpec:
+    """The recipe of a checkpoint whose processor has these fields."""
+    values = {"image_processor_type": f"{processor}ImageProcessor", **fields}
     (folder / "preprocessor_config.json").write_text(json.dumps(values))
-    config = {"vision_config": {"temporal_patch_size": frames}}
-    return image_spec(Checkpoint(folder, "x", config))
+    return image_spec(Checkpoint(folder, "x", CONFIGS.get(processor, {})))
 
 
 @pytest.mark.parametrize("title", RECIPES)
 def test_images_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
     fields = RECIPES[title]
-    spec = _spec(tmp_path, fields)
+    spec = read_spec(tmp_path, "Qwen2VL", **fields)
     processor = Qwen2VLImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
     patch, merge = fields.get("patch_size", 14), fields.get("merge_size", 2)
     assert spec.size == (2 * patch * merge, 2 * patch * merge)
@@ -70,26 +77,11 @@ def test_images_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
 
 
 def test_an_aspect_ratio_that_the_processor_refuses_is_refused(tmp_path: Path) -> None:
-    spec, image = _spec(tmp_path, {}), noise(201, 1)
+    spec, image = read_spec(tmp_path, "Qwen2VL"), noise(201, 1)
     with pytest.raises(ValueError, match="aspect ratio"):
         Qwen2VLImageProcessorPil()(image)
     with pytest.raises(UnsupportedImage, match="201x1 has too extreme an aspect ratio"):
         read_image(encoded(image), ImageLimits(), spec)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"min_pixels": 99, "max_pixels": 98}, "min_pixels = 99 is over max_pixels = 98"),
-        ({"max_pixels": 0}, "max_pixels must be a whole number"),
-        ({"temporal_patch_size": 1}, "temporal_patch_size is not the 2 of config.json"),
-    ],
-)
-def test_what_cannot_be_followed_is_refused(
-    fields: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        _spec(tmp_path, fields)
 
 
 TILES_SIZES = [
@@ -120,15 +112,9 @@ TILES_RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def _spec_tiles(folder: Path, fields: dict[str, Any]) -> ImageSpec:
-    values = {"image_processor_type": "Idefics3ImageProcessor", **fields}
-    (folder / "preprocessor_config.json").write_text(json.dumps(values))
-    return image_spec(Checkpoint(folder, "x", {}))
-
-
 @pytest.mark.parametrize("title", TILES_RECIPES)
 def test_tiles_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
-    spec = _spec_tiles(tmp_path, TILES_RECIPES[title])
+    spec = read_spec(tmp_path, "Idefics3", **TILES_RECIPES[title])
     processor = Idefics3ImageProcessorPil(
         **TILES_RECIPES[title], do_rescale=False, do_normalize=False
     )
@@ -144,7 +130,7 @@ def test_tiles_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
 
 def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
     fields = {"size": {"longest_edge": 5000}, "max_image_size": {"longest_edge": 1024}}
-    spec, image = _spec_tiles(tmp_path, fields), noise(30, 7)
+    spec, image = read_spec(tmp_path, "Idefics3", **fields), noise(30, 7)
     processor = Idefics3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
     wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(read_image(encoded(image), ImageLimits(), spec).images, wanted)
@@ -157,9 +143,7 @@ def test_parts_of_long_images_are_those_of_the_processor(
     fields = {"size": {"height": 12, "width": 20}, "do_pan_and_scan": True}
     fields |= {"pan_and_scan_min_crop_size": least, "pan_and_scan_max_num_crops": most}
     fields["pan_and_scan_min_ratio_to_activate"] = 1.3
-    values = {"image_processor_type": "Gemma3ImageProcessor", **fields}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
-    spec, counts = image_spec(Checkpoint(tmp_path, "x", {})), set()
+    spec, counts = read_spec(tmp_path, "Gemma3", **fields), set()
     processor = Gemma3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
     for size in (*TILES_SIZES, (100, 24)):
         image = noise(*size)
@@ -182,36 +166,25 @@ def test_parts_of_long_images_are_those_of_the_processor(
 def test_parts_that_may_be_empty_or_too_many_are_refused(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    values = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 12, "width": 20}}
-    folder = Checkpoint(tmp_path, "x", {})
-    for is_on in (None, True):  # the published files have nulls
-        written = {**values, **change, "do_pan_and_scan": is_on}
-        (tmp_path / "preprocessor_config.json").write_text(json.dumps(written))
-        if is_on:
-            with pytest.raises(CheckpointError, match=message):
-                image_spec(folder)
-        else:
-            assert image_spec(folder).tiles is None
+    fields = {"size": {"height": 12, "width": 20}, **change}
+    off = read_spec(tmp_path, "Gemma3", **fields, do_pan_and_scan=None)
+    assert off.tiles is None, "the published files have nulls"
+    with pytest.raises(CheckpointError, match=message):
+        read_spec(tmp_path, "Gemma3", **fields, do_pan_and_scan=True)
 
 
-def _next(folder: Path, **changes: Any) -> ImageSpec:
-    square, sizes = {"height": 20, "width": 20}, [[20, 20], [40, 20], [20, 60], [40, 40]]
-    values = {"image_processor_type": "LlavaNextImageProcessor", "crop_size": square}
-    values |= {"size": {"shortest_edge": 20}, "image_grid_pinpoints": sizes, **changes}
-    (folder / "preprocessor_config.json").write_text(json.dumps(values))
-    return image_spec(Checkpoint(folder, "x", {"vision_config": {"patch_size": 10}}))
+NEXT: dict[str, Any] = {
+    "size": {"shortest_edge": 20},
+    "crop_size": {"height": 20, "width": 20},
+    "image_grid_pinpoints": [[20, 20], [40, 20], [20, 60], [40, 40]],
+}
 
 
 @pytest.mark.parametrize("resample", [2, 3])
 def test_canvas_holds_the_tiles_of_the_processor(resample: int, tmp_path: Path) -> None:
-    spec = _next(tmp_path, resample=resample)
+    spec = read_spec(tmp_path, "LlavaNext", **NEXT, resample=resample)
     processor = LlavaNextImageProcessorPil(
-        size={"shortest_edge": 20},
-        crop_size={"height": 20, "width": 20},
-        image_grid_pinpoints=[[20, 20], [40, 20], [20, 60], [40, 40]],
-        resample=resample,
-        do_rescale=False,
-        do_normalize=False,
+        **NEXT, resample=resample, do_rescale=False, do_normalize=False
     )
     for size in TILES_SIZES:
         image = noise(*size)
@@ -227,48 +200,11 @@ def test_canvas_holds_the_tiles_of_the_processor(resample: int, tmp_path: Path) 
 
 def test_image_that_no_resolution_holds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedImage, match="1x300 has too extreme an aspect ratio"):
-        read_image(encoded(noise(1, 300)), ImageLimits(), _next(tmp_path))
+        read_image(encoded(noise(1, 300)), ImageLimits(), read_spec(tmp_path, "LlavaNext", **NEXT))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_grid_pinpoints": [[20, 30]]}, "only heights and widths of 1 to 16 times 20"),
-        ({"crop_size": {"height": 10, "width": 10}}, "are not one square's"),
-    ],
-)
-def test_another_grid_is_refused_by_name(
-    change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        _next(tmp_path, **change)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"size": {"height": 8, "width": 8}}, "only a longest edge is"),
-        ({"size": {"longest_edge": 17 * 364}}, "only 1 to 16 times the 364"),
-        ({"size": {"longest_edge": 0}}, "a longest edge of 0"),
-        ({"max_image_size": {"height": 8}}, "max_image_size"),
-        ({"do_resize": False}, "do_resize = false"),
-    ],
-)
-def test_another_recipe_is_refused_by_name(
-    change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        _spec_tiles(tmp_path, change)
-
-
-FLATTENED_PATCHES_SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (300, 2), (20, 20), (200, 100)]
+PATCHES_SIZES = [(64, 48), (33, 91), (1, 1), (1, 40), (300, 2), (20, 20), (200, 100)]
 QUESTION = "What does the sign at the corner say, and what is below it? " * 3
-
-
-def _spec_flattened_patches(folder: Path, **fields: Any) -> ImageSpec:
-    values = {"image_processor_type": "Pix2StructImageProcessor", **fields}
-    (folder / "preprocessor_config.json").write_text(json.dumps(values))
-    return image_spec(Checkpoint(folder, "x", {}))
 
 
 @pytest.mark.parametrize(
@@ -280,12 +216,12 @@ def _spec_flattened_patches(folder: Path, **fields: Any) -> ImageSpec:
 )
 def test_patches_are_those_of_the_processor(fields: dict[str, Any], tmp_path: Path) -> None:
     spec, processor = (
-        _spec_flattened_patches(tmp_path, **fields),
+        read_spec(tmp_path, "Pix2Struct", **fields),
         Pix2StructImageProcessorPil(**fields),
     )
     most, patch = fields["max_patches"], fields["patch_size"]
     assert spec.shape == (most, patch["height"] * patch["width"] + 1, 3)
-    for size in FLATTENED_PATCHES_SIZES:
+    for size in PATCHES_SIZES:
         image, place = noise(*size), str(size)
         wanted = processor(image, return_tensors="np")["flattened_patches"][0]
         ours = read_image(encoded(image), ImageLimits(), spec).pixels
@@ -298,7 +234,7 @@ def test_patches_are_those_of_the_processor(fields: dict[str, Any], tmp_path: Pa
 
 
 def test_an_even_image_is_not_divided_by_nothing(tmp_path: Path) -> None:
-    spec = _spec_flattened_patches(tmp_path, max_patches=6)
+    spec = read_spec(tmp_path, "Pix2Struct", max_patches=6)
     grey = encoded(Image.new("RGB", (30, 20), (90, 90, 90)))
     assert not read_image(grey, ImageLimits(), spec).pixels[:, :-1].any()
 
@@ -314,7 +250,7 @@ def test_text_above_an_image_is_drawn_as_by_the_processor(
     wanted = processor.render_header(pixels, QUESTION, font_bytes=font_file())
     ours = np.asarray(with_header(image, QUESTION)).transpose(2, 0, 1)
     np.testing.assert_array_equal(ours, wanted)
-    spec = _spec_flattened_patches(tmp_path, is_vqa=True, max_patches=30)
+    spec = read_spec(tmp_path, "Pix2Struct", is_vqa=True, max_patches=30)
     assert spec.patches.has_header
     with_text = read_image(encoded(image), ImageLimits(), spec, QUESTION)
     assert (with_text.pixels != read_image(encoded(image), ImageLimits(), spec).pixels).any()
@@ -329,17 +265,31 @@ def test_texts_and_images_of_no_bound_are_refused() -> None:
             with_header(noise(*size), QUESTION)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"max_patches": 0}, "max_patches must be a whole number ≥ 1"),
-        ({"max_patches": 9000}, "only 1 to 8192"),
-        ({"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),
-        ({"patch_size": 16}, "patch_size = 16"),
-    ],
-)
-def test_other_patches_are_refused_by_name(
-    fields: dict[str, Any], message: str, tmp_path: Path
+# fmt: off
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("Qwen2VL", {"min_pixels": 99, "max_pixels": 98},
+     "min_pixels = 99 is over max_pixels = 98"),
+    ("Qwen2VL", {"max_pixels": 0}, "max_pixels must be a whole number"),
+    ("Qwen2VL", {"temporal_patch_size": 1}, "temporal_patch_size is not the 2 of config.json"),
+    ("LlavaNext", {**NEXT, "image_grid_pinpoints": [[20, 30]]},
+     "only heights and widths of 1 to 16 times 20"),
+    ("LlavaNext", {**NEXT, "crop_size": {"height": 10, "width": 10}}, "are not one square's"),
+    ("Idefics3", {"size": {"height": 8, "width": 8}}, "only a longest edge is"),
+    ("Idefics3", {"size": {"longest_edge": 17 * 364}}, "only 1 to 16 times the 364"),
+    ("Idefics3", {"size": {"longest_edge": 0}}, "a longest edge of 0"),
+    ("Idefics3", {"max_image_size": {"height": 8}}, "max_image_size"),
+    ("Idefics3", {"do_resize": False}, "do_resize = false"),
+    ("Pix2Struct", {"max_patches": 0}, "max_patches must be a whole number ≥ 1"),
+    ("Pix2Struct", {"max_patches": 9000}, "only 1 to 8192"),
+    ("Pix2Struct", {"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),
+    ("Pix2Struct", {"patch_size": 16}, "patch_size = 16"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("processor", "fields", "message"), REFUSED)
+def test_recipe_that_cannot_be_followed_is_refused_by_name(
+    processor: str, fields: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
-        _spec_flattened_patches(tmp_path, **fields)
+        read_spec(tmp_path, processor, **fields)
