@@ -2,7 +2,7 @@
 
 Shapes differ from the traced ones, so that a dimension which tracing froze fails here.
 
-The same seed draws the same inputs, whatever the graphs answer.
+The same seed draws the same inputs, whatever the graphs return.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from tests.inference.tiny_models import make_manifest
 
 MODULES = (
-    "export.parity.parity_inputs",
     "export.parity.graph_runs",
     "export.parity.parity_inputs",
     "export.parity.verify",
