@@ -74,7 +74,7 @@ PROCESSORS = {
     "Beit": Processor("exact", 224, None, (HALF, HALF)),
     "Segformer": Processor("exact", 512, None, IMAGENET, BILINEAR),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
-    **dict.fromkeys(("CLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
+    **dict.fromkeys(("CLIP", "ChineseCLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
     "LlavaNext": Processor(
         "exact",
         224,

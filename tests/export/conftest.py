@@ -92,6 +92,7 @@ SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("megatron-bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
+    *("metaclip_2", "chinese_clip", "altclip"),
     *(
         "translator",
         "transformer",

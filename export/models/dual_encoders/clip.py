@@ -1,8 +1,9 @@
 """CLIP: one embedding space for images and texts.
 
 Paper: Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
-Supervision", §2 (arXiv 2103.00020).
-Checkpoints: `openai/clip-vit-*` and others of `model_type: clip`.
+Supervision", §2 (arXiv 2103.00020). Chuang et al. 2025, "Meta CLIP 2: A Worldwide Scaling Recipe"
+(arXiv 2507.22062): the same network with the vocabulary of many languages.
+Checkpoints: `openai/clip-vit-*` and others of `model_type: clip`; those of `metaclip_2`.
 
 Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
 
@@ -14,7 +15,8 @@ attention mask, because attention is causal and nothing behind the end token is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,19 +82,28 @@ TEXT_DEFAULTS = IMAGE_DEFAULTS | {
 }
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; defaults are `transformers`' own."""
+def read_config(values: Mapping[str, Any], legacy_end: int | None = LEGACY_END_TOKEN) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Args:
+        legacy_end: An end token that no text has; None: files give the true one.
+    """
     reader = ConfigReader(values)
-    image = _section(reader, "vision", IMAGE_DEFAULTS).read(ImageConfig)
-    text = _section(reader, "text", TEXT_DEFAULTS)
+    image = read_image(reader)
+    text = tower_section(reader, "text", TEXT_DEFAULTS)
     end_token = text.values.get("eos_token_id", 49407)
     if not isinstance(end_token, int):
         raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
-    end_token = None if end_token == LEGACY_END_TOKEN else end_token
+    end_token = None if end_token == legacy_end else end_token
     return reader.read(Config, image=image, text=text.read(TextConfig, end_token=end_token))
 
 
-def _section(reader: ConfigReader, side: str, defaults: Mapping[str, Any]) -> ConfigReader:
+def read_image(reader: ConfigReader) -> ImageConfig:
+    """The image tower of a checkpoint with sections for both towers."""
+    return tower_section(reader, "vision", IMAGE_DEFAULTS).read(ImageConfig)
+
+
+def tower_section(reader: ConfigReader, side: str, defaults: Mapping[str, Any]) -> ConfigReader:
     """A tower's section; `*_config_dict` of old checkpoints takes precedence."""
     old = f"{side}_config_dict"
     return reader.section(old if old in reader.given else f"{side}_config", defaults)
@@ -193,7 +204,7 @@ class TextTower(nn.Module):
 class CLIP(nn.Module):
     """Both towers and the trained temperature."""
 
-    def __init__(self, image: FixedSizeTower, text: TextTower) -> None:
+    def __init__(self, image: FixedSizeTower, text: nn.Module) -> None:
         super().__init__()
         self.image = image
         self.text = text
@@ -276,7 +287,7 @@ TEXTS = (
 """Inputs of the text tower."""
 
 
-def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
+def graphs(model: Any, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
     return tower_graphs(model, image, TEXTS, model.text.projection.out_features)
 
@@ -312,3 +323,7 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     image_size=lambda config: config.image.image,
 )
+METACLIP_2 = replace(
+    ARCHITECTURE, name="metaclip_2", read_config=partial(read_config, legacy_end=None)
+)
+"""Its end token is 2."""

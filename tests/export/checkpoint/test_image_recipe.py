@@ -43,6 +43,11 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "clip": ("CLIP", {}),
     "clip, crop beyond the image": ("CLIP", {"size": 30, "crop_size": 45}),
     "clip, exact": ("CLIP", {"size": {"height": 40, "width": 33}, "crop_size": 30}),
+    "chinese clip": ("ChineseCLIP", {}),
+    "chinese clip, exact": (
+        "ChineseCLIP",
+        {"size": {"height": 40, "width": 33}, "do_center_crop": False},
+    ),
     "llava": ("Llava", {"size": 40, "crop_size": 30}),
     "levit": ("Levit", {}),
     "levit, small": ("Levit", {"size": {"shortest_edge": 50}, "crop_size": 50}),
@@ -85,7 +90,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def processor(kind: str, **fields: Any) -> Any:
-    module = f"transformers.models.{kind.lower()}.image_processing_pil_{kind.lower()}"
+    name = "chinese_clip" if kind == "ChineseCLIP" else kind.lower()
+    module = f"transformers.models.{name}.image_processing_pil_{name}"
     return getattr(import_module(module), f"{kind}ImageProcessorPil")(**fields)
 
 

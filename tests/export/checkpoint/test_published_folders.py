@@ -165,6 +165,14 @@ FORMS: dict[str, tuple[str, str, Renames, str]] = {
     "openai/clip-vit-base-patch32": (
         "clip", "plain", (), f"text_model.{POSITIONS} vision_model.{POSITIONS}",
     ),
+    "OFA-Sys/chinese-clip-vit-base-patch16": (
+        "chinese_clip", "plain", (),
+        f"text_model.{POSITIONS} vision_model.{POSITIONS} text_model.pooler.dense.weight",
+    ),
+    "BAAI/AltCLIP": (
+        "altclip", "plain", ((r"^vision_model\.encoder\.layer\.", "vision_model.encoder.layers."),),
+        f"text_model.roberta.{POSITIONS} vision_model.{POSITIONS}",
+    ),
     "nlpconnect/vit-gpt2-image-captioning": (
         "vision-encoder-decoder", "plain", (),
         "decoder.transformer.h.0.attn.masked_bias "

@@ -59,7 +59,7 @@ def test_saved_folder_is_read_as_its_older_form(name: str, config: str, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["idefics3", "llava", "bert", "bart"])
+@pytest.mark.parametrize("name", ["idefics3", "llava", "bert", "bart", "altclip"])
 def test_saved_folder_is_exported(name: str, tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     save(name, EXPORTED, tmp_path / "newer")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.attention.heads import Heads
-from export.models.dual_encoders import clip, clip_resnet
+from export.models.dual_encoders import bert_clip, clip, clip_resnet
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 
@@ -62,6 +62,67 @@ VIT: dict[str, Fault] = {
     "an image has one head": change(
         lambda net: setattr(net.image.blocks[0].attention, "heads", Heads(36, 1))
     ),
+}
+
+
+METACLIP_2: dict[str, Fault] = {
+    "the largest token ends a text": change(lambda net: setattr(net.text, "end_token", None)),
+    "the last token represents a text": replaced(
+        clip.TextTower, "_end", lambda own, token_ids, lengths: lengths.long() - 1
+    ),
+    **{title: VIT[title] for title in ("GELU is exact", "texts are not causal")},
+}
+
+
+def _token_pooled(place: Callable[[Tensor], Tensor]) -> Fault:
+    """The text's vector is that of another token.
+
+    Args:
+        place: (B,) lengths → (B,) the token's index.
+    """
+
+    def forward(tower: bert_clip.TextTower, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        hidden = tower.encoder(token_ids, lengths)
+        index = place(lengths.long())[:, None, None].expand(-1, 1, hidden.shape[-1])
+        return functional.normalize(tower.project(hidden.gather(1, index).squeeze(1)), dim=-1)
+
+    return replaced(bert_clip.TextTower, "forward", forward)
+
+
+_BERT_CLIP: dict[str, Fault] = {
+    "the last token represents a text": _token_pooled(lambda lengths: lengths - 1),
+    "texts are causal": change(
+        lambda net: [
+            setattr(block.attention, "is_causal", True) for block in net.text.encoder.blocks
+        ]
+    ),
+    "norms of a text are in front": change(
+        lambda net: [setattr(block, "is_norm_first", True) for block in net.text.encoder.blocks]
+    ),
+    "the segment's vector is forgotten": change(
+        lambda net: net.text.encoder.segments.weight[0].zero_()
+    ),
+    "norms in front of and behind the image's blocks are swapped": VIT[
+        "norms in front of and behind the blocks are swapped"
+    ],
+}
+CHINESE_CLIP = _BERT_CLIP | {
+    "positions are counted behind the padding token": change(
+        lambda net: setattr(net.text.encoder, "pad_token", 3)
+    ),
+    "the image has the text's activation": change(
+        lambda net: [setattr(block.mlp, "activation", torch.relu) for block in net.image.blocks]
+    ),
+}
+ALTCLIP = _BERT_CLIP | {
+    "positions are counted from 0": change(
+        lambda net: setattr(net.text.encoder, "pad_token", None)
+    ),
+    "the padding token is XLM-R's": change(lambda net: setattr(net.text.encoder, "pad_token", 1)),
+    "the norm in front of the teacher's vector is missing": change(
+        lambda net: setattr(net.text, "norm", nn.Identity())
+    ),
+    "the teacher's vector has no bias": change(lambda net: net.text.to_teacher.bias.zero_()),
 }
 
 
@@ -146,6 +207,9 @@ RESNET: dict[str, Fault] = {
 }
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("metaclip_2", "odd"): METACLIP_2,
+    ("chinese_clip", "odd"): CHINESE_CLIP,
+    ("altclip", "odd"): ALTCLIP,
     ("open_clip", "odd"): RESNET,
     ("open_clip", "vit"): VIT,
 }

@@ -175,6 +175,15 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "owlv2 plain": [
         ({"architectures": ["OwlViTForObjectDetection"]}, "only Owlv2ForObjectDetection"),
     ],
+    "chinese_clip odd": [
+        ({"architectures": ["ChineseCLIPTextModel"]}, "only ChineseCLIPModel is"),
+        ({"text_config": {"position_embedding_type": "relative_key"}}, "text_config: position_emb"),
+        ({"text_config": {"num_attention_heads": 7}}, "text_config: hidden_size = 30 is not a"),
+    ],
+    "altclip odd": [
+        ({"architectures": ["AltCLIPVisionModel"]}, "only AltCLIPModel is"),
+        ({"text_config": {"project_dim": 0}}, "text_config: project_dim must be"),
+    ],
     "siglip odd": [
         ({"architectures": ["SiglipForImageClassification"]}, "SiglipForImageClassification is"),
         ({"vision_config": {"vision_use_head": False}}, "vision_use_head = False"),

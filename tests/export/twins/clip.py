@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.export.twin import TINY_IMAGE, TINY_TEXT, Twin
 
 _TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 1}
+_OUTPUTS = {"image": "image_embeds", "text": "text_embeds"}
 TWIN = Twin(
     reference="transformers:CLIPModel",
     configs={
@@ -22,5 +23,23 @@ TWIN = Twin(
             "projection_dim": 7,
         },
     },
-    outputs={"image": "image_embeds", "text": "text_embeds"},
+    outputs=_OUTPUTS,
+)
+
+METACLIP_2 = Twin(
+    reference="transformers:MetaClip2Model",
+    configs={
+        "odd": {
+            # a token that is within one text of the tests, and not the largest of any
+            "text_config": TWIN.configs["odd"]["text_config"] | {"eos_token_id": 45},
+            "vision_config": TWIN.configs["odd"]["vision_config"] | {"layer_norm_eps": 1e-3},
+            "projection_dim": 7,
+        },
+        "as published": {
+            "text_config": _TINY_TEXT | {"eos_token_id": 2, "hidden_act": "gelu"},
+            "vision_config": TINY_IMAGE | {"hidden_act": "gelu"},
+            "projection_dim": 20,
+        },
+    },
+    outputs=_OUTPUTS,
 )

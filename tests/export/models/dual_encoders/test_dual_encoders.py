@@ -14,9 +14,16 @@ from tests.export.oracle import difference, normalised, random_inputs
 from tests.export.twins import twin_of
 
 
-@pytest.mark.parametrize("config", twin_of("clip").configs)
-def test_logits_are_the_scaled_cosines_of_both_towers(config: str, twins: Twins) -> None:
-    twin = twins("clip", config)
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        (name, config)
+        for name in ("clip", "metaclip_2", "chinese_clip", "altclip")
+        for config in twin_of(name).configs
+    ],
+)
+def test_logits_are_the_scaled_cosines_of_both_towers(name: str, config: str, twins: Twins) -> None:
+    twin = twins(name, config)
     graphs = twin.graphs()
     inputs = random_inputs(twin, graphs)
     texts, lengths = inputs.by_role[Role.TOKENS], inputs.by_role[Role.LENGTHS]
