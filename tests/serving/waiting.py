@@ -26,8 +26,8 @@ async def settled() -> None:
 class Clock:
     """Monotonic seconds."""
 
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
 
     def __call__(self) -> float:
         return self.now_s

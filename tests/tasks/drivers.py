@@ -22,8 +22,8 @@ from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.requests.service import from_validation
 from tests.serving.gateway.conftest import Gateway, error_of
-from tests.serving.gateway.grpc.test_grpc_front import Front, failure, streamed_failure
 from tests.serving.gateway.http.test_streams import pieces
+from tests.serving.gateway.test_grpc import Front, failure, streamed_failure
 from triptych import triptych_pb2 as pb
 from triptych.client.base_client import Retries
 from triptych.client.conversion import from_proto

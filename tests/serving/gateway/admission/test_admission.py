@@ -16,7 +16,7 @@ from inference.processing.cancellation import Abandoned, check_abandoned
 from serving.gateway.admission.admission import Admission, FairTurns, LocalCounts
 from serving.gateway.admission.task_threads import LARGE, TaskThreads
 from tests.serving.gateway.conftest import Gateway, MakeGateway
-from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.gateway.test_grpc import Front
 from tests.serving.waiting import settled, until
 from triptych import triptych_pb2 as pb
 

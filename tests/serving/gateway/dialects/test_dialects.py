@@ -1,16 +1,23 @@
-"""What holds of every dialect."""
+"""What holds of every dialect, and fields that ask for nothing: null, empty, or a default."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import huggingface_hub
 import pytest
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
+from openai.types.chat import ChatCompletionMessage
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
+from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.embedding_create_params import EmbeddingCreateParams as EmbeddingParams
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
+from tritonclient.http import InferInput, InferRequestedOutput
 
 from inference.errors import (
     DeadlineExceeded,
@@ -43,8 +50,229 @@ from tests.serving.gateway.conftest import (
     http_client,
     loaded,
 )
-from triptych.messages import Chunk, ErrorResponse, TokenLogprob
+from tests.serving.gateway.dialects.test_open_inference import INFER, models
+from tests.serving.gateway.dialects.test_open_inference import body as tensors
+from tests.serving.gateway.dialects.test_openai import RED
+from tests.tasks.models import CHAT as SECTION
+from triptych.messages import Chunk, ClosedMessage, ErrorResponse, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
+
+EMPTY: tuple[object, ...] = (None, [], {}, False)
+HELLO = [{"role": "user", "content": "a b"}]
+SHOWN = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": RED}}]}]
+CHAT = "/v1/chat/completions"
+OPENAI: dict[str, tuple[str, type, dict[str, Any]]] = {
+    "chat": (CHAT, ChatParams, {"model": "tiny-chat", "messages": HELLO}),
+    "caption": (CHAT, ChatParams, {"model": "tiny-caption", "messages": SHOWN}),
+    "completions": (
+        "/v1/completions",
+        CompletionParams,
+        {"model": "tiny-generate", "prompt": "a b", "max_tokens": 4},
+    ),
+    "embeddings": (
+        "/v1/embeddings",
+        EmbeddingParams,
+        {"model": "tiny-zero-shot", "input": "a"},
+    ),
+}
+DEFAULTS: dict[str, object] = {
+    "best_of": 1,
+    "echo": False,
+    "encoding_format": "float",
+    "frequency_penalty": 0,
+    "function_call": "none",
+    "functions": [],
+    "logit_bias": {},
+    "logprobs": False,
+    "metadata": {},
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "service_tier": "auto",
+    "store": False,
+    "stream": False,
+    "temperature": 1,
+    "tool_choice": "none",
+    "tools": [],
+    "top_p": 1,
+    "verbosity": "medium",
+}
+"""Of OpenAI's API, as its reference documents them."""
+ASKING: dict[str, object] = {
+    "audio": {"voice": "alloy", "format": "wav"},
+    "function_call": {"name": "f"},
+    "functions": [{"name": "f"}],
+    "metadata": {"a": "b"},
+    "modalities": ["text", "audio"],
+    "parallel_tool_calls": 1,
+    "prediction": {"type": "content", "content": "a"},
+    "reasoning_effort": "high",
+    "service_tier": "flex",
+    "store": True,
+    "tool_choice": "required",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "verbosity": "low",
+    "web_search_options": {},
+    "unknown": 0,
+}
+HF = {
+    "translate/tiny-translate": "Translation",
+    "classify/tiny-classify": "TextClassification",
+    "fill-mask/tiny-fill-mask": "FillMask",
+    "generate/tiny-generate": "TextGeneration",
+    "tag/tiny-tag": "TokenClassification",
+    "embed/tiny-zero-shot": "FeatureExtraction",
+}
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    chat = loaded("chat", SECTION, generation=GREEDY)
+    return make_gateway([*models(), chat])
+
+
+async def expect(gateway: Gateway, path: str, body: Mapping[str, Any], status: int = 200) -> Any:
+    answer = await gateway.http.post(path, json=body)
+    assert answer.status_code == status, (body, answer.text)
+    return answer.json()
+
+
+@pytest.mark.parametrize("name", OPENAI)
+async def test_each_optional_field_of_openais_client_may_be_null_or_its_default(
+    gateway: Gateway, name: str
+) -> None:
+    path, parameters, required = OPENAI[name]
+    optional = parameters.__annotations__.keys() - required.keys()
+    assert len(optional) >= 3
+    await expect(gateway, path, {**dict.fromkeys(optional), **required})
+    defaults = {field: value for field, value in DEFAULTS.items() if field in optional}
+    if name != "chat":
+        defaults.pop("logprobs", None)
+    for field, value in defaults.items():
+        await expect(gateway, path, {field: value, **required})
+    await expect(gateway, path, {**defaults, **required})
+
+
+@pytest.mark.parametrize("name", ["chat", "caption"])
+async def test_what_is_not_served_is_refused_by_name(gateway: Gateway, name: str) -> None:
+    path, _, required = OPENAI[name]
+    for field, value in ASKING.items():
+        told = (await expect(gateway, path, {field: value, **required}, 422))["error"]
+        assert told["param"] == field
+
+
+async def test_an_answer_is_a_message_of_the_next_request(gateway: Gateway) -> None:
+    base = {"model": "tiny-chat", "max_tokens": 2}
+    answer = await expect(gateway, CHAT, {**base, "messages": HELLO})
+    own = answer["choices"][0]["message"]
+    for message in (
+        own,
+        ChatCompletionMessage.model_validate(own).model_dump(),
+        {**own, "tool_calls": [], "function_call": {}, "annotations": [], "audio": None},
+        {**own, "content": [{"type": "text", "text": "a", "annotations": [], "cache": None}]},
+    ):
+        short = {**message, "content": "a"} if message["content"] == own["content"] else message
+        await expect(gateway, CHAT, {**base, "messages": [short]})
+    called = {**own, "tool_calls": [{"id": "a", "type": "function"}]}
+    told = await expect(gateway, CHAT, {**base, "messages": [called]}, 422)
+    assert told["error"]["param"] == "messages.0.tool_calls"
+
+
+@pytest.mark.parametrize("path", HF)
+async def test_each_optional_field_of_hugging_faces_client_may_be_null(
+    gateway: Gateway, path: str
+) -> None:
+    name = HF[path]
+    top = _fields(f"{name}Input")
+    body: dict[str, Any] = {**dict.fromkeys(top), "inputs": "a b c d picture"}
+    await expect(gateway, f"/hf/{path}", body)
+    if "parameters" not in top:
+        return
+    kind = "TextGenerationInputGenerateParameters" if name == "TextGeneration" else None
+    fields = _fields(kind or f"{name}Parameters")
+    await expect(gateway, f"/hf/{path}", {**body, "parameters": dict.fromkeys(fields)})
+    for field in fields:
+        for empty in ([], {}) if field != "ignore_labels" else ([],):
+            await expect(gateway, f"/hf/{path}", {**body, "parameters": {field: empty}})
+
+
+async def test_paths_of_tgi_and_tei_take_their_servers_defaults(gateway: Gateway) -> None:
+    for stop in ([], None, ["."]):
+        await expect(gateway, "/generate", {"inputs": "a", "parameters": {"stop": stop}})
+    defaults = {"watermark": False, "decoder_input_details": False, "adapter_id": None}
+    await expect(gateway, "/generate", {"inputs": "a", "parameters": defaults})
+    reading = {"truncate": False, "truncation_direction": "Right"}
+    await expect(gateway, "/embed", {"inputs": "a", "normalize": True, **reading})
+    scoring = {"raw_scores": False, "return_text": False}
+    await expect(gateway, "/rerank", {"query": "a", "texts": ["b"], **scoring, **reading})
+    scores = {"raw_scores": False, **reading}
+    await expect(gateway, "/predict", {"inputs": "a", **scores})
+    await expect(gateway, "/embed", {"inputs": "a", "truncation_direction": "Up"}, 422)
+
+
+async def test_tensors_take_parameters_that_change_nothing(gateway: Gateway) -> None:
+    neutral = {
+        "sequence_id": 0,
+        "sequence_start": False,
+        "sequence_end": False,
+        "priority": 0,
+        "timeout": 0,
+        "binary_data_output": False,
+        "headers": {},
+        "content_type": None,
+    }
+    body = tensors()
+    await expect(gateway, INFER, {**body, "parameters": neutral, "outputs": []})
+    for tensor in body["inputs"]:
+        tensor["parameters"] = {"binary_data": False, "classification": 0}
+    await expect(gateway, INFER, body)
+    for name, value in (("priority", 1), ("sequence_id", 4), ("mine", "a"), ("timeout", True)):
+        told = await expect(gateway, INFER, {**body, "parameters": {name: value}}, 422)
+        assert f"parameters.{name}" in told["error"]
+    assert InferInput("a", [1], "INT32")._get_tensor()["name"] == "a"
+    assert InferRequestedOutput("a", binary_data=False)._get_tensor()["name"] == "a"
+
+
+async def test_every_optional_field_of_our_own_messages_may_ask_for_nothing(
+    gateway: Gateway,
+) -> None:
+    for task in TASKS.values():
+        request = task.declaration.request
+        for name, info in request.model_fields.items():
+            for empty in EMPTY:
+                if info.is_required() or (empty is False and bool in _kinds(info.annotation)):
+                    continue
+                if empty is not None and name in request.defaults:
+                    continue
+                assert empty is False or request._is_left_out(name, empty), (task.name, name)
+        assert issubclass(request, ClosedMessage)
+    for empty in EMPTY:
+        await expect(gateway, "/v1/translate", {"texts": "a", "source": "es", "tempo": empty})
+    for value in (0, "", True):
+        await expect(gateway, "/v1/translate", {"texts": "a", "source": "es", "tempo": value}, 422)
+    history = {"messages": [{"role": "user", "content": "a", "name": None}]}
+    await expect(gateway, "/v1/chat", history)
+
+
+def _fields(name: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(getattr(huggingface_hub, name))]
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__args__", (annotation,))
+
+
+async def test_libretranslates_fields_may_ask_for_nothing(gateway: Gateway) -> None:
+    body = {"q": "a", "source": "es", "target": "en"}
+    for field in ("format", "alternatives", "api_key"):
+        for empty in (None, [], {}):
+            await expect(gateway, "/translate", {**body, field: empty})
+    await expect(gateway, "/translate", {**body, "format": "", "alternatives": ""})
+    for field, value in (("format", "pdf"), ("alternatives", -1), ("q", []), ("source", None)):
+        await expect(gateway, "/translate", {**body, field: value}, 400)
+
 
 ROUTE = "/complete"
 
@@ -108,23 +336,23 @@ class Plain:
 
 
 @pytest.fixture
-async def gateway(make_gateway: MakeGateway) -> Gateway:
+async def plain(make_gateway: MakeGateway) -> Gateway:
     made = make_gateway()
     made.app = create_app(made.service, made.readiness, [Plain()])
     made.http = http_client(made.app)
     return made
 
 
-async def test_a_request_and_its_answer_have_the_dialects_form(gateway: Gateway) -> None:
-    response = await gateway.http.post(ROUTE, json={"q": "a b c"})
+async def test_a_request_and_its_answer_have_the_dialects_form(plain: Gateway) -> None:
+    response = await plain.http.post(ROUTE, json={"q": "a b c"})
     assert (response.status_code, response.text) == (200, "a b c")
     assert response.headers["content-type"].startswith("text/plain")
     assert "x-queue-time" not in response.headers
     assert response.headers["x-request-id"]
 
 
-async def test_a_stream_has_the_dialects_form(gateway: Gateway) -> None:
-    response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
+async def test_a_stream_has_the_dialects_form(plain: Gateway) -> None:
+    response = await plain.http.post(ROUTE, json={"q": "a b c", "live": True})
     assert response.headers["content-type"].startswith("text/plain")
     assert "x-queue-time" not in response.headers
     *lines, last = response.text.splitlines()
@@ -133,13 +361,13 @@ async def test_a_stream_has_the_dialects_form(gateway: Gateway) -> None:
     assert [int(line.partition(":")[0]) for line in lines] == [*range(1, len(lines) + 1)]
 
 
-async def test_a_stream_that_fails_ends_in_the_dialects_form(gateway: Gateway) -> None:
-    gateway.inference.breaks[2] = ValueError("secret")
-    response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
+async def test_a_stream_that_fails_ends_in_the_dialects_form(plain: Gateway) -> None:
+    plain.inference.breaks[2] = ValueError("secret")
+    response = await plain.http.post(ROUTE, json={"q": "a b c", "live": True})
     assert response.status_code == 200
     assert response.text.splitlines()[-1] == "oops internal"
     assert "a" in response.text
-    text = (await gateway.http.get("/metrics")).text
+    text = (await plain.http.get("/metrics")).text
     assert f'triptych_request_failure_total{{route="{ROUTE}",type="internal"}} 1.0' in text
 
 
@@ -166,23 +394,23 @@ async def test_errors_have_the_dialects_form(
     assert f'triptych_request_failure_total{{route="{ROUTE}",type="{name}"}} 1.0' in metrics
 
 
-async def test_bugs_and_wrong_methods_have_the_dialects_form(gateway: Gateway) -> None:
-    gateway.inference.failures["tiny-generate"] = ValueError("secret")
-    response = await gateway.http.post(ROUTE, json={"q": "a"})
+async def test_bugs_and_wrong_methods_have_the_dialects_form(plain: Gateway) -> None:
+    plain.inference.failures["tiny-generate"] = ValueError("secret")
+    response = await plain.http.post(ROUTE, json={"q": "a"})
     assert response.json() == {"oops": "internal"}
-    response = await gateway.http.get(ROUTE)
+    response = await plain.http.get(ROUTE)
     assert (response.json(), response.headers["allow"]) == ({"oops": "method_not_allowed"}, "POST")
 
 
-async def test_other_routes_keep_their_own_dialect(gateway: Gateway) -> None:
-    response = await gateway.http.post("/v1/generate", json={})
+async def test_other_routes_keep_their_own_dialect(plain: Gateway) -> None:
+    response = await plain.http.post("/v1/generate", json={})
     assert response.json()["error"]["type"] == "invalid_request"
-    assert (await gateway.http.get("/nothing")).json()["error"]["type"] == "unknown_route"
+    assert (await plain.http.get("/nothing")).json()["error"]["type"] == "unknown_route"
 
 
-async def test_metrics_have_the_dialects_route(gateway: Gateway) -> None:
-    await gateway.http.post(ROUTE, json={"q": "a"})
-    text = (await gateway.http.get("/metrics")).text
+async def test_metrics_have_the_dialects_route(plain: Gateway) -> None:
+    await plain.http.post(ROUTE, json={"q": "a"})
+    text = (await plain.http.get("/metrics")).text
     for name in ("request_count_total", "request_inference_duration_seconds_count"):
         assert f'triptych_{name}{{route="{ROUTE}"}} 1.0' in text
     assert 'route="/v1/generate"' not in text
@@ -228,29 +456,29 @@ def test_an_unknown_dialect_is_refused() -> None:
 
 
 async def test_errors_of_unknown_paths_have_the_form_of_the_paths_beside_them(
-    gateway: Gateway,
+    plain: Gateway,
 ) -> None:
     for path in ("/v2/nothing", "/v2/models", "/v2/models/a/versions/1/infer", "/v2/repository"):
-        answer = await gateway.http.get(path)
+        answer = await plain.http.get(path)
         assert (answer.status_code, type(answer.json()["error"])) == (404, str)
-    wrong = await gateway.http.post("/v2/health/live")
+    wrong = await plain.http.post("/v2/health/live")
     assert (wrong.status_code, type(wrong.json()["error"])) == (405, str)
-    answer = await gateway.http.get("/hf/nothing/a")
+    answer = await plain.http.get("/hf/nothing/a")
     assert set(answer.json()) == {"error", "error_type"}
     for path in ("/v1/nothing", "/v2x", "/", "nothing/v2"):
-        answer = await gateway.http.post(f"/{path.lstrip('/')}")
+        answer = await plain.http.post(f"/{path.lstrip('/')}")
         assert answer.json()["error"]["message"]
 
 
-async def test_one_model_is_the_entry_of_the_list(gateway: Gateway) -> None:
-    for entry in (await gateway.http.get("/v1/models")).json()["data"]:
-        assert (await gateway.http.get(f"/v1/models/{entry['id']}")).json() == entry
+async def test_one_model_is_the_entry_of_the_list(plain: Gateway) -> None:
+    for entry in (await plain.http.get("/v1/models")).json()["data"]:
+        assert (await plain.http.get(f"/v1/models/{entry['id']}")).json() == entry
     for name in ("no-such-model", "org%2Fno-such-model", "org/no-such-model"):
-        absent = await gateway.http.get(f"/v1/models/{name}")
+        absent = await plain.http.get(f"/v1/models/{name}")
         assert absent.status_code == 404
         assert absent.json()["error"]["type"] == "unknown_model"
         assert "no-such-model" in absent.json()["error"]["message"]
-    odd = await gateway.http.get("/v1/models/what%20I%20wrote")
+    odd = await plain.http.get("/v1/models/what%20I%20wrote")
     assert odd.status_code == 404
     assert "wrote" not in odd.text
 

@@ -22,9 +22,9 @@ from inference.errors import (
 )
 from serving.gateway.requests import glossaries
 from serving.gateway.requests.glossaries import GlossaryStore
-from tests.serving.gateway.admission.test_keys import entry
+from tests.serving.gateway.admission.test_keys_and_budgets import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
-from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.gateway.test_grpc import Front
 from triptych import triptych_pb2 as pb
 from triptych.glossaries.messages import MAX_STORED_TERMS, Glossary
 

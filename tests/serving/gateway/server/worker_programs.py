@@ -1,15 +1,21 @@
-"""A process that admits requests like a worker; run by the tests of shared counts.
+"""Programs of workers: of the tests of the supervisor, and of those of shared counts.
 
-Each line that it reads, `KIND LIMIT SECONDS`, is a run of 16 clients. It answers with the time in
-which each request was admitted, so that a test can count those that overlap, independently of the
-shared memory.
+Without arguments it stands in for a worker: it starts as one, beats, and follows commands. What
+else it does is in the file `behaviour` of its working folder: `fails`, `hangs`, `busy`, or nothing.
+
+With arguments it admits requests like a worker. Each line that it reads, `KIND LIMIT SECONDS`, is a
+run of 16 clients. It answers with the time in which each request was admitted, so that a test can
+count those that overlap, independently of the shared memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,7 +23,8 @@ from pathlib import Path
 from inference.errors import Overloaded
 from serving.gateway.admission.admission import Admission
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.server.shared_counts import Segment, SharedCounts
+from serving.gateway.server.shared_counts import Field, Segment, SharedCounts
+from serving.gateway.server.worker_process import ABORT, DRAIN, Start
 
 KEYS = 65
 """Rows for the keys of a worker."""
@@ -64,7 +71,7 @@ async def run(counts: SharedCounts, kind: str, limit: int, run_s: float) -> list
     return spans
 
 
-def main(path: str, number: str, workers: str) -> None:
+def admit(path: str, number: str, workers: str) -> None:
     """Run what is read until the end of the input."""
     counts = SharedCounts(Segment(Path(path), int(workers), KEYS), int(number))
     for line in sys.stdin:
@@ -72,5 +79,31 @@ def main(path: str, number: str, workers: str) -> None:
         print(json.dumps(asyncio.run(run(counts, kind, int(limit), float(run_s)))), flush=True)
 
 
+def stand_in() -> int:
+    start = Start.read(0)
+    behaviour = Path("behaviour").read_text()
+    if behaviour == "fails":
+        return 1
+    segment = start.segment()
+    signal.signal(signal.SIGUSR2, lambda *_: _log(f"stacks of {start.number}"))
+    segment.words[segment.place(start.number, Field.REQUESTS)] = 5
+    given = b""
+    while DRAIN not in given or (behaviour == "busy" and ABORT not in given):
+        if behaviour != "hangs" or start.number == 0:
+            segment.words[segment.place(start.number, Field.BEATS)] += 1
+        if behaviour == "hangs" and segment.read(start.number, Field.BEATS) == 0:
+            segment.words[segment.place(start.number, Field.BEATS)] = 1
+        time.sleep(0.01)
+        if select.select([0], [], [], 0)[0]:
+            command = os.read(0, 9)
+            given += command or DRAIN
+    _log(f"{start.number} ends after {given.decode()}")
+    return 0
+
+
+def _log(line: str) -> None:
+    os.write(2, f"{line}\n".encode())
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(admit(*sys.argv[1:]) if sys.argv[1:] else stand_in())

@@ -1,8 +1,13 @@
-"""The tasks over gRPC: the same answers, errors as statuses, health and reflection."""
+"""The tasks over gRPC: the same answers, errors as statuses, health, and counts of values."""
+
+from __future__ import annotations
 
 import asyncio
+import random
+import threading
 from collections.abc import AsyncIterator
 from itertools import starmap
+from typing import Any
 
 import grpc
 import pytest
@@ -10,17 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from inference.errors import MalformedBody, Unavailable
-from serving.gateway.grpc import grpc_front
+from serving.gateway.grpc import grpc_front, grpc_messages
 from serving.gateway.grpc.grpc_call import GrpcCall
 from serving.gateway.grpc.grpc_front import MAX_METADATA, NAME, create_grpc_server
-from tests.attack.cases.rpc import (
-    _CONTINUATION,
-    _END_HEADERS,
-    _HEADERS,
-    _PREFACE,
-    _frame,
-    _literal,
-)
+from serving.gateway.grpc.grpc_messages import count_values
+from serving.gateway.http.bodies import MAX_VALUES
+from tests.attack.cases.rpc import _CONTINUATION, _END_HEADERS, _HEADERS, _PREFACE, _frame, _literal
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.waiting import until
@@ -35,7 +35,7 @@ class Front:
         self.gateway = gateway
         self._server, self.port = create_grpc_server(gateway.service, gateway.readiness, 64)
 
-    async def __aenter__(self) -> "Front":
+    async def __aenter__(self) -> Front:
         await self._server.start()
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = TriptychStub(self.channel)
@@ -370,3 +370,103 @@ async def test_reflection_names_the_service(front: Front) -> None:
     async for answer in stub.ServerReflectionInfo(iter(requests)):
         names = {service.name for service in answer.list_services_response.service}
         assert {NAME, "grpc.health.v1.Health"} <= names
+
+
+CHAT = pb.ChatRequest(
+    messages=[{"role": "user", "content": "a" * 300}, {"role": "assistant"}],
+    temperature=0.5,
+    max_new_tokens=300,
+    logit_bias={3: -1.0, 400: 2.0},
+    stop=["x", ""],
+)
+MESSAGES = [
+    CHAT,
+    pb.TranslateRequest(),
+    pb.TranslateRequest(texts=["a", "", "b" * 200], glossary={"mundo": "globe", "": ""}),
+    pb.CaptionRequest(images=[bytes(1000), b"\x0a" * 77], num_beams=3),
+]
+
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Triptych"]
+
+
+def count_parsed(message: Any) -> int:
+    """The same count from the parsed message: an entry of a map is itself, a key and a value."""
+    count = 0
+    for field, value in message.ListFields():
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        values = value if field.is_repeated and not is_map else [value]
+        if is_map:
+            count += 3 * len(value)
+        elif field.message_type is not None:
+            count += sum(1 + count_parsed(one) for one in values)
+        else:
+            count += len(values)
+    return count
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_values_are_those_of_the_parsed_message(message: Any) -> None:
+    data = message.SerializeToString()
+    assert count_values(data, message.DESCRIPTOR, 10**6) == count_parsed(message)
+
+
+def test_fields_of_a_group_are_not_taken_for_those_of_the_message() -> None:
+    """Else this entry of `glossary` would hide what follows: in it, a length of 268 million."""
+    glossary = pb.TranslateRequest.DESCRIPTOR.fields_by_name["glossary"].number
+    hidden = bytes([glossary << 3 | 2, 5]) + b"\x0a\xff\xff\xff\x7f"
+    group = b"\xa3\x06" + hidden + b"\xa4\x06"
+    texts = pb.TranslateRequest(texts=["a"] * 1000)
+    data = group + texts.SerializeToString()
+    assert len(pb.TranslateRequest.FromString(data).texts) == 1000
+    assert count_values(data, pb.TranslateRequest.DESCRIPTOR, 10**6) == 1003
+
+
+def test_count_ends_beyond_the_limit_and_at_what_is_no_message() -> None:
+    data = pb.TranslateRequest(texts=["a"] * 1000).SerializeToString()
+    assert count_values(data, pb.TranslateRequest.DESCRIPTOR, 10) == 11
+    numbers = random.Random(3)
+    for _ in range(2000):
+        garbage = numbers.randbytes(numbers.randrange(40))
+        assert 0 <= count_values(garbage, pb.ChatRequest.DESCRIPTOR, 100) <= len(garbage)
+
+
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x1a\x00" * (MAX_VALUES + 1),  # a text
+        b"\xa0\x06\x01" * (MAX_VALUES + 1),  # an unknown field
+        b"\x0b" * (MAX_VALUES + 1),  # groups in groups
+    ],
+    ids=["text", "unknown", "groups"],
+)
+async def test_messages_of_too_many_values_are_refused_off_the_event_loop(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch, method: str, data: bytes
+) -> None:
+    counting = []
+
+    def count(*given: Any) -> int:
+        counting.append(threading.current_thread())
+        return count_values(*given)
+
+    monkeypatch.setattr(grpc_messages, "count_values", count)
+    async with Front(make_gateway(grpc_port=0)) as front:
+        _, body, _ = await failure(raw_call(front, method, data))
+        assert body.type == "payload_too_large"
+        assert f"{MAX_VALUES} values" in body.message
+    assert counting
+    assert threading.current_thread() not in counting
+
+
+def test_requests_have_no_packed_numbers() -> None:
+    """The count takes a field of bytes for one value."""
+    pending, seen = [method.input_type for method in SERVICE.methods], set()
+    while pending:
+        descriptor = pending.pop()
+        seen.add(descriptor.full_name)
+        for field in descriptor.fields:
+            assert not field.is_packed, field.full_name
+            if field.message_type is not None and field.message_type.full_name not in seen:
+                pending.append(field.message_type)
+    assert len(seen) > len(MESSAGES)
