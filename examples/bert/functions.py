@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from transformers import (
     BertForMaskedLM,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
@@ -15,6 +16,7 @@ from transformers import (
 
 from examples.bert.fact_wordings import Roles
 from examples.bert.scores import (
+    AnswerFunction,
     ClassifyFunction,
     EmbedFunction,
     FillFunction,
@@ -23,6 +25,7 @@ from examples.bert.scores import (
 )
 
 _BATCH = 100
+_LONGEST = 15  # tokens of an answer
 
 
 class _Network:
@@ -125,6 +128,30 @@ def ranker(folder: Path) -> RankFunction:
         return scores.index(max(scores))
 
     return rank
+
+
+def answerer(folder: Path) -> AnswerFunction:
+    """The most likely span of each passage, widened to words, or nothing where that is likelier."""
+    network = _Network(BertForQuestionAnswering, folder)
+
+    @torch.inference_mode()
+    def answer(questions: list[str], passages: list[str], may_be_none: bool) -> list[str]:
+        encoded = network.tokenizer(questions, passages, padding=True, return_tensors="pt")
+        output = network.model(**encoded)
+        found: list[str] = []
+        for row, passage in enumerate(passages):
+            places = [at for at, one in enumerate(encoded.sequence_ids(row)) if one == 1]
+            start, end = output.start_logits[row], output.end_logits[row]
+            scores = (start[places, None] + end[places]).triu().tril(_LONGEST - 1)
+            scores[torch.ones_like(scores).triu().tril(_LONGEST - 1) == 0] = -torch.inf
+            first, last = divmod(int(scores.argmax()), len(places))
+            is_none = may_be_none and start[0] + end[0] > scores.max()
+            words = [encoded.token_to_word(row, places[at]) for at in (first, last)]
+            spans = [encoded.word_to_chars(row, word, 1) for word in words]
+            found.append("" if is_none else passage[spans[0].start : spans[1].end])
+        return found
+
+    return answer
 
 
 def embedder(folder: Path) -> EmbedFunction:

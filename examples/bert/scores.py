@@ -1,10 +1,11 @@
-"""Scores of the example BERT's five tasks on texts that training never shows.
+"""Scores of the example BERT's six tasks on texts that training never shows.
 
 The functions under test are plain callables, so that one measure serves PyTorch, ONNX and the API.
 Each measure has a control that only the words, not their order or meaning, could pass.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from random import Random
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from examples.bert.fact_wordings import Roles, question, sentence_of, text_of, worded, wordings
 from examples.bert.facts import ASKED, facts, near_misses, similar_facts
+from examples.bert.passages import AskedPassage, asked_passages
 from examples.bert.reviews import reviews, same_words
 from examples.texts.grammar import sentences
 from examples.texts.splits import Split
@@ -27,6 +29,8 @@ ClassifyFunction = Callable[[list[str]], list[str]]
 TagFunction = Callable[[list[str]], list[Roles]]
 RankFunction = Callable[[str, list[str]], int]
 """Query and documents → index of the most relevant one."""
+AnswerFunction = Callable[[list[str], list[str], bool], list[str]]
+"""Questions, a passage of each, whether it may have no answer → answers; empty for none."""
 EmbedFunction = Callable[[list[str]], NDArray[Any]]
 """Texts → (B, D), rows of unit length."""
 
@@ -134,6 +138,68 @@ def ranking_top1(
         queries = queries[1:] + queries[:1]
     answers = [rank(query, documents) for query, documents in zip(queries, shown, strict=True)]
     return sum(answer == truth for answer, truth in zip(answers, truths, strict=True)) / count
+
+
+def answer_exact(
+    answer: AnswerFunction,
+    split: Split,
+    count: int,
+    seed: int,
+    *,
+    has_withheld_forms: bool = False,
+    is_swapped: bool = False,
+) -> float:
+    """Share of questions with an answer whose answer is the right words, as SQuAD measures it.
+
+    The control gives each question the passage of the next one.
+    """
+    answers, truths = _answered(answer, split, count, seed, has_withheld_forms, is_swapped)
+    return share_equal(*([" ".join(_words(one)) for one in each] for each in (answers, truths)))
+
+
+def answer_f1(answer: AnswerFunction, split: Split, count: int, seed: int) -> float:
+    """Mean F1 of the words of answers, as SQuAD measures it (Rajpurkar et al. 2016, §6.1)."""
+    pairs = zip(*_answered(answer, split, count, seed, False, False), strict=True)
+    return float(np.mean([_words_f1(_words(given), _words(truth)) for given, truth in pairs]))
+
+
+def no_answer_accuracy(answer: AnswerFunction, split: Split, count: int, seed: int) -> float:
+    """Share of right decisions whether a passage has an answer; half of them have none."""
+    asked: list[AskedPassage] = []
+    for has_answer in (True, False):
+        drawn = (one for one in asked_passages(split, seed) if bool(one.answer) == has_answer)
+        asked += islice(drawn, count // 2)
+    found = answer([one.question for one in asked], [one.passage for one in asked], True)
+    right = sum(bool(one.answer) == bool(text) for one, text in zip(asked, found, strict=True))
+    return right / len(asked)
+
+
+def _answered(
+    answer: AnswerFunction,
+    split: Split,
+    count: int,
+    seed: int,
+    has_withheld_forms: bool,
+    is_swapped: bool,
+) -> tuple[list[str], list[str]]:
+    """Given and right answers of questions that have one."""
+    drawn = asked_passages(split, seed, has_withheld_forms=has_withheld_forms)
+    asked = list(islice((one for one in drawn if one.answer), count))
+    passages = [one.passage for one in asked]
+    if is_swapped:
+        passages = passages[1:] + passages[:1]
+    found = answer([one.question for one in asked], passages, False)
+    return found, [one.answer for one in asked]
+
+
+def _words(text: str) -> list[str]:
+    """Words in lower case, without articles and punctuation."""
+    return [word for word in re.findall(r"\w+", text.lower()) if word not in ("a", "an", "the")]
+
+
+def _words_f1(given: list[str], truth: list[str]) -> float:
+    shared = (Counter(given) & Counter(truth)).total()
+    return 2 * shared / max(len(given) + len(truth), 1)
 
 
 def paraphrase_top1(

@@ -6,18 +6,20 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
 from transformers import BertTokenizer
 
 from examples.bert.fact_wordings import question, sentence_of, wordings
 from examples.bert.facts import facts
-from examples.bert.functions import classifier, embedder, filler, ranker, tagger
+from examples.bert.functions import answerer, classifier, embedder, filler, ranker, tagger
+from examples.bert.passages import asked_passages
 from examples.bert.reviews import reviews
 from examples.bert.scores import MASK
 from examples.history.task_requests import as_pngs
 from examples.texts.grammar import sentences
 from examples.vit.card import Measured
 from examples.vit.largest_thing import heldout_pictures
-from tests.e2e.conftest import CHECKPOINTS
+from tests.e2e.conftest import CHECKPOINTS, Stack
 from triptych import Client, GrpcClient
 
 pytestmark = pytest.mark.integration
@@ -81,6 +83,32 @@ def test_ranked_documents(served: Client | GrpcClient) -> None:
         results = served.rerank(query, documents).data[0].results or []
         assert sorted(entry.index for entry in results) == list(range(len(documents)))
         assert results[0].index == rank(query, documents)
+
+
+def test_answers_in_passages(served: Client | GrpcClient) -> None:
+    asked = list(islice(asked_passages("held_out", 5), COUNT))
+    answer = answerer(CHECKPOINTS / "example-bert-answer")
+    for one in asked:
+        (item,) = served.answer(one.question, one.passage, null_threshold=0.0).data
+        (found,) = item.answers or ()
+        assert [found.text] == answer([one.question], [one.passage], True)
+        assert found.text == one.passage[found.start : found.end]
+
+
+def test_a_long_passage_is_read_in_windows(served: Client | GrpcClient) -> None:
+    """About 2,400 tokens, of which the model takes 128 at once."""
+    one = next(one for one in asked_passages("held_out", 5) if one.answer)
+    others = [each.passage for each in islice(asked_passages("train", 6), 40)]
+    passage = " ".join([*others, one.passage, *others])
+    (item,) = served.answer(one.question, passage, stride=60, n=5).data
+    assert one.answer in [found.text for found in item.answers or ()]
+
+
+def test_hugging_faces_client_answers_questions(stack: Stack) -> None:
+    one = next(one for one in asked_passages("held_out", 5) if one.answer)
+    client = InferenceClient(f"{stack.url}/hf/answer/example-bert-answer")
+    found = client.question_answering(one.question, one.passage)
+    assert found.answer == one.passage[found.start : found.end] == one.answer
 
 
 def test_embeddings_of_the_named_model(served: Client | GrpcClient) -> None:
