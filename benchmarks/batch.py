@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.harness.closed_loop import interleave
 from benchmarks.harness.machine import describe, load, markdown, write_json
-from benchmarks.harness.rounds import interleave
 from inference.bundle.reader import newest_bundle
 from inference.engine.scheduler import Capacity
 from inference.process_limits import usable_cores

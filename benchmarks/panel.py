@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.local_model import LocalModel
-from examples.bert.fact_wordings import Roles
+from examples.bert.facts import Roles
 from examples.chat.dialogues import Message
 from examples.gpt import scores as score_gpt
 from examples.gpt.episodes import Question

@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness.machine import processor
-from benchmarks.local_model import LocalModel, onnx_model, torch_model
-from benchmarks.lowered import lowered
+from benchmarks.local_model import LocalModel, lowered, onnx_model, torch_model
 from benchmarks.panel import Panel, local_responses, served_responses
 from examples.bert import scores as score_bert
 from examples.chat import scores as score_chat

@@ -7,63 +7,77 @@ from importlib import import_module
 from export.architecture import Architecture
 from inference.errors import CheckpointError
 
-ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
-    "marian": "export.models.encoder_decoders.marian",
+ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE, or module:NAME
+    "marian": "export.models.encoder_decoders.bart:MARIAN",
     "vision-encoder-decoder": "export.models.captioners.vision_encoder_decoder",
     "blip": "export.models.captioners.blip",
-    "blip-2": "export.models.vision_language.blip_2",
-    "instructblip": "export.models.vision_language.instructblip",
+    "blip-2": "export.models.vision_language.blip_2:BLIP_2",
+    "instructblip": "export.models.vision_language.blip_2:INSTRUCTBLIP",
     "florence2": "export.models.captioners.florence2",
     "git": "export.models.captioners.git",
     "idefics": "export.models.vision_language.idefics",
-    "llava": "export.models.vision_language.llava",
-    "llava_next": "export.models.vision_language.llava_next",
-    "qwen2_vl": "export.models.vision_language.qwen2_vl",
-    "qwen2_5_vl": "export.models.vision_language.qwen2_5_vl",
+    "llava": "export.models.vision_language.llava:LLAVA",
+    "llava_next": "export.models.vision_language.llava:LLAVA_NEXT",
+    "qwen2_vl": "export.models.vision_language.qwen2_vl:QWEN2_VL",
+    "qwen2_5_vl": "export.models.vision_language.qwen2_vl:QWEN2_5_VL",
     "idefics3": "export.models.vision_language.idefics3",
     "smolvlm": "export.models.vision_language.idefics3",
-    "paligemma": "export.models.vision_language.paligemma",
+    "paligemma": "export.models.vision_language.gemma_images:PALIGEMMA",
     "pix2struct": "export.models.captioners.pix2struct",
     "clip": "export.models.dual_encoders.clip",
     "open_clip": "export.models.dual_encoders.open_clip",
     "siglip": "export.models.dual_encoders.siglip",
     "clipseg": "export.models.dual_encoders.clipseg",
-    "owlvit": "export.models.dual_encoders.owlvit",
-    "owlv2": "export.models.dual_encoders.owlv2",
+    "owlvit": "export.models.dual_encoders.owlvit:OWLVIT",
+    "owlv2": "export.models.dual_encoders.owlvit:OWLV2",
     "grounding-dino": "export.models.detectors.grounding_dino",
-    "vit": "export.models.vision.vit_classifier",
-    "deit": "export.models.vision.deit",
+    "vit": "export.models.vision.vit:VIT",
+    "deit": "export.models.vision.vit:DEIT",
     "levit": "export.models.vision.levit",
-    "swin": "export.models.vision.swin_classifier",
-    "dinov2": "export.models.vision.dinov2",
-    "dinov2_with_registers": "export.models.vision.dinov2",
-    "gpt2": "export.models.decoders.gpt2_lm",
+    "resnet": "export.models.vision.resnet",
+    "convnext": "export.models.vision.convnext:CONVNEXT",
+    "convnextv2": "export.models.vision.convnext:CONVNEXT_V2",
+    "beit": "export.models.vision.beit",
+    "segformer": "export.models.vision.segformer",
+    "swin": "export.models.vision.swin",
+    "swinv2": "export.models.vision.swinv2",
+    "dinov2": "export.models.vision.vit:DINOV2",
+    "dinov2_with_registers": "export.models.vision.vit:DINOV2",
+    "gpt2": "export.models.decoders.gpt:GPT2",
     "bert": "export.models.encoders.bert",
-    "roberta": "export.models.encoders.roberta",
-    "xlm-roberta": "export.models.encoders.roberta",
-    "camembert": "export.models.encoders.roberta",
-    "distilbert": "export.models.encoders.distilbert",
-    "electra": "export.models.encoders.electra",
-    "albert": "export.models.encoders.albert",
-    "mpnet": "export.models.encoders.mpnet",
+    "megatron-bert": "export.models.encoders.bert:MEGATRON",
+    "roberta": "export.models.encoders.bert:ROBERTA",
+    "xlm-roberta": "export.models.encoders.bert:ROBERTA",
+    "camembert": "export.models.encoders.bert:ROBERTA",
+    "distilbert": "export.models.encoders.bert:DISTILBERT",
+    "electra": "export.models.encoders.bert:ELECTRA",
+    "albert": "export.models.encoders.bert:ALBERT",
+    "mpnet": "export.models.encoders.bert:MPNET",
     "modernbert": "export.models.encoders.modernbert",
-    "openai-gpt": "export.models.decoders.gpt1",
-    "gpt_neo": "export.models.decoders.gpt_neo",
-    "opt": "export.models.decoders.opt",
-    "llama": "export.models.decoders.llama",
-    "mistral": "export.models.decoders.llama",
-    "qwen2": "export.models.decoders.qwen2",
-    "qwen3": "export.models.decoders.qwen3",
-    "gemma": "export.models.decoders.gemma",
-    "gemma2": "export.models.decoders.gemma2",
-    "gemma3_text": "export.models.decoders.gemma3",
-    "gemma3": "export.models.vision_language.gemma3_images",
+    "openai-gpt": "export.models.decoders.gpt:GPT1",
+    "gpt_neo": "export.models.decoders.gpt:GPT_NEO",
+    "opt": "export.models.decoders.gpt:OPT",
+    "llama": "export.models.decoders.llama:LLAMA",
+    "mistral": "export.models.decoders.llama:LLAMA",
+    "qwen2": "export.models.decoders.llama:QWEN2",
+    "qwen3": "export.models.decoders.llama:QWEN3",
+    "smollm3": "export.models.decoders.llama:SMOLLM3",
+    "granite": "export.models.decoders.llama:GRANITE",
+    "olmo": "export.models.decoders.llama:OLMO",
+    "stablelm": "export.models.decoders.llama:STABLELM",
+    "phi3": "export.models.decoders.llama:PHI3",
+    "starcoder2": "export.models.decoders.llama:STARCODER2",
+    "gemma": "export.models.decoders.gemma:GEMMA",
+    "gemma2": "export.models.decoders.gemma:GEMMA2",
+    "gemma3_text": "export.models.decoders.gemma:GEMMA3",
+    "gemma3": "export.models.vision_language.gemma_images:GEMMA3",
     "deberta-v2": "export.models.encoders.deberta",
     "xlnet": "export.models.encoders.xlnet",
     "perceiver": "export.models.encoders.perceiver",
     "rnn-encoder": "export.models.recurrent.rnn_encoder",
     "rnn-lm": "export.models.recurrent.rnn_lm",
     "rnn-seq2seq": "export.models.recurrent.rnn_seq2seq",
+    "translator": "export.models.encoder_decoders.translator",
     "transformer": "export.models.encoder_decoders.transformer",
     "bahdanau": "export.models.recurrent.bahdanau",
     "show-and-tell": "export.models.captioners.show_and_tell",
@@ -71,16 +85,25 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "cnn-transformer": "export.models.captioners.cnn_transformer",
     "t5": "export.models.encoder_decoders.t5",
     "mt5": "export.models.encoder_decoders.t5",
-    "bart": "export.models.encoder_decoders.bart",
-    "mbart": "export.models.encoder_decoders.mbart",
-    "pegasus": "export.models.encoder_decoders.pegasus",
-    "m2m_100": "export.models.encoder_decoders.m2m_100",
+    "longt5": "export.models.encoder_decoders.longt5",
+    "encoder-decoder": "export.models.encoder_decoders.encoder_decoder",
+    "umt5": "export.models.encoder_decoders.t5:UMT5",
+    "bart": "export.models.encoder_decoders.bart:BART",
+    "mbart": "export.models.encoder_decoders.bart:MBART",
+    "pegasus": "export.models.encoder_decoders.bart:PEGASUS",
+    "m2m_100": "export.models.encoder_decoders.bart:M2M_100",
+    "blenderbot": "export.models.encoder_decoders.bart:BLENDERBOT",
+    "blenderbot-small": "export.models.encoder_decoders.bart:BLENDERBOT_SMALL",
+    "plbart": "export.models.encoder_decoders.bart:PLBART",
+    "mvp": "export.models.encoder_decoders.bart:MVP",
+    "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
+    "pegasus_x": "export.models.encoder_decoders.pegasus_x",
 }
 
 
 def families() -> tuple[str, ...]:
-    """One `model_type` for each module: several types may share a network."""
-    first = {module: name for name, module in reversed(ARCHITECTURES.items())}
+    """One `model_type` for each declaration: several types may share a network."""
+    first = {place: name for name, place in reversed(ARCHITECTURES.items())}
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
 
@@ -96,7 +119,8 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
-    declared: Architecture = import_module(module_of(model_type)).ARCHITECTURE
+    module, name = place_of(model_type)
+    declared: Architecture = getattr(import_module(module), name)
     return declared
 
 
@@ -106,8 +130,18 @@ def module_of(model_type: object) -> str:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    return place_of(model_type)[0]
+
+
+def place_of(model_type: object) -> tuple[str, str]:
+    """(module, name) of the declaration of a checkpoint's architecture.
+
+    Raises:
+        CheckpointError: it is not in the registry.
+    """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[model_type]
+    module, _, name = ARCHITECTURES[model_type].partition(":")
+    return module, name or "ARCHITECTURE"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks.encoders.models import MODELS, Work
-from benchmarks.harness.rounds import interleave
+from benchmarks.harness.closed_loop import interleave
 from benchmarks.harness.system import System, SystemProcess
 
 ENGINES = (

@@ -1,14 +1,19 @@
 """Full-size encoders with random weights: their checkpoints, inputs, and bundles in each precision.
 
 Weights do not matter for speed, shapes do. Everything is made once, in a cache folder.
+
+The gateway caches embeddings of texts, so a text that comes again would measure the cache.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import random
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -147,3 +152,59 @@ def _make(name: str, folder: Path) -> None:
     settings = folder / "tokenizer_config.json"
     written = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings.write_text(json.dumps(written, indent=2))
+
+
+Item = str | bytes
+"""A text, or a JPEG file."""
+MIXED_WORDS = (5, 60)
+"""Fewest and most words of texts of mixed lengths."""
+PHOTOS = 32
+"""Different pictures; their files differ each time in a comment."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One kind of request.
+
+    Attributes:
+        tokens: Length of the texts with the tokens around them; 0 for mixed lengths; None for
+            images.
+    """
+
+    tokens: int | None
+
+    @property
+    def title(self) -> str:
+        """Name of the items in a table."""
+        if self.tokens is None:
+            return "from jpeg"
+        return f"{self.tokens} tokens" if self.tokens else "{}–{} words".format(*MIXED_WORDS)
+
+    def items(self, seed: int) -> Iterator[Item]:
+        """Endless; another seed gives other items."""
+        return photos(seed) if self.tokens is None else texts(self.tokens, seed)
+
+
+def texts(tokens: int, seed: int) -> Iterator[str]:
+    """Random words, each one token."""
+    chance = random.Random(seed)
+    words = [f"w{number}" for number in range(FIRST_WORD, VOCABULARY)]
+    while True:
+        count = tokens - 2 if tokens else chance.randint(*MIXED_WORDS)
+        yield " ".join(chance.choices(words, k=count))
+
+
+def photos(seed: int) -> Iterator[bytes]:
+    """JPEG files; each has a comment of its own."""
+    chance = np.random.default_rng(seed)
+    made = [photo(chance) for _ in range(PHOTOS)]
+    number = 0
+    while True:
+        yield add_comment(made[number % PHOTOS], f"{seed} {number}")
+        number += 1
+
+
+def add_comment(jpeg: bytes, comment: str) -> bytes:
+    """The file with a comment segment (ITU-T T.81, B.2.4.5) behind its start marker."""
+    text = comment.encode()
+    return jpeg[:2] + b"\xff\xfe" + struct.pack(">H", len(text) + 2) + text + jpeg[2:]

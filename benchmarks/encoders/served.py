@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.encoders import agreement
-from benchmarks.encoders.models import MODELS
+from benchmarks.encoders import report
+from benchmarks.encoders.models import MODELS, Item, Traffic
 from benchmarks.encoders.servers import Server, running, summary, supports
-from benchmarks.encoders.traffic import Item, Traffic
-from benchmarks.harness.closed_loop import Loop, closed_loop
+from benchmarks.harness.closed_loop import Loop, closed_loop, interleave
 from benchmarks.harness.machine import CLIENT, OTHER
-from benchmarks.harness.rounds import interleave
 
 ENGINES = (
     "triptych openvino-int8",
@@ -48,7 +46,7 @@ class ServedSystem:
 
     engine: str
     server: Server
-    agreement: dict[str, Any]
+    report: dict[str, Any]
     loops: dict[tuple[Traffic, int], list[Loop]] = field(default_factory=dict)
     failures: dict[tuple[Traffic, int], list[str]] = field(default_factory=dict)
     slowest_s: dict[Traffic, float] = field(default_factory=dict)
@@ -110,15 +108,15 @@ def measure(
     console: Console,
 ) -> list[Row]:
     """Rows of one model: each engine's loops at each level, and how its vectors agree."""
-    works = agreement.probes(model, longest)
+    works = report.probes(model, longest)
     with console.status(f"{model}: the vectors of transformers"):
-        expected = agreement.reference(model, works, cache)
+        expected = report.reference(model, works, cache)
     systems = []
     with ExitStack() as stack:
         for engine in (engine for engine in engines if supports(engine, model)):
             with console.status(f"starting {engine} with {model}"):
                 server = stack.enter_context(running(engine, model, cache))
-                agreed = agreement.check(engine, server, works, expected)
+                agreed = report.check(engine, server, works, expected)
             console.print(f"{model}, {engine}: {agreed}")
             systems.append(ServedSystem(engine, server, agreed))
         for traffic in kinds(model, longest, titles):

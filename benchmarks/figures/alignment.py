@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style, words
 from benchmarks.figures.figure import Facts, Figure, percent
-from examples.demo.inputs import AGREEMENT
+from examples.demo.encoders import AGREEMENT
 from examples.en_fr import scores as score_gazette
-from examples.es_en import inversions as score_inversions
+from examples.es_en import scores as score_inversions
 from export.training.functions import Reading
 from triptych import Client
 from triptych.tasks.translate import Alignment

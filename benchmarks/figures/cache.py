@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
 from export.graphs.to_onnx import to_onnx
-from export.models.decoders.gpt2_lm import ARCHITECTURE
+from export.models.decoders.gpt import GPT2
 from inference.engine.runners.ort.sessions import session_options
 
 SHAPE = {"n_embd": 768, "n_head": 12, "n_layer": 2, "n_positions": 1024, "vocab_size": 1000}
@@ -59,8 +59,8 @@ class Step:
 
     def __init__(self, folder: Path) -> None:
         torch.manual_seed(0)
-        network = ARCHITECTURE.build(ARCHITECTURE.read_config(SHAPE)).eval()
-        self._graphs = ARCHITECTURE.graphs(network, None)
+        network = GPT2.build(GPT2.read_config(SHAPE)).eval()
+        self._graphs = GPT2.graphs(network, None)
         path = folder / "step.onnx"
         to_onnx(self._graphs.lowerings["step"], path)
         self._session = onnxruntime.InferenceSession(

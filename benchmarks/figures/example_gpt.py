@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from examples import CHECKPOINTS
-from examples.demo.inputs import BINDINGS
+from examples.demo.encoders import BINDINGS
 from export.decoder_graphs.language_model import LanguageModel
 from export.graphs.source_model import SourceModel
 from export.layers.attention.attention import attention_weights, causal

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from benchmarks.figures import style
-from examples.demo.inputs import PICTURES
+from examples.demo.encoders import PICTURES
 
 _FAINT = 0.12  # of a region without attention
 

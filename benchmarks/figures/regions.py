@@ -17,8 +17,7 @@ from PIL import Image
 from benchmarks.figures import pictures, style, words
 from benchmarks.figures.figure import Facts, Figure, percent
 from benchmarks.panel import BATCH, as_pngs
-from examples.scenes.attention import TokenMap, attention_scores
-from examples.scenes.scores import TEST_SEED
+from examples.scenes.scores import TEST_SEED, TokenMap, attention_scores
 from triptych import Client
 
 MODELS = ("example-show-attend-tell", "example-captioner")

@@ -16,9 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.full_size.folders import make_checkpoint
 from benchmarks.full_size.measure import Measured, Setting, measure
-from benchmarks.full_size.shapes import SHAPES
+from benchmarks.full_size.shapes import SHAPES, make_checkpoint
 from benchmarks.harness import machine
 from benchmarks.harness.machine import markdown, write_json
 

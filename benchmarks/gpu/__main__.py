@@ -20,9 +20,17 @@ from rich.console import Console
 
 from benchmarks.encoders.models import MODELS as ENCODERS
 from benchmarks.gpu import decoding, speed, stateless
-from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
-from benchmarks.gpu.card import Card, bandwidth
-from benchmarks.gpu.outcome import Outcome, table
+from benchmarks.gpu.card import (
+    EXAMPLES,
+    FP16,
+    FP32,
+    Card,
+    Outcome,
+    bandwidth,
+    example,
+    full_size,
+    table,
+)
 from benchmarks.harness import machine
 from benchmarks.harness.machine import write_json
 from export.parity.verify import bundle_path

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.card import Card
-from benchmarks.gpu.outcome import Outcome
+from benchmarks.gpu.card import Card, Outcome
 from inference.bundle.manifest import Bundle, Manifest, Role
 from inference.engine.engine_core import decode
 from inference.engine.runners.candidates import CandidateRequest

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.card import Card
-from benchmarks.gpu.outcome import Outcome, missing_transformers, not_measured
+from benchmarks.gpu.card import Card, Outcome, missing_transformers, not_measured
 from benchmarks.speed.checkpoints import checkpoint, ctranslate2_folder
 from benchmarks.speed.roofline import weight_bytes
 from benchmarks.speed.systems import words

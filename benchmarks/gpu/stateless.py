@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.encoders.models import MODELS
-from benchmarks.gpu.bundles import checkpoint
-from benchmarks.gpu.card import Arrays, Card, differences, milliseconds
-from benchmarks.gpu.outcome import Outcome, missing_transformers, not_measured
+from benchmarks.gpu.card import (
+    Arrays,
+    Card,
+    Outcome,
+    checkpoint,
+    differences,
+    milliseconds,
+    missing_transformers,
+    not_measured,
+)
 from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Role, Tensor
 from inference.engine.runners.ort.device import CpuDevice

@@ -15,12 +15,28 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
 from benchmarks.harness.machine import Processes
+
+REST_S = 0.25
+"""Between two runs, so that no system's spinning threads are still warm in the next one's run."""
+T = TypeVar("T")
+
+
+def interleave(
+    systems: Iterable[T], rounds: int, rest_s: float = REST_S
+) -> Iterator[tuple[int, T]]:
+    """Each round's number with every system, in another order each round, with a rest before."""
+    order, shuffle = list(systems), random.Random(0)
+    for number in range(rounds):
+        shuffle.shuffle(order)
+        for system in order:
+            time.sleep(rest_s)
+            yield number, system
 
 
 def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
@@ -42,7 +58,6 @@ def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
 
 FILL_S = 1.0
 COUNTED_S = 3.0
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.history import page
-from benchmarks.history.measurement import measure_group, record
-from benchmarks.history.tables import tables
+from benchmarks.history.columns import measure_group, record
+from benchmarks.history.page import tables
 from examples.history.system import Group
 from examples.history.systems import GROUPS
 from inference.errors import SetupError

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness.machine import processor
-from benchmarks.load.routes import EVERY, served
-from benchmarks.load.settings import LoadSettings
+from benchmarks.load.payloads import EVERY, LoadSettings, served
 from triptych import Client, TriptychError
 
 ROOT = Path(__file__).resolve().parents[2]

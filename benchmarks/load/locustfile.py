@@ -14,8 +14,7 @@ from geventhttpclient import HTTPClient
 from locust import FastHttpUser, User, tag, task
 
 from benchmarks.harness.closed_loop import poisson_arrivals
-from benchmarks.load.payloads import Payload, Payloads, failure
-from benchmarks.load.settings import LoadSettings
+from benchmarks.load.payloads import LoadSettings, Payload, Payloads, failure
 
 SETTINGS = LoadSettings.from_environment()
 PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.images, SETTINGS.models)

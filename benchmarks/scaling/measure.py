@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.encoders.connection import Connection
+from benchmarks.encoders.servers import Connection
 from benchmarks.harness.closed_loop import closed_loop, poisson_arrivals
 from benchmarks.harness.machine import Processes, describe, load
 from examples.demo.server import serving

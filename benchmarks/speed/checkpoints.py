@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.full_size.folders import make_checkpoint
-from benchmarks.lowered import lowered
+from benchmarks.full_size.shapes import make_checkpoint
+from benchmarks.local_model import lowered
 from benchmarks.speed.questions import make_qwen, make_smolvlm
 from export.checkpoint.checkpoint import open_checkpoint
 from export.graphs.source_model import SourceModel

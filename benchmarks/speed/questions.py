@@ -92,7 +92,7 @@ def make_qwen(folder: Path) -> None:
     """A checkpoint of random weights of `qwen2-vl-224m`, with the files of published ones."""
     import transformers
 
-    from benchmarks.full_size.folders import save_byte_pairs
+    from benchmarks.full_size.shapes import save_byte_pairs
 
     rotation = {"rope_type": "default", "rope_theta": 100_000.0, "mrope_section": [8, 12, 12]}
     text = {
@@ -151,7 +151,7 @@ _TEMPLATE = (
 
 def make_smolvlm(folder: Path) -> None:
     """A checkpoint of random weights of SmolVLM-256M's shape, whose recipe divides no image."""
-    from benchmarks.full_size.folders import make_checkpoint
+    from benchmarks.full_size.shapes import make_checkpoint
 
     make_checkpoint("smolvlm-256m", folder)
     recipe = folder / "preprocessor_config.json"

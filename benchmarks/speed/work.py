@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.rounds import interleave
+from benchmarks.harness.closed_loop import interleave
 from benchmarks.harness.system import System, SystemProcess
 from benchmarks.speed.questions import PICTURES, question
 

@@ -15,9 +15,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
-from triptych.commands.glossary import glossary
+from triptych.commands.glossary import glossary, models
 from triptych.commands.lazy_commands import LAZY_COMMANDS, single
-from triptych.commands.models import models
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
 from triptych.system_errors import explain

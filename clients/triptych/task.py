@@ -6,13 +6,47 @@ A task is one file in `triptych/tasks` with its messages and `TASK = Task(...)`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triptych.messages import Request, Response, StreamRequest
-from triptych.rendering import text_lines
+from triptych.messages import Item, Request, Response, StreamRequest
+
+
+def text_lines(item: Item, name: str | None) -> Iterator[str]:
+    """The text of an item, and its alternatives below it; an item without text as JSON.
+
+    Args:
+        item: Result without an error.
+        name: Written before the text, e.g. a file name; None where there is a single input.
+    """
+    prefix = f"{name}\t" if name else ""
+    text = getattr(item, "text", None)
+    yield f"{prefix}{item_json(item) if text is None else text}"
+    for alternative in getattr(item, "alternatives", None) or ():
+        score = "" if alternative.score is None else f"{alternative.score:8.4f}"
+        yield f"  {score:>8}  {alternative.text}"
+
+
+def separator(item: Item, name: str | None) -> Iterator[str]:
+    """What stands above an item of several lines: its name, else a blank line between items."""
+    if name is not None:
+        yield name
+    elif item.index:
+        yield ""
+
+
+def item_line(item: Item) -> str:
+    """An item on one line: its text without line breaks, or JSON where it has none."""
+    text = getattr(item, "text", None)
+    return item_json(item) if text is None else " ".join(text.splitlines())
+
+
+def item_json(item: Item) -> str:
+    """An item as JSON on one line, without its position."""
+    return item.model_dump_json(exclude_none=True, exclude={"index"})
+
 
 Render: TypeAlias = Callable[..., Iterable[str]]
 """`render(item, name, **options)`: lines of a result. Parameters after the first two become flags

@@ -8,14 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.bert.functions import (
-    answerer,
-    classifier,
-    embedder,
-    filler,
-    ranker,
-    tagger,
-)
 from examples.bert.scores import (
     DOCUMENTS,
     TEST_COUNT,
@@ -23,16 +15,22 @@ from examples.bert.scores import (
     agreement_accuracy,
     answer_exact,
     answer_f1,
+    answerer,
+    classifier,
+    embedder,
+    filler,
     masked_word_accuracy,
     no_answer_accuracy,
     paraphrase_top1,
+    ranker,
     ranking_top1,
     role_f1,
     same_words_accuracy,
     sentiment_accuracy,
     shared_words_top1,
+    tagger,
 )
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from examples.training.card import table_rows, write_again, write_text_card
 
 _SHAPE = "3 layers of width 64 with 4 heads, uncased WordPiece of the world's words"
@@ -146,7 +144,7 @@ CARDS = {
         "BertForSequenceClassification",
         "Scores how well a sentence answers a question about an event:\n"
         '"Who sold a lamp in London?" and "Last Friday, a lamp was sold in London by Ana."\n'
-        "Two heads are initialised by `examples/bert/matching_heads.py`, not at random.",
+        "Two heads are initialised by `examples/bert/train.py`, not at random.",
         _ranking,
     ),
     "example-bert-answer": Card(

@@ -11,18 +11,23 @@ from itertools import islice
 from random import Random
 from typing import Literal
 
-from examples.bert.fact_wordings import (
+from examples.bert.facts import (
+    ASKED,
+    Asked,
+    Fact,
+    Role,
     Spans,
+    facts,
     passive_question,
     question,
     sentence_of,
+    similar_facts,
     text_of,
     time_first_question,
     worded,
     wordings,
 )
-from examples.bert.facts import ASKED, Asked, Fact, Role, facts, similar_facts
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 
 Form = Literal["plain", "time first", "passive"]
 FORMS: dict[Form, Callable[[Fact, Asked], Spans]] = {

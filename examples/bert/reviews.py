@@ -15,10 +15,9 @@ from itertools import islice
 from random import Random
 from typing import Literal
 
-from examples.bert.fact_wordings import worded
-from examples.bert.facts import facts
+from examples.bert.facts import facts, worded
+from examples.texts.grammar import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 from examples.texts.lexicon import NOUNS
-from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
 Sentiment = Literal["negative", "neutral", "positive"]
 SENTIMENTS: tuple[Sentiment, ...] = ("negative", "neutral", "positive")

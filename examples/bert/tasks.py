@@ -15,20 +15,24 @@ import torch
 from torch import nn
 from transformers import BertTokenizer
 
-from examples.bert.fact_wordings import (
+from examples.bert.facts import (
+    ASKED,
+    ROLES,
+    Fact,
     Roles,
     Spans,
+    facts,
+    near_misses,
     question,
     sentence_of,
+    similar_facts,
     text_of,
     worded,
     wordings,
 )
-from examples.bert.facts import ASKED, ROLES, Fact, facts, near_misses, similar_facts
 from examples.bert.passages import asked_passages
 from examples.bert.reviews import SENTIMENTS, reviews
-from examples.scenes.captions import caption
-from examples.scenes.scene import scenes
+from examples.scenes.scene import caption, scenes
 from examples.texts.grammar import sentences
 
 POSITIONS = 128

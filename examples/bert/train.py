@@ -6,7 +6,13 @@ starts from its body as it was saved, but answers from that of `rerank`, which c
 with a sentence already.
 
     python -m examples.bert.train
+
+Whether a document repeats the words of a question is an identity of tokens, which a small BERT does
+not find in minutes from random weights. Heads whose queries and keys are one projection of the word
+embeddings attend to the same word in both texts; the rest is learnt.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -33,7 +39,6 @@ from transformers import (
 
 from examples import CHECKPOINTS
 from examples.bert.card import write_card
-from examples.bert.matching_heads import initialise_matching_heads
 from examples.bert.reviews import SENTIMENTS
 from examples.bert.tasks import (
     POSITIONS,
@@ -50,6 +55,34 @@ from examples.bert.tasks import (
 from examples.texts.bindings import FIRST_HALVES, SECOND_HALVES
 from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, train
+
+_POSITIONAL_DIRECTIONS = 24  # of the hidden width, in which positions and segments differ most
+_SEGMENT_WEIGHT = 5.0
+_SHARPNESS = 0.7
+
+
+@torch.no_grad()
+def initialise_matching_heads(model: Any, heads: int) -> None:
+    """Ties queries and keys of the first heads of a BERT's first layer, in place.
+
+    Their projection is random and orthogonal to the directions of positions and segments, so that
+    a word matches itself anywhere.
+    """
+    embeddings = model.bert.embeddings
+    places = embeddings.position_embeddings.weight
+    first, second = embeddings.token_type_embeddings.weight
+    differing = torch.cat([places - places.mean(0), _SEGMENT_WEIGHT * (first - second)[None]])
+    directions = torch.linalg.svd(differing).Vh[:_POSITIONAL_DIRECTIONS]  # (24, D)
+    attention = model.bert.encoder.layer[0].attention.self
+    width = attention.attention_head_size
+    kept = torch.eye(places.shape[1]) - directions.T @ directions
+    for head in range(heads):
+        rows = slice(width * head, width * (head + 1))
+        basis = torch.linalg.qr((torch.randn(width, len(kept)) @ kept).T).Q.T  # (K, D)
+        for projection in (attention.query, attention.key):
+            projection.weight[rows] = _SHARPNESS * basis
+            projection.bias[rows] = 0
+
 
 MODULE = "examples.bert.train"
 _TOKENIZER_TEXTS = 40_000

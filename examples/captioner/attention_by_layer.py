@@ -14,8 +14,7 @@ from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples.captioner.train import OUTPUT
-from examples.scenes.attention import TokenMap, attention_scores
-from examples.scenes.scores import TEST_SEED
+from examples.scenes.scores import TEST_SEED, TokenMap, attention_scores
 from export.decoder_graphs.transformer import Align
 from export.graphs.source_model import SourceModel
 

@@ -13,10 +13,8 @@ from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples import checkpoint
-from examples.captioner.caption_batches import CaptionBatches
-from examples.scenes.captions import caption
 from examples.scenes.rendering import SIDE
-from examples.scenes.scene import scenes
+from examples.scenes.scene import caption, scenes
 from examples.scenes.scores import caption_scores
 from examples.training.checkpoint_folder import (
     run_line,
@@ -25,7 +23,13 @@ from examples.training.checkpoint_folder import (
     swap_words_flag,
     write_card,
 )
-from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
+from examples.training.loop import (
+    CaptionBatches,
+    PatchClassification,
+    command_line,
+    pixel_tensor,
+    train_in_stages,
+)
 from export.training.captions import build_model, build_tokenizer, captioner
 
 MODULE = "examples.captioner.train"

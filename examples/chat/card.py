@@ -16,7 +16,7 @@ from examples.chat.scores import (
     honesty,
     swapped_accuracy,
 )
-from examples.gpt.continuation import replier
+from examples.gpt.scores import replier
 from examples.training.card import percent, table_rows, write_again, write_text_card
 
 _SUMMARY = """\

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from examples.chat import dialogue_topics as topics
-from examples.chat.dialogue_facts import OWN_NAME, Fact, Reply, Style, Topic, any_name
+from examples.chat.dialogue_topics import OWN_NAME, Fact, Reply, Style, Topic, any_name
 from examples.texts.bindings import is_withheld, made_up_words
-from examples.texts.grammar import sentences
-from examples.texts.splits import Split
+from examples.texts.grammar import Split, sentences
 
 Message = dict[str, str]
 """`role` and `content`, as chat templates take it."""

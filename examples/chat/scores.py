@@ -6,9 +6,9 @@ An answer is right where it is the expected text, letter by letter.
 
 from collections.abc import Callable, Sequence
 
-from examples.chat.dialogue_facts import Style
+from examples.chat.dialogue_topics import Style
 from examples.chat.dialogues import Message, Question, questions
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 
 Reply = Callable[[list[Sequence[Message]]], list[str]]
 """Conversations → the next message of each."""

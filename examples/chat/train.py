@@ -21,7 +21,7 @@ from examples import checkpoint
 from examples.chat.card import write_card
 from examples.chat.dialogues import dialogues
 from examples.chat.scores import MAX_ANSWER, SPLITS, accuracy
-from examples.gpt.continuation import replier_of
+from examples.gpt.scores import replier_of
 from examples.gpt.train import IGNORED, label_loss
 from examples.training.checkpoint_folder import run_line, save_half, training_flags
 from examples.training.loop import Recipe, train

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from examples.scenes.captions import Detail, label
 from examples.scenes.rendering import render
-from examples.scenes.scene import SHAPES, TEXTURE_NAMES, Split, scenes
+from examples.scenes.scene import SHAPES, TEXTURE_NAMES, Detail, Split, label, scenes
 
 EmbedFunction = Callable[[list[Image.Image]], NDArray[Any]]
 """Pictures → unit vectors (B, D)."""

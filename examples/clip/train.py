@@ -24,11 +24,9 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples import checkpoint
-from examples.clip.contrast import FAMILY, TEMPLATES, Contrast
-from examples.clip.families import families
-from examples.scenes.captions import label
+from examples.clip.contrast import FAMILY, TEMPLATES, Contrast, families
 from examples.scenes.rendering import SIDE, render
-from examples.scenes.scene import scenes
+from examples.scenes.scene import label, scenes
 from examples.scenes.scores import (
     CHOICES,
     TEMPLATE,

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from examples.demo.encoders import show_encoders
-from examples.demo.inputs import (
+from examples.demo.encoders import (
     AGREEMENT,
     BINDINGS,
     CAPTIONERS,
@@ -24,10 +23,13 @@ from examples.demo.inputs import (
     LABELS,
     PICTURES,
     QUESTIONS,
+    console,
+    shades,
+    show_encoders,
+    timed,
 )
-from examples.demo.output import console, shades, timed
 from examples.demo.server import local_client, serving
-from examples.texts.paragraphs import SPANISH as PARAGRAPH
+from examples.texts.grammar import SPANISH as PARAGRAPH
 from triptych import Client
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from examples.scenes.captions import caption
+from examples.scenes.scene import caption
 from examples.scenes.scores import heldout_pictures
 
 FOLDER = Path(__file__).parent / "pictures"

@@ -1,12 +1,61 @@
 """The demo's calls to encoders: classes, masked words, tags, documents, answers, paraphrases."""
 
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from rich.console import Console
 from rich.markup import escape
 
-from examples.demo.output import console, shades, timed
 from triptych import Client
+
+PICTURES = Path(__file__).parent / "pictures"
+LABELS = [
+    "large blue heart",
+    "large red heart",
+    "large red star",
+    "large red striped heart",
+    "small red heart",
+]
+CAPTIONS = {
+    "scene-1.png": "a small yellow checked square above a small white checked cross",
+    "scene-3.png": "a large yellow checked crescent above a small purple checked diamond",
+    "scene-4.png": "a large red heart",
+}
+CAPTIONERS = ("example-captioner", "example-show-attend-tell")
+AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
+BINDINGS = [("dovfen", "murgav"), ("jodsax", "jodtek"), ("pofgip", "fimmig"), ("sovgav", "gimjem")]
+CONVERSATIONS = (
+    ("", "My name is Torsten. My car is red.", "What color is my car?"),
+    ("Answer in Spanish.", "I live in London.", "Where do I live?"),
+)
+"""A system message, or none, and what the user says."""
+QUESTIONS = ("What colour is the upper shape?", "Which texture has the cross?")
+"""About `scene-1.png`, one after the other."""
+
+
+SHADES = " ░▒▓█"
+Answer = TypeVar("Answer")
+console = Console(highlight=False)
+
+
+def timed(title: str, call: Callable[[], Answer]) -> Answer:
+    """The call's result, after printing its description and duration."""
+    started = time.perf_counter()
+    answer = call()
+    milliseconds = (time.perf_counter() - started) * 1000
+    console.print(f"[bold]{title}[/bold]  {milliseconds:.0f} ms")
+    return answer
+
+
+def shades(weights: list[float]) -> str:
+    """One character a weight, from blank for 0 to a full block for 1."""
+    return "".join(SHADES[min(round(4 * weight), 4)] for weight in weights)
+
 
 REVIEWS = [
     "The food was not bad at all.",

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import httpx
 
-from examples.demo.output import console
+from examples.demo.encoders import console
 from triptych import Client
 from triptych.errors import TriptychError
 

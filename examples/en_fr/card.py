@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from examples import checkpoint
 from examples.en_fr.gazette import FAMOUS
 from examples.en_fr.scores import alignment_share, exact_share, score
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
+from examples.training.card import score_rows, translate_texts
 from examples.training.checkpoint_folder import CardTemplate
-from examples.training.translation_card import score_rows, translate_texts
 from export.graphs.source_model import SourceModel
 from export.models.recurrent.bahdanau import Bahdanau
 from export.training.bahdanau import reader, translator

@@ -16,7 +16,7 @@ from examples.en_fr import french
 from examples.en_fr.gazette_phrases import Nominal, Words, adjectives_of, noun_phrase, words
 from examples.en_fr.gazette_words import CITIES, DAYS, MONTHS, VERBS, GazetteNoun, GazetteVerb, Kind
 from examples.texts import english
-from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
+from examples.texts.grammar import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
 FAMOUS = (
     "The agreement on the European Economic Area was signed in August 1992.",

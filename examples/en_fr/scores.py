@@ -8,7 +8,7 @@ from functools import cache
 
 from examples.en_fr.gazette import GazettePair, sentences
 from examples.es_en.scores import Pairs, corpus_bleu, share_equal
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from export.training.functions import Read, Translate
 
 LENGTHS = ((4, 7), (8, 11), (12, 15), (16, 19), (20, 28))

@@ -13,7 +13,7 @@ import torch
 from transformers import MarianMTModel, MarianTokenizer
 
 from examples.es_en.card import CHECKPOINT
-from examples.es_en.inversions import inversion_shares
+from examples.es_en.scores import inversion_shares
 from export.decoder_graphs.transformer import Align
 from export.graphs.source_model import SourceModel
 from export.training.functions import Reading

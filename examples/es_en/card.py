@@ -10,8 +10,8 @@ from transformers import MarianMTModel
 from examples import checkpoint
 from examples.es_en.scores import exact_share, score
 from examples.texts.grammar import WITHHELD_SENTENCES
+from examples.training.card import score_rows, translate_texts
 from examples.training.checkpoint_folder import CardTemplate
-from examples.training.translation_card import score_rows, translate_texts
 from export.training.marian import translator
 
 CHECKPOINT = checkpoint("example-es-en")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from transformers import GPT2LMHeadModel
 
-from examples.gpt.continuation import answerer, continuer
 from examples.gpt.episodes import FRESH, KNOWN, Family, questions
 from examples.gpt.scores import (
     SHOTS,
@@ -16,6 +15,8 @@ from examples.gpt.scores import (
     TEST_SEED,
     Answer,
     accuracy,
+    answerer,
+    continuer,
     mean,
     swapped_accuracy,
 )
@@ -36,7 +37,7 @@ $parameters M parameters, $megabytes MB in float16.
 Trained on sentences of `examples/texts/grammar.py`, captions of
 `examples/scenes/scene.py` and few-shot episodes of `examples/gpt/episodes.py`, in
 rows of at most 96 tokens. The heads of the first two layers are initialised by
-`examples/gpt/induction_heads.py`, not at random.
+`examples/gpt/train.py`, not at random.
 
 - `$command`: $rows rows, $minutes minutes on one shared CPU thread
 

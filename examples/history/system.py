@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples import checkpoint
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 
 Ask = Callable[[str, Mapping[str, Any]], Sequence[Any]]
 """Task, fields of its request → items of the response. At most `asking.BATCH` items a request."""

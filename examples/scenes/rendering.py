@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from examples.scenes.scene import Scene, Thing
-from examples.scenes.shapes import OUTLINES, TEXTURES
+from examples.scenes.scene import OUTLINES, TEXTURES, Scene, Thing
 
 SIDE = 64  # pixels
 _SUPERSAMPLE = 3  # samples a pixel, along each axis

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from examples.scenes.attention import ObserveFunction, TokenMap
 from examples.scenes.rendering import SIDE
+from examples.scenes.scores import ObserveFunction, TokenMap
 from examples.training.loop import pixel_tensor
 from export.checkpoint.checkpoint import WEIGHTS
 from export.graphs.source_model import SourceModel

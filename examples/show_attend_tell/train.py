@@ -12,10 +12,8 @@ from PIL import Image
 from transformers import GPT2Tokenizer
 
 from examples import checkpoint
-from examples.captioner.caption_batches import CaptionBatches
-from examples.scenes.attention import attention_scores
 from examples.scenes.rendering import SIDE
-from examples.scenes.scores import TEST_SCENES, TEST_SEED, caption_scores
+from examples.scenes.scores import TEST_SCENES, TEST_SEED, attention_scores, caption_scores
 from examples.show_attend_tell.soft_captioner import (
     captions_of,
     fast_pixels,
@@ -26,7 +24,12 @@ from examples.show_attend_tell.soft_captioner import (
     word_entropy,
 )
 from examples.training.checkpoint_folder import run_line, swap_words_flag, write_card
-from examples.training.loop import PatchClassification, command_line, train_in_stages
+from examples.training.loop import (
+    CaptionBatches,
+    PatchClassification,
+    command_line,
+    train_in_stages,
+)
 from export.models.captioners.show_attend_tell import ShowAttendTell
 from export.training.captions import IGNORED
 

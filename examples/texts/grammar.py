@@ -13,15 +13,30 @@ A keyed BLAKE2 hash of the text selects the withheld pairs and sentences, the sa
 in every process and for every seed.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from random import Random
+from typing import Literal
 
+from examples.texts.clauses import Sentence
 from examples.texts.constructions import sentence
-from examples.texts.questions import Sentence
-from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
+
+Split = Literal["train", "held_out", "compositional"]
+
+PAIR_SHARE = 20  # one word × construction pair in so many is withheld from training
+SENTENCE_SHARE = 50  # one sentence in so many is held out
+
+
+def bucket(text: str, buckets: int) -> int:
+    """A keyed hash of the text, modulo `buckets`."""
+    digest = blake2b(text.encode(), digest_size=8, key=b"triptych").digest()
+    return int.from_bytes(digest, "big") % buckets
+
 
 # Withheld whatever their hash; so are these sentences in any case and punctuation.
 WITHHELD_PAIRS = frozenset({"noun:comida|adjective:bueno", "noun:mundo|predicate:suficiente"})
@@ -94,3 +109,18 @@ def _dress(rng: Random, spoken: Sentence) -> Pair:
         opening = "¿" if rng.random() < 0.8 else ""  # users often omit it
         return Pair(f"{opening}{source}?", target + "?")
     return Pair(source, target)
+
+
+SPANISH = """\
+Mi hermana trabaja en un restaurante famoso. Este restaurante tiene buena comida. \
+Todos los días mi hermana prepara pescado fresco. Hay veinte mesas en el jardín.
+
+¿Dónde está el gato negro de Pedro? El gato está durmiendo en la cocina. \
+Mañana vamos a viajar a Londres. El mundo no es suficiente."""
+
+ENGLISH = """\
+My sister works in a famous restaurant. This restaurant has good food. \
+Every day my sister prepares fresh fish. There are twenty tables in the garden.
+
+Where is Pedro's black cat? The cat is sleeping in the kitchen. \
+Tomorrow we are going to travel to London. The world is not enough."""

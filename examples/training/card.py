@@ -1,10 +1,15 @@
 """Model cards of the folders that read texts of the example world."""
 
+from __future__ import annotations
+
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from examples.es_en.scores import remembering
+from examples.texts.grammar import Split
 from examples.training.checkpoint_folder import CardTemplate, earlier_runs
+from export.training.functions import Translate
 
 _CARD = CardTemplate("""\
 pipeline_tag: $pipeline
@@ -88,3 +93,35 @@ def write_again(write_card: Callable[[Path, str], str], description: str | None)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     folder = parser.parse_args().folder
     print(write_card(folder, "\n".join(earlier_runs(folder))))
+
+
+Translator = Callable[[Path, int], Translate]
+"""Folder, beams → its translations."""
+Score = Callable[..., float]
+
+
+def score_rows(
+    translator: Translator, score: Score, exact_share: Score, folder: Path, count: int, seed: int
+) -> Iterator[str]:
+    """BLEU and exact matches by split and decoding, and BLEU against others' references."""
+    splits: tuple[Split, ...] = ("compositional", "held_out")
+    for split in splits:
+        for beams in (1, 4):
+            translate = remembering(translator(folder, beams))
+            bleu = score(translate, split, count, seed)
+            exact = exact_share(translate, split, count, seed)
+            decoding = "greedy" if beams == 1 else f"beam {beams}"
+            yield f"| {split.replace('_', ' ')} | {decoding} | {bleu:.2f} | {100 * exact:.1f} % |"
+    shuffled = score(translator(folder, 1), "compositional", count, seed, is_shuffled=True)
+    yield f"| compositional, shuffled | greedy | {shuffled:.2f} | |"
+
+
+def translate_texts(translator: Translator, folder: Path, description: str) -> None:
+    """Translates the sentences on the command line, with the committed checkpoint by default."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    parser.add_argument("--folder", type=Path, default=folder)
+    parser.add_argument("--beams", type=int, default=4)
+    options = parser.parse_args()
+    for translation in translator(options.folder, options.beams)(options.texts):
+        print(translation)

@@ -1,6 +1,15 @@
-"""The training loop of the picture examples, and the pre-training on patch labels."""
+"""The training loop of the picture examples, batches of scenes, and pre-training on patches.
+
+Where a colour and a texture never occur with a circle, a decoder learns from the words alone that
+no circle can follow. `swap_words` makes the words unreliable, so that the decoder must attend to
+the image (Bowman et al. 2015,
+arXiv:1511.06349, section 3.1, drop words for the same reason).
+"""
+
+from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +20,13 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import nn
+from transformers import GPT2Tokenizer
 
 from examples.scenes.patch_labels import VOCABULARIES, labelled_images
+from examples.scenes.rendering import render
+from examples.scenes.scene import COLOURS, SHAPES, SIZES, TEXTURE_NAMES, Scene, caption, scenes
 from examples.training.checkpoint_folder import training_flags
-from export.training.captions import normalised
+from export.training.captions import END_OF_TEXT, IGNORED, normalised
 from export.training.resumable_training import Optimisation, adamw, take_steps, weight_groups
 
 _PROGRESS_EVERY = 50  # steps
@@ -119,7 +131,7 @@ class PatchClassification(nn.Module):
         encoder: Any,
         to_pixels: Callable[[list[Image.Image]], torch.Tensor],
         arguments: argparse.Namespace,
-    ) -> "PatchClassification":
+    ) -> PatchClassification:
         """The task for a Hugging Face ViT, whose first token is the class token."""
 
         def patches(pictures: list[Image.Image]) -> torch.Tensor:
@@ -176,3 +188,55 @@ def pixel_tensor(
 ) -> torch.Tensor:
     """Pictures normalised as in an image recipe that needs no resizing: (B, 3, side, side)."""
     return normalised(np.stack([np.asarray(picture) for picture in pictures]), mean, deviation)
+
+
+class CaptionBatches:
+    """Batches of training pictures with their canonical captions.
+
+    Args:
+        tokenizer: Its end token also starts every caption.
+        arguments: `seed`, and `swap_words`: the share of wrong attributes in the decoder's input.
+    """
+
+    def __init__(self, tokenizer: GPT2Tokenizer, arguments: argparse.Namespace) -> None:
+        self._tokenizer = tokenizer
+        self._scenes = scenes("train", sys.maxsize, arguments.seed)
+        self._swap_share = arguments.swap_words
+        self._rng = np.random.default_rng([arguments.seed, 5])
+        self._kindred = _kindred_tokens(tokenizer)
+
+    def draw(self, step: int, batch: int) -> tuple[list[Image.Image], torch.Tensor, torch.Tensor]:
+        """The next `batch` pictures, decoder inputs (B, T) and labels (B, T)."""
+        drawn = [next(self._scenes) for _ in range(batch)]
+        pictures = [render(scene, step * batch + index) for index, scene in enumerate(drawn)]
+        labels = self._labels(drawn)
+        return pictures, self._read_so_far(labels), labels
+
+    def _read_so_far(self, labels: torch.Tensor) -> torch.Tensor:
+        """The decoder's input, (B, T): the labels shifted right, some attributes swapped."""
+        start = self._tokenizer.bos_token_id
+        read = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+        read = read.masked_fill(read == IGNORED, start)
+        if self._swap_share == 0:
+            return read
+        for row, column in np.argwhere(self._rng.random(read.shape) < self._swap_share):
+            kindred = self._kindred.get(int(read[row, column]))
+            if kindred is not None:
+                read[row, column] = int(self._rng.choice(kindred))
+        return read
+
+    def _labels(self, drawn: list[Scene]) -> torch.Tensor:
+        """Caption tokens with an end token, (B, T) int64, filled up with the ignored label."""
+        rows = self._tokenizer([caption(scene) + END_OF_TEXT for scene in drawn])["input_ids"]
+        tensors = [torch.tensor(row) for row in rows]
+        return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=IGNORED)
+
+
+def _kindred_tokens(tokenizer: GPT2Tokenizer) -> dict[int, list[int]]:
+    """For each token that is an attribute: the tokens of its kind, such as all the colours."""
+    kindred: dict[int, list[int]] = {}
+    for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES):
+        tokens = [tokenizer(f" {name}")["input_ids"] for name in names if name != "plain"]
+        family = [token for (token,) in tokens]
+        kindred |= dict.fromkeys(family, family)
+    return kindred

@@ -14,8 +14,8 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from examples.training.card import score_table, write_again
 from examples.training.checkpoint_folder import CardTemplate
-from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import (
+    CLASSES,
     TEST_COUNT,
     TEST_SEED,
     AttendFunction,

@@ -21,7 +21,7 @@ from examples.scenes.rendering import SIDE
 from examples.training.checkpoint_folder import run_line, runs_of, save_half, start
 from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from examples.vit.card import write_card
-from examples.vit.largest_thing import CLASSES, class_of, pictures
+from examples.vit.scores import CLASSES, class_of, pictures
 
 MODULE = "examples.vit.train"
 OUTPUT = checkpoint("example-vit")

@@ -8,8 +8,7 @@ from pathlib import Path
 from transformers import AutoConfig
 
 from examples.training.card import score_table, write_again, write_text_card
-from examples.vqa.answers import answerer
-from examples.vqa.scores import TEST_QUESTIONS, TEST_SEED, accuracy, swapped_accuracy
+from examples.vqa.scores import TEST_QUESTIONS, TEST_SEED, accuracy, answerer, swapped_accuracy
 
 _SUMMARY = """\
 Answers questions about rendered scenes of one or two things before a background: "what colour is

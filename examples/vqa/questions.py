@@ -10,8 +10,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from examples.scenes.captions import RELATION_WORDS, article, caption
-from examples.scenes.scene import COLOURS, SHAPES, Scene, Thing, pick
+from examples.scenes.scene import (
+    COLOURS,
+    RELATION_WORDS,
+    SHAPES,
+    Scene,
+    Thing,
+    article,
+    caption,
+    pick,
+)
 
 PLACES = {"left": ("left", "right"), "above": ("upper", "lower")}
 """Relation of the first thing → the places of both."""

@@ -30,10 +30,9 @@ from examples.scenes.rendering import SIDE, render
 from examples.scenes.scene import scenes
 from examples.training.checkpoint_folder import run_line, runs_of, save_half, training_flags
 from examples.training.loop import Recipe, pixel_tensor, train
-from examples.vqa.answers import answerer_of
 from examples.vqa.card import write_card
 from examples.vqa.questions import Question, draw_questions
-from examples.vqa.scores import MAX_ANSWER, accuracy
+from examples.vqa.scores import MAX_ANSWER, accuracy, answerer_of
 
 MODULE = "examples.vqa.train"
 OUTPUT = checkpoint("example-vqa")

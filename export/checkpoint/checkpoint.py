@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
+from export.checkpoint.foreign.formats import Converted, convert, is_foreign
 from export.checkpoint.formats import (
     PICKLES,
     code_of,
@@ -62,6 +63,8 @@ class Checkpoint:
     revision: str | None = None
     location: str | None = None
     """Absolute path, or the name on the hub."""
+    converted: Converted | None = None
+    """What it was converted to from another library's format; `folder` is its folder."""
 
     def json(self, file: str) -> dict[str, Any]:
         """Another JSON file of the folder; empty if there is none.
@@ -120,7 +123,8 @@ class Checkpoint:
         Raises:
             CheckpointError: an adapter is beside the weights, or they are quantised.
         """
-        lines = quantisation_notes(self.folder, self.config, self.headers())
+        lines = list(self.converted.notes) if self.converted is not None else []
+        lines += quantisation_notes(self.folder, self.config, self.headers())
         refuse_adapters(self.folder, (path.name for path in self.folder.glob("*")))
         for file in (CONFIG, "tokenizer_config.json", "preprocessor_config.json"):
             if (code := code_of(self.json(file))) is not None:
@@ -181,6 +185,8 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
             link leads out of the folder.
     """
     folder, commit = Path(source), None
+    if is_foreign(folder):
+        return _open_converted(folder)
     if folder.is_file():
         other = describe_other_weights([folder.name])
         raise CheckpointError(f"{source} {other or 'is a file: give the folder of the checkpoint'}")
@@ -194,6 +200,17 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
     name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
     location = str(folder.resolve()) if commit is None else source
     return Checkpoint(folder, name, _read_config(folder), commit, location)
+
+
+def _open_converted(path: Path) -> Checkpoint:
+    """A folder or file in another library's format, as a checkpoint."""
+    if path.is_dir():
+        refuse_outer_links(path)
+    with refusing_malformed(path):
+        converted = convert(path)
+    folder = converted.folder
+    config = _read_config(folder)
+    return Checkpoint(folder, folder.name, config, None, str(path.resolve()), converted)
 
 
 def _names(folder: Path, location: str | None, commit: str | None) -> list[str]:

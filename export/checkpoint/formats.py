@@ -48,6 +48,11 @@ _FORMATS = (
     _Format(
         "a pipeline of `diffusers`", ("model_index.json",), "its models are not supported", True
     ),
+    _Format(
+        "Marian's 8-bit format (Bergamot, Firefox)",
+        ("*.intgemm*", "*.alphas*", "lex.*.bin"),
+        "export the .npz that it was made from",
+    ),
     _Format("OpenVINO's format", ("*openvino*.xml", "openvino/*"), _ORIGINAL),
     _Format(
         "the format of its authors' own code",

@@ -71,6 +71,8 @@ class Processor:
 PROCESSORS = {
     "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
     "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
+    "Beit": Processor("exact", 224, None, (HALF, HALF)),
+    "Segformer": Processor("exact", 512, None, IMAGENET, BILINEAR),
     "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
     **dict.fromkeys(("CLIP", "Llava"), Processor("shortest_edge", 224, 224, OPENAI)),
     "LlavaNext": Processor(
@@ -82,6 +84,13 @@ PROCESSORS = {
         resolutions=((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
     ),
     "Qwen2VL": Processor("exact", 56, None, OPENAI, pixels=(56 * 56, 28 * 28 * 1280)),
+    "ConvNext": Processor(  # see `_crop_of_smaller`
+        "exact",
+        384,
+        None,
+        (HALF, HALF),
+        steps=(("do_resize", True), ("do_pad", False), ("do_center_crop", False)),
+    ),
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
@@ -371,6 +380,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         if values.get(name, supported) is not supported:
             given = str(values[name]).lower()
             raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
+    if processor is PROCESSORS["ConvNext"]:
+        values = _crop_of_smaller(values)
     pixels = None
     if processor.pixels is not None:
         pixels = read_pixel_range(values, processor.pixels, checkpoint.config)
@@ -468,6 +479,24 @@ def _processor(values: Mapping[str, Any]) -> Processor:
         if name.startswith((f"{kind}ImageProcessor", f"{kind}FeatureExtractor")):
             return processor
     raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")
+
+
+def _crop_of_smaller(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ConvNeXt's processor as those of others: images under 384 are cropped.
+
+    Raises:
+        CheckpointError: `size` is no shortest edge, or a crop of no image.
+    """
+    size = values.get("size", 384)
+    given = {"size": {"shortest_edge": size} if isinstance(size, int) else size}
+    edge = ConfigReader(given, FILE).section("size").integer("shortest_edge")
+    part = values.get("crop_pct", 224 / 256)
+    if edge >= 384:
+        return {**values, "size": edge, "do_center_crop": False}
+    if not isinstance(part, float | int) or not 0 < part <= 1:
+        raise CheckpointError(f"{FILE}: crop_pct must be a part of the image, not {part!r}")
+    resized = {"shortest_edge": int(edge / part)}
+    return {**values, "size": resized, "crop_size": edge, "do_center_crop": True}
 
 
 def _name(values: Mapping[str, Any]) -> str:

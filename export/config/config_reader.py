@@ -35,7 +35,7 @@ def key(
             name; without a name, from where the configuration itself is read.
         default: Where the file has no value. None: the file must have one.
         kind: The method of `ConfigReader` that reads it, where the field's type does not decide.
-        options: Further arguments of that method.
+        options: Further arguments of that method; of a section, those of `ConfigReader.section`.
     """
     if default is not None:
         options["default"] = default
@@ -110,7 +110,7 @@ class ConfigReader:
         self, kind_of: Any, name: str | None, kind: str | None, options: Mapping[str, Any]
     ) -> Any:
         if kind is None and is_dataclass(kind_of):
-            reader = self if name is None else self.section(name)
+            reader = self if name is None else self.section(name, **options)
             return reader.read(kind_of)  # type: ignore[arg-type]
         return getattr(self, kind or _KINDS[kind_of])(name, **options)
 
@@ -235,13 +235,18 @@ class ConfigReader:
         height, width = (value, value) if isinstance(value, int) else value
         return height, width
 
-    def sizes(self, name: str, default: list[int] | None = None) -> tuple[int, ...]:
-        """A list of positive whole numbers.
+    def sizes(
+        self, name: str, default: list[int] | None = None, count: int | None = None
+    ) -> tuple[int, ...]:
+        """A list of positive whole numbers, perhaps of a given length.
 
         Raises:
             CheckpointError: missing without a default, or something else.
         """
-        return tuple(self._checked(name, default, "a list of sizes", _are_sizes))
+        sizes = tuple(self._checked(name, default, "a list of sizes", _are_sizes))
+        if count is not None and len(sizes) != count:
+            raise CheckpointError(f"{self.place}: {name} needs {count} numbers, not {list(sizes)}")
+        return sizes
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of numbers.
@@ -300,6 +305,17 @@ class ConfigReader:
         if others:
             raise CheckpointError(f"{self.place}: unknown fields: {', '.join(others)}")
 
+    def _classes(self) -> list[str]:
+        """The names in `architectures`; none where the file has none.
+
+        Raises:
+            CheckpointError: it is no list of names.
+        """
+        given = self.values.get("architectures") or []
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            raise CheckpointError(f"{self.place}: architectures must be a list of names")
+        return given
+
     def refuse_heads(self, *supported: str) -> None:
         """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
 
@@ -309,8 +325,7 @@ class ConfigReader:
         Raises:
             CheckpointError: names the head and the supported ones.
         """
-        given = self.values.get("architectures") or ()
-        other = [name for name in given if not name.endswith((*supported, "Model"))]
+        other = [name for name in self._classes() if not name.endswith((*supported, "Model"))]
         if other:
             raise CheckpointError(
                 f"{self.place}: architectures = {other[0]!r} is not supported, "
@@ -323,6 +338,6 @@ class ConfigReader:
         Raises:
             CheckpointError: names that and the supported one.
         """
-        given = self.values.get("architectures") or [supported]
+        given = self._classes() or [supported]
         if supported not in given:
             raise CheckpointError(f"{self.place}: {given[0]} is not supported, only {supported} is")

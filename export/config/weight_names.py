@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class WeightLayout:
 
     Attributes:
         targets: Our names, in the order in which they are stacked along the output dimension.
+        shares: How many parts of the output dimension each has; of one size when not given.
         is_transposed: Weights are stored (in, out), as OpenAI's GPT-2 does (`Conv1D`).
         is_squeezed: Leading dimensions of size one are to be dropped.
         is_flattened: All dimensions but the first one are one of ours.
@@ -31,6 +33,7 @@ class WeightLayout:
     """
 
     targets: tuple[str, ...]
+    shares: tuple[int, ...] = ()
     is_transposed: bool = False
     is_squeezed: bool = False
     is_flattened: bool = False
@@ -46,7 +49,9 @@ class WeightLayout:
         if self.is_transposed and tensor.ndim == 2:
             tensor = tensor.T
         count = len(self.targets)
-        parts = tensor.tensor_split(count) if count > 1 and tensor.ndim else [tensor] * count
+        ends = [len(tensor) * end // sum(self.shares) for end in accumulate(self.shares)]
+        sections = ends[:-1] or count
+        parts = tensor.tensor_split(sections) if count > 1 and tensor.ndim else [tensor] * count
         yield from zip(self.targets, parts, strict=True)
 
 
@@ -133,19 +138,24 @@ BERT_ATTENTION = "self.query self.key self.value output.dense"
 VIT_ATTENTION = "attention.query attention.key attention.value output.dense"
 
 
-def bert_block(theirs: str, ours: str, attention: str = BERT_ATTENTION) -> Names:
-    """A block of BERT, as many families name it.
+BERT_BLOCK = (
+    "attention.self.query attention.self.key attention.self.value attention.output.dense "
+    "attention.output.LayerNorm intermediate.dense output.dense output.LayerNorm"
+)
+_BLOCK = (
+    "attention.query attention.key attention.value attention.out "
+    "attention_norm mlp.up mlp.down mlp_norm"
+)
+
+
+def bert_block(theirs: str, ours: str, names: str = BERT_BLOCK) -> Names:
+    """An encoder block.
 
     Args:
-        attention: The checkpoint's names of its four layers.
+        names: Of its parts, in the order of `_BLOCK`; many families use BERT's.
     """
-    return {
-        **projections(f"{theirs}.attention", f"{ours}.attention", attention),
-        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
-        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
-        f"{theirs}.output.dense": f"{ours}.mlp.down",
-        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
-    }
+    pairs = zip(names.split(), _BLOCK.split(), strict=True)
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in pairs}
 
 
 def packed_projections(theirs: str, ours: str) -> Names:

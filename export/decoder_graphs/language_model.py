@@ -70,17 +70,19 @@ def language_model(
     name: str,
     read_config: Callable[[Mapping[str, Any]], Any],
     decoder: Callable[[Any], TransformerDecoder],
-    names: Callable[[Any], Names],
+    names: Names | Callable[[Any], Names],
 ) -> Architecture:
     """The declaration of a language model of `transformers`.
 
     Args:
-        names: Configuration → the checkpoint's names, `lm_head.weight` left out, and the decoder's.
+        names: The checkpoint's, `lm_head.weight` left out → the decoder's; or what makes them of a
+            configuration.
     """
 
     def rename(config: Any) -> Rename:
         head = {"lm_head.weight": output_name(is_tied=config.has_tied_output)}
-        return Rename(Rename({**names(config), **head}).prefixed("", "decoder."))
+        table = names(config) if callable(names) else names
+        return Rename(Rename({**table, **head}).prefixed("", "decoder."))
 
     return Architecture(
         name=name,

@@ -78,6 +78,18 @@ class GatedMLP(MLP):
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
+class Scale(nn.Module):
+    """x · factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        return x * self.factor
+
+
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
     """A stack of blocks, all of one form."""
@@ -172,7 +184,11 @@ def make_encoder_blocks(
 
 
 class DecoderBlock(Block):
-    """Causal self-attention on a cache, cross-attention where there is a source, MLP."""
+    """Causal self-attention on a cache, cross-attention where there is a source, MLP.
+
+    Args:
+        behind: What self-attention's output, and the MLP's, pass before they are added.
+    """
 
     def __init__(
         self,
@@ -182,15 +198,18 @@ class DecoderBlock(Block):
         cross: CrossAttention | None = None,
         *,
         is_norm_first: bool,
+        behind: MakeNorm = nn.Identity,
     ) -> None:
         super().__init__(is_norm_first=is_norm_first)
         self.attention = attention
         self.attention_norm = norm()
+        self.attention_out_norm = behind()
         if cross is not None:
             self.cross = cross
             self.cross_norm = norm()
         self.mlp = mlp
         self.mlp_norm = norm()
+        self.mlp_out_norm = behind()
 
     def forward(
         self,
@@ -212,21 +231,25 @@ class DecoderBlock(Block):
         if cross is not None:
             attended = self.cross(self.before(self.cross_norm, x), cross, source)
             x = self.after(self.cross_norm, x + attended)
-        x = self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
-        return x, present
+        return self.run_mlp(x), present
 
     def self_attention(
         self, x: Tensor, rows: Rows, past: KeyValue, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:
         """The first sub-layer: (R, T, D) and the cache."""
         attended, present = self.attention(self.before(self.attention_norm, x), past, rows, bias)
-        return self.after(self.attention_norm, x + attended), present
+        return self.after(self.attention_norm, x + self.attention_out_norm(attended)), present
+
+    def run_mlp(self, x: Tensor) -> Tensor:
+        """The last sub-layer: (R, T, D) → (R, T, D)."""
+        inner = self.mlp_out_norm(self.mlp(self.before(self.mlp_norm, x)))
+        return self.after(self.mlp_norm, x + inner)
 
     def read_prefix(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """(B, N, D) of positions in front of the tokens → (B, N, D) and their part of the cache."""
         attended, present = self.attention.read_prefix(self.before(self.attention_norm, x))
-        x = self.after(self.attention_norm, x + attended)
-        return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x))), present
+        x = self.after(self.attention_norm, x + self.attention_out_norm(attended))
+        return self.run_mlp(x), present
 
     def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:
         """The second sub-layer's attention weights, (R, T, S), mean over heads."""

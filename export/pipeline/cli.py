@@ -25,7 +25,13 @@ from triptych.system_errors import explain
 
 
 def export(
-    source: Annotated[str, typer.Argument(help="Folder in Hugging Face format, or a hub name.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Folder in Hugging Face format or of a translator's library, a package of Argos "
+            "Translate, or a hub name."
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,
     task: Annotated[
         str | None,

@@ -194,19 +194,17 @@ TASKS: dict[str, Section] = {
 }
 
 
-def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> Names:
+def masked_names(head: HeadConfig, dense: str, norm: str, output: str, bias: str = "") -> Names:
     """The table of a masked-word head, whose tensors are skipped where another head is exported.
 
-    Its bias has two names. An untied head of `transformers` 5 has both and uses `decoder.bias`; of
-    tied and of older ones, one name is in the file.
+    Args:
+        bias: A second name of the output's bias, if it has one. An untied head of `transformers` 5
+            has both and uses the output's; of tied and of older ones, one name is in the file.
     """
-    used = head.fills_masks
-    return {
-        f"{prefix}.{dense}": "masked.dense" if used else None,
-        f"{prefix}.{norm}": "masked.norm" if used else None,
-        f"{prefix}.decoder": "masked.output" if used else None,
-        f"{prefix}.bias": WeightLayout(("masked.output.bias",), is_spare=True) if used else None,
-    }
+    table: Names = {dense: "masked.dense", norm: "masked.norm", output: "masked.output"}
+    if bias:
+        table[bias] = WeightLayout(("masked.output.bias",), is_spare=True)
+    return table if head.fills_masks else dict.fromkeys(table)
 
 
 def class_names(head: HeadConfig, output: str = "classifier", dense: str | None = None) -> Names:

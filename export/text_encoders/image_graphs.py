@@ -13,7 +13,8 @@ from torch import nn
 
 from export.architecture import Architecture, Graphs, Lowering, no_section
 from export.checkpoint.labels import classify_section, labels
-from export.config.weight_names import Rename
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename
 from export.layers.images.image_heads import ImageModel
 from export.layers.images.vision import pixels_port, prepare_tower
 from export.layers.rollout import AttentionRollout
@@ -42,6 +43,17 @@ class ImageHead:
     limits: Limits = field(default_factory=Limits)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig(ImageHead):
+    """An image network and what is on top of it.
+
+    Attributes:
+        network: Has `image`, its (height, width).
+    """
+
+    network: Any
+
+
 def read_head(values: Mapping[str, Any], supported: Mapping[str, Head]) -> dict[str, Any]:
     """The fields of `ImageHead`.
 
@@ -65,7 +77,7 @@ def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[s
     """
     (name,) = values.get("architectures") or (None,)
     if name is None:
-        name = next(each for each, head in supported.items() if head == "embed")
+        name = next((each for each, head in supported.items() if head == "embed"), "None")
     if name not in supported:
         raise CheckpointError(
             f"config.json: architectures = {name} is not supported; supported are: "
@@ -89,7 +101,7 @@ def image_architecture(
     read_config: Callable[[Mapping[str, Any]], ImageHead],
     build: Callable[[Any], ImageModel],
     rename: Callable[[Any], Rename],
-    image_size: Callable[[Any], tuple[int, int]],
+    image_size: Callable[[Any], tuple[int, int]] = lambda config: config.network.image,
     attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
 ) -> Architecture:
     """The declaration of an image classifier or encoder: its task follows from `config.head`."""
@@ -105,6 +117,40 @@ def image_architecture(
         tasks_of=lambda config: (config.head,),
         attention=attention,
     )
+
+
+def image_family(
+    name: str,
+    heads: Mapping[str, Head],
+    read_network: Callable[[ConfigReader], Any],
+    network: Callable[[Any], nn.Module],
+    pool: Callable[[Any], Any],
+    names: Names,
+    classifier: str = "classifier",
+) -> Architecture:
+    """The declaration of a network whose vectors become one, and of a linear classifier of that.
+
+    Args:
+        heads: Class of `transformers` → head.
+        pool: The network's configuration → what makes one vector.
+        names: The network's.
+        classifier: Name of the classifier's layer.
+    """
+
+    def read_config(values: Mapping[str, Any]) -> ImageConfig:
+        return ImageConfig(network=read_network(ConfigReader(values)), **read_head(values, heads))
+
+    def build(config: ImageConfig) -> ImageModel:
+        pooled = pool(config.network)
+        head = nn.Linear(pooled.width, config.classes) if config.head == "classify" else None
+        return ImageModel(network(config.network), pooled, head, config.classes)
+
+    def rename(config: ImageConfig) -> Rename:
+        if config.head == "embed":
+            return Rename(Rename(names).prefixed("", "network."))
+        return Rename(Rename(names).prefixed(f"{name}.", "network.") | {classifier: "head"})
+
+    return image_architecture(name, read_config, build, rename)
 
 
 def rollout(tower: nn.Module, image: ImageSpec, leading: int = 1) -> Lowering:

@@ -63,6 +63,7 @@ def sentencepiece_pair(checkpoint: Checkpoint) -> tuple[TokenizerSpec, Tokenizer
         unk_token_id=vocabulary["<unk>"],
         files=files,
         target_prefixes=tuple(sorted(token for token in vocabulary if _PREFIX.fullmatch(token))),
+        adds_end=checkpoint.json(SETTINGS).get("add_eos_token") is not False,
     )
     return spec, contents
 

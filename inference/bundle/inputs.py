@@ -35,6 +35,8 @@ class TokenizerSpec(Frozen):
     target_prefixes: tuple[str, ...] = ()
     """Multilingual Marian: the `>>xx<<` tokens that choose the target language."""
     clean_up_spaces: bool = False
+    adds_end: bool = True
+    """sentencepiece_pair: whether the end token follows a source."""
 
 
 class Tiling(Frozen):

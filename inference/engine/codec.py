@@ -101,10 +101,10 @@ def decode_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) ->
     deadline_ms = overrides.deadline_ms
     prompt = tensors.get(PROMPT_IDS)
     return EngineRequest(
-        rules=_merged(defaults, overrides),
-        source_ids=_copied(tensors.get(SOURCE_IDS)),
-        pixels=_copied(tensors.get(PIXELS)),
-        image_sizes=_copied(tensors.get(IMAGE_SIZES)),
+        rules=_merge_rules(defaults, overrides),
+        source_ids=_copy(tensors.get(SOURCE_IDS)),
+        pixels=_copy(tensors.get(PIXELS)),
+        image_sizes=_copy(tensors.get(IMAGE_SIZES)),
         prompt_ids=() if prompt is None else tuple(prompt.tolist()),
         deadline_s=None if deadline_ms is None else time.monotonic() + deadline_ms / 1000,
         stream=overrides.stream,
@@ -121,7 +121,7 @@ def _decode_options(tensor: NDArray[Any] | None) -> Overrides:
         raise _invalid(error) from None
 
 
-def _merged(defaults: Generation, overrides: Overrides) -> Generation:
+def _merge_rules(defaults: Generation, overrides: Overrides) -> Generation:
     try:
         return defaults.with_overrides(overrides)
     except ValidationError as error:
@@ -133,7 +133,7 @@ def _invalid(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(f"{field or OPTIONS}: {message}", field=field or OPTIONS)
 
 
-def _copied(tensor: NDArray[Any] | None) -> NDArray[Any] | None:
+def _copy(tensor: NDArray[Any] | None) -> NDArray[Any] | None:
     return None if tensor is None else tensor.copy()
 
 
@@ -168,7 +168,7 @@ def encode_finished(finished: Finished, unsent: Sequence[TokenChunk]) -> Arrays:
     reasons = [hypothesis.finish_reason.encode() for hypothesis in found]
     return {
         TOKEN_IDS: encode_chunks(unsent)[TOKEN_IDS],
-        SEQUENCES: _padded([h.token_ids for h in found], NO_TOKEN, np.int64),
+        SEQUENCES: _pad_rows([h.token_ids for h in found], NO_TOKEN, np.int64),
         SCORES: np.array([hypothesis.score for hypothesis in found], np.float32),
         FINISH_REASON: np.array(reasons, np.object_),
         USAGE: np.array([finished.prompt_tokens, finished.generated_tokens], np.int32),
@@ -209,7 +209,7 @@ def _encode_log_probs(found: Sequence[Hypothesis | TokenChunk]) -> Arrays:
     """`log_probs`, `top_ids` and `top_log_probs`, where requested."""
     if not any(hypothesis.log_probs for hypothesis in found):
         return {}
-    arrays: Arrays = {LOG_PROBS: _padded([h.log_probs for h in found], 0, np.float32)}
+    arrays: Arrays = {LOG_PROBS: _pad_rows([h.log_probs for h in found], 0, np.float32)}
     most = max((len(top) for hypothesis in found for top in hypothesis.top), default=0)
     if most:
         shape = (*arrays[LOG_PROBS].shape, most)
@@ -247,7 +247,7 @@ def _encode_alignments(found: Sequence[Hypothesis]) -> Arrays:
     return {ALIGNMENT: alignment}
 
 
-def _padded(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> NDArray[Any]:
+def _pad_rows(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> NDArray[Any]:
     """Rows as (rows, longest), right-padded."""
     padded = np.full((len(rows), max(map(len, rows))), filling, dtype)
     for target, row in zip(padded, rows, strict=True):

@@ -79,7 +79,7 @@ class Drafter:
         self._text.append(token_id)
 
 
-def paying(drafts: Sequence[Draft], *, is_padded: bool) -> list[Sequence[int]]:
+def trim_drafts(drafts: Sequence[Draft], *, is_padded: bool) -> list[Sequence[int]]:
     """The part of each sequence's draft that is worth its rows; all empty where none is.
 
     A call with R rows takes as long as `CALL_ROWS` + R rows. It should bring more tokens in that

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
 from inference.engine.running_batch import RunningBatch
-from inference.engine.running_batches import RunningBatches
-from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
+from inference.engine.scheduler import Capacity, PromptBatch, Scheduler
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import PrefillingSequence, SequenceState
-from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
 from inference.model_errors import hide_cause
 from inference.sequences import Finished, TokenChunk
 
@@ -33,35 +30,23 @@ class EngineCore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
-        self._runner = runner
-        self._capacity = capacity
-        can = runner.capabilities
-        takes_chunks = can.takes_chunks and not can.reads_whole_prompts
-        self._scheduler = Scheduler(capacity, takes_chunks=takes_chunks)
-        self._prefixes: PrefixCache[Block] | None = None
-        if can.shares_prefixes and capacity.prefix_bytes:
-            block = capacity.prefix_block_tokens
-            if runner.blocks is not None:
-                block = runner.blocks.block_tokens
-            self._prefixes = PrefixCache(capacity.prefix_bytes, block, capacity.prefix_min_tokens)
-        self._running = RunningBatches(runner, capacity, self._prefixes)
-        self._clock = clock
-        self._admitting: list[SequenceState] = []  # out of the queue, not yet in a batch
+        self._runner, self._capacity, self._clock = runner, capacity, clock
+        self._scheduler = Scheduler(runner, capacity)
 
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not len(self._scheduler) and not self.rows_in_use
+        return not self.waiting and not self.rows_in_use
 
     @property
     def rows_in_use(self) -> int:
         """Live rows over all widths, those of prompts in prefill included."""
-        return self._running.rows
+        return self._scheduler.rows
 
     @property
     def waiting(self) -> int:
         """Sequences without rows."""
-        return len(self._scheduler)
+        return self._scheduler.waiting
 
     def check_fits(self, request: EngineRequest) -> None:
         """Refuses what could never run, not even alone. Thread-safe.
@@ -70,7 +55,7 @@ class EngineCore:
             InvalidRequest: more rows than the engine has.
             TooLong: its state needs more memory than the engine has.
         """
-        self._running.check_fits(request)
+        self._scheduler.check_fits(request)
 
     def add(self, sequence: SequenceState) -> None:
         """Queues a sequence whose request `check_fits` accepts."""
@@ -82,19 +67,17 @@ class EngineCore:
         """One turn: ends expired sequences, takes one decode step, prefills prompts."""
         started_s = self._clock()
         self._scheduler.abort_expired(started_s)
-        for running in self._running:
-            running.abort_expired(started_s)
         is_decoding, prefilled = self._decode_step()
         self._prefill_prompts(is_decoding, prefilled)
         if self._runner.capabilities.keeps_buffers:
-            self._running.drop_empty()
+            self._scheduler.drop_empty()
         self.metrics.steps += 1
         self.metrics.step_seconds += self._clock() - started_s
         self._update_gauges()
 
     def release(self) -> None:
         """Gives buffers that no sequence needs back to the runner."""
-        self._running.drop_empty()
+        self._scheduler.drop_empty()
 
     def trim(self) -> None:
         """Frees memory kept for speed alone."""
@@ -104,14 +87,12 @@ class EngineCore:
 
     def fail(self, error: Exception) -> None:
         """Ends every sequence with an error and drops all groups, whose state is suspect."""
-        admitting, self._admitting = self._admitting, []
-        for sequence in (*self._running.members, *admitting, *self._scheduler.clear()):
+        for sequence in self._scheduler.sequences:
             sequence.emit(Failed(error))
-        with ExitStack() as freeing:  # each, even if another one raises
-            freeing.callback(self._update_gauges)
-            if self._prefixes is not None:
-                freeing.callback(self._prefixes.clear)
-            freeing.callback(self._running.clear)
+        try:
+            self._scheduler.clear()
+        finally:
+            self._update_gauges()
 
     def _decode_step(self) -> tuple[bool, int]:
         """Takes every running sequence a step further, a chunk of a prompt beside them.
@@ -121,12 +102,10 @@ class EngineCore:
         Returns:
             Whether there was a running sequence, and tokens of the chunk.
         """
-        is_decoding, is_alone, prefilled = False, not len(self._scheduler), 0
+        is_decoding, is_alone, prefilled = False, not self.waiting, 0
         chunk = self._capacity.chunk_tokens
-        for running in self._running:
-            for sequence in self._running.make_room(running):
-                self._scheduler.put_back(sequence)
-                self.metrics.put_back += 1
+        for running in self._scheduler.running:
+            self.metrics.put_back += self._scheduler.make_room(running)
             if not running.sequences:
                 continue
             is_decoding = True
@@ -148,45 +127,30 @@ class EngineCore:
         capacity = self._capacity
         budget = capacity.prefill_tokens_beside if is_decoding else capacity.prefill_tokens
         left = budget - prefilled
-        for running in self._running if not prefilled else ():
+        for running in self._scheduler.running if not prefilled else ():
             for prefilling in list(running.prefilling):
                 left -= self._prefill_chunk(running, prefilling)
-        while left > 0 and len(self._scheduler):
-            batch = self._scheduler.next_batch(self._budget(left, is_fresh=left == budget))
+        while left > 0 and self.waiting:
+            batch = self._scheduler.next_batch(left, is_fresh=left == budget)
             if batch is None:
                 return
             left -= self._admit(batch)
 
-    def _budget(self, tokens: int, *, is_fresh: bool) -> StepBudget:
-        return StepBudget(
-            tokens=tokens,
-            is_fresh=is_fresh,
-            may_start_long=not any(running.prefilling for running in self._running),
-            fits=self._running.fits,
-            cached_tokens=self._cached_tokens,
-            shareable_prefix=self._shareable_prefix,
-        )
-
     def _admit(self, batch: PromptBatch) -> int:
-        """Reserves slots for a batch and prefills its prompts, or a chunk; returns tokens."""
-        self._admitting = batch.sequences
-        running = self._running.reserve(batch.sequences, len(self._scheduler))
-        tokens = batch.tokens
+        """Prefills the prompts of a batch, or a chunk of one; returns tokens."""
+        running, sequences, tokens = batch.running, batch.sequences, batch.tokens
         if batch.is_chunked:
-            tokens = self._begin_prefill(running, batch.sequences[0])
+            tokens = self._begin_prefill(running, sequences[0])
         else:
-            self._attempt(running, batch.sequences, lambda: running.admit(batch.sequences))
+            self._attempt(running, sequences, lambda: running.admit(sequences))
             self.metrics.prefill_tokens += tokens
-        self.metrics.admitted += len(batch.sequences)
-        self._admitting = []
+        self.metrics.admitted += len(sequences)
         return tokens
 
     def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
-        cached: CachedPrefix[Block] = CachedPrefix()
-        if self._prefixes is not None and self._cached_tokens(sequence):
-            cached = self._prefixes.find(sequence.cacheable_ids)
+        cached = self._scheduler.find_prefix(sequence)
         if not self._attempt(running, [sequence], lambda: running.begin_prefill(sequence, cached)):
             return request.encoder_tokens
         started = running.prefilling[-1]
@@ -232,24 +196,14 @@ class EngineCore:
         for sequence in sequences:
             sequence.emit(Failed(reported))
 
-    def _cached_tokens(self, sequence: SequenceState) -> int:
-        if self._prefixes is None:
-            return 0
-        tokens = self._prefixes.cached_tokens(sequence.cacheable_ids)
-        return tokens if tokens >= sequence.whole_tokens else 0
-
-    def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
-        if self._prefixes is None:
-            return None
-        return self._prefixes.shareable_prefix(sequence.prefix_ids)
-
     def _update_gauges(self) -> None:
         metrics = self.metrics
         metrics.rows_in_use, metrics.waiting = self.rows_in_use, self.waiting
-        metrics.state_bytes = self._running.state_bytes
-        metrics.spare_bytes = self._runner.spare_bytes + self._running.spare_bytes
+        scheduler = self._scheduler
+        metrics.state_bytes = scheduler.state_bytes
+        metrics.spare_bytes = self._runner.spare_bytes + scheduler.spare_bytes
         metrics.bytes_per_slot = metrics.state_bytes // max(1, metrics.rows_in_use)
-        metrics.prefix_bytes = self._prefixes.nbytes if self._prefixes is not None else 0
+        metrics.prefix_bytes = scheduler.prefix_bytes
 
 
 def decode(

@@ -26,13 +26,13 @@ def check_memory(runner: Runner, manifest: Manifest, capacity: Capacity) -> None
     free = runner.free_bytes
     if free is None:
         return
-    needed = _needed(runner, manifest, capacity, capacity.rows)
+    needed = _needed_bytes(runner, manifest, capacity, capacity.rows)
     if needed <= free:
         return
     fitting = [
         rows
         for rows in range(1, capacity.rows)
-        if _needed(runner, manifest, capacity, rows) <= free
+        if _needed_bytes(runner, manifest, capacity, rows) <= free
     ]
     what = f"max_rows {fitting[-1]} would fit" if fitting else "not even one row fits"
     raise BundleError(
@@ -41,7 +41,7 @@ def check_memory(runner: Runner, manifest: Manifest, capacity: Capacity) -> None
     )
 
 
-def _needed(runner: Runner, manifest: Manifest, capacity: Capacity, rows: int) -> int:
+def _needed_bytes(runner: Runner, manifest: Manifest, capacity: Capacity, rows: int) -> int:
     """Bytes of the states of so many rows at their longest, of the prefix cache, of scores."""
     limits = manifest.limits
     scores = 2 * 4 * rows * runner.vocabulary_size

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
-from inference.engine.drafts import MOST_ROWS, paying
+from inference.engine.drafts import MOST_ROWS, trim_drafts
 from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
 from inference.engine.runners.protocol import RaggedGroup, Runner
@@ -95,8 +97,8 @@ class RunningBatch:
         """The reservation once newcomers are admitted; without members also a smaller one."""
         needed = self.needs(joining)
         if self.rows:
-            return self.reservation.covering(needed)
-        return self.reservation.settled(needed, needed)
+            return self.reservation.union(needed)
+        return self.reservation.adapt(needed, needed)
 
     def reserve(self, joining: Sequence[SequenceState], expected_sequences: int) -> None:
         """Reserves memory for newcomers and for sequences that are expected soon."""
@@ -189,9 +191,8 @@ class RunningBatch:
         drafts = self._find_drafts() if self._draft_tokens else []
         if any(drafts):
             return self._step_with_drafts(drafts)
-        token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
-        candidates = self.group.step(token_ids, requests)
+        candidates = self.group.step(self._next_ids(), requests)
         self._advance(candidates, 0, rows_each=self.group.width)
         return StepCounts(rows), candidates
 
@@ -217,6 +218,10 @@ class RunningBatch:
                 return remaining, each
         return 0, None
 
+    def _next_ids(self) -> NDArray[np.int64]:
+        """(R,) the next input of each row."""
+        return np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
+
     def restart(self) -> None:
         """Replaces a group whose state is suspect by an empty one, and drops its sequences."""
         group = self._runner.group(self.group.width)
@@ -233,8 +238,7 @@ class RunningBatch:
 
     def _step_greedily(self, rule: GreedyRule) -> None:
         """Takes several steps in one call, then drops what ended within it."""
-        token_ids = np.array([s.next_ids[0] for s in self.sequences], np.int64)
-        found = self.group.step_greedily(token_ids, rule)
+        found = self.group.step_greedily(self._next_ids(), rule)
         rows = list(zip(self.sequences, found.token_ids.tolist(), found.log_probs, strict=True))
         ended = [
             slot
@@ -254,7 +258,7 @@ class RunningBatch:
         found = [sequence.draft(most, vocabulary_size) for sequence in self.sequences]
         if not any(draft.token_ids for draft in found):
             return []
-        drafts = paying(found, is_padded=group.pads_rows)
+        drafts = trim_drafts(found, is_padded=group.pads_rows)
         return drafts if group.has_room(drafts) else []
 
     def _step_with_drafts(self, drafts: Sequence[Sequence[int]]) -> tuple[StepCounts, Candidates]:
@@ -264,10 +268,9 @@ class RunningBatch:
         sizes = [1 + len(draft) for draft in drafts]
         if group.pads_rows:
             sizes = [max(sizes)] * len(sizes)
-        token_ids = np.array([s.next_ids[0] for s in self.sequences], np.int64)
         sized = zip(self.sequences, sizes, strict=True)
         requests = [sequence.row_requests[0] for sequence, size in sized for _ in range(size)]
-        candidates = group.step_with_drafts(token_ids, drafts, requests)
+        candidates = group.step_with_drafts(self._next_ids(), drafts, requests)
         firsts = accumulate(sizes[:-1], initial=0)
         counts: list[int] = []
         ended: list[int] = []
@@ -312,22 +315,8 @@ class RunningBatch:
         self.sequences += batch
         if self._prefixes is not None:
             for slot, sequence in enumerate(batch, start=first):
-                self._store_prefix(self._prefixes, sequence.prefix_ids, slot)
+                self._prefixes.put(sequence.prefix_ids, partial(self.group.copy_block, slot))
         self._advance(candidates, first, rows_each=1, row=row)
-
-    def _store_prefix(
-        self,
-        prefixes: PrefixCache[Block],
-        ids: Sequence[int],
-        slot: int,
-        *,
-        has_rest: bool = False,
-    ) -> None:
-        prefixes.put(
-            ids,
-            lambda start, stop: self.group.copy_block(slot, start, stop),
-            has_rest=has_rest,
-        )
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int, row: int = 0) -> None:
         """Lets searches choose tokens, then moves state: beams first, then retired slots."""
@@ -363,7 +352,7 @@ class RunningBatch:
         if self._prefixes is not None and sequence.generated:
             ids = sequence.prefix_ids
             ids = ids[: len(ids) - unread]
-            self._store_prefix(self._prefixes, ids, slot, has_rest=True)
+            self._prefixes.put(ids, partial(self.group.copy_block, slot), has_rest=True)
         self.group.retire(slot)
         self.sequences[slot] = self.sequences[-1]
         self.sequences.pop()

@@ -62,11 +62,12 @@ class SentencePiecePair:
         self._source_names = {number: piece for piece, number in self._ids.items()}
         self._target_names = {number: piece for piece, number in target.items()}
         self._clean_up = spec.clean_up_spaces
+        self._adds_end = spec.adds_end
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Ids of a source text, `</s>` at the end."""
+        """Ids of a source text, `</s>` at the end where the model reads it."""
         ids = [self._ids.get(piece, self._unknown) for piece in self._split(text)]
-        ids += [self._end] if add_special_tokens else []
+        ids += [self._end] if add_special_tokens and self._adds_end else []
         self._rows.check(ids, self._source_names.get)
         return ids
 

@@ -26,6 +26,7 @@ from openvino import passes
 from inference.openvino_core import openvino_core, run_request, why_not_here
 from inference.process_limits import thread_count
 from inference.saturation import products_saturate
+from inference.stateless.config_check import find_port
 from inference.stateless.sessions import InvalidArgument, text_parameters
 
 
@@ -44,11 +45,11 @@ def multiply_in_float32(model: openvino.Model) -> None:
     manager.register_pass(passes.ConstantFolding())
     manager.run_passes(model)
     for node in roundings:
-        node.output(0).replace(_rounded(node))
+        node.output(0).replace(_round_to_levels(node))
     model.validate_nodes_and_infer_types()
 
 
-def _rounded(node: Any) -> Any:
+def _round_to_levels(node: Any) -> Any:
     """What a `FakeQuantize` returns: levels from `low` to `high`, from `least` to `most` on."""
     value, *bounds = node.input_values()
     low, high, least, most = (each.get_node().data.astype(np.float64) for each in bounds)
@@ -94,8 +95,10 @@ class CompiledGraphs:
         if products_saturate():
             multiply_in_float32(self._whole)
         self._outputs = {name: port for port in self._whole.outputs for name in port.names}
-        _check_names(config, "input", {name for port in self._whole.inputs for name in port.names})
-        _check_names(config, "output", set(self._outputs))
+        inputs = {name: port for port in self._whole.inputs for name in port.names}
+        for kind, ports in ("input", inputs), ("output", self._outputs):
+            for entry in config[kind]:
+                find_port(kind, entry, ports)
         self._requests: LRUCache[frozenset[str], Any] = LRUCache(MAX_MODELS)
         self._request(frozenset(entry["name"] for entry in config["output"]))
 
@@ -169,13 +172,3 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": precision,
     }
-
-
-def _check_names(config: dict[str, Any], kind: str, known: set[str]) -> None:
-    """Raises InvalidArgument for a configured input or output that the graph lacks."""
-    for entry in config[kind]:
-        if entry["name"] not in known:
-            raise InvalidArgument(
-                f"unexpected inference {kind} '{entry['name']}', "
-                f"allowed {kind}s are: {', '.join(sorted(known))}"
-            )

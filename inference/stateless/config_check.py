@@ -6,7 +6,7 @@ Rules and wording follow triton-inference-server/onnxruntime_backend (`ValidateI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def _check_inputs(config: dict[str, Any], session: Any) -> None:
                 f"unable to load model '{model}', optional input '{name}' is not supported for "
                 "models that support batching"
             )
-        node = _node("input", entry, nodes)
+        node = find_port("input", entry, nodes)
         _check_type(model, "input", entry, node)
         if entry.get("allow_ragged_batch"):
             _refuse_ragged(model, name, node)
@@ -84,12 +84,17 @@ def _check_inputs(config: dict[str, Any], session: Any) -> None:
 def _check_outputs(config: dict[str, Any], session: Any) -> None:
     nodes = {node.name: node for node in session.get_outputs()}
     for entry in config["output"]:
-        node = _node("output", entry, nodes)
+        node = find_port("output", entry, nodes)
         _check_type(config["name"], "output", entry, node)
         _check_shape(config, entry, node, is_exact=True)
 
 
-def _node(kind: str, entry: dict[str, Any], nodes: dict[str, Any]) -> Any:
+def find_port(kind: str, entry: dict[str, Any], nodes: Mapping[str, Any]) -> Any:
+    """The graph's input or output (`kind`) of an entry of the configuration.
+
+    Raises:
+        InvalidArgument: the graph has none of this name.
+    """
     if entry["name"] not in nodes:
         raise InvalidArgument(
             f"unexpected inference {kind} '{entry['name']}', "

@@ -87,7 +87,7 @@ class RowReader:
         """
         files = self.source.files[shard.first_file : shard.last_file + 1]
         if self.source.format == "images":
-            return [Row(file.path, 0, _attempt(self.source.place(file).read)) for file in files]
+            return [Row(file.path, 0, _catch(self.source.place(file).read)) for file in files]
         (file,) = files
         read = {"parquet": self._table_rows, "jsonl": self._object_rows, "text": self._line_rows}
         return [
@@ -97,16 +97,16 @@ class RowReader:
 
     def _line_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
         for line in self._lines(file, shard):
-            yield _attempt(self._line, line, file), {}
+            yield _catch(self._line, line, file), {}
 
     def _object_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
         for line in self._lines(file, shard):
-            entry = _attempt(_object, line)
+            entry = _catch(_object, line)
             if isinstance(entry, ServingError):
                 yield entry, dict.fromkeys(self.keep)
             else:
                 kept = {name: entry.get(name) for name in self.keep}
-                yield _attempt(self._entry, entry.get(self.column), file), kept
+                yield _catch(self._entry, entry.get(self.column), file), kept
 
     def _table_rows(self, file: InputFile, shard: Shard) -> Iterator[tuple[Any, dict[str, Any]]]:
         names = tuple(dict.fromkeys((self.column, *self.keep)))
@@ -114,7 +114,7 @@ class RowReader:
         columns = {name: table.column(name).to_pylist() for name in names}
         for number, value in enumerate(columns[self.column]):
             kept = {name: columns[name][number] for name in self.keep}
-            yield _attempt(self._entry, value, file), kept
+            yield _catch(self._entry, value, file), kept
 
     def _lines(self, file: InputFile, shard: Shard) -> Sequence[bytes]:
         place = self.source.place(file)
@@ -160,7 +160,7 @@ class RowReader:
         return (place.parent / text).read()
 
 
-def _attempt(read: Callable[..., Any], *arguments: Any) -> Any:
+def _catch(read: Callable[..., Any], *arguments: Any) -> Any:
     """What `read` returns, or the error that it raises."""
     try:
         return read(*arguments)

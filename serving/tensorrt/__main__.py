@@ -12,8 +12,7 @@ from pathlib import Path
 
 from inference.bundle.reader import open_bundle
 from inference.errors import SetupError
-from serving.tensorrt.builder import Target, compute_capability, tensorrt
-from serving.tensorrt.building import Builds
+from serving.tensorrt.builder import Builds, Target, compute_capability, tensorrt
 from serving.tensorrt.plan_folder import PlanFolder
 
 

@@ -18,7 +18,7 @@ from pydantic import HttpUrl
 from inference.errors import SetupError
 from serving.ports import address_of, free_ports, host_port, reachable
 from serving.processes.launcher import launch_command
-from serving.processes.process_table import is_running_child, running_with
+from serving.processes.process_table import children, is_running_child, running_with
 from serving.processes.supervision import await_end, end_session, exit_reason, kill
 from serving.settings.triton_settings import GPU, TritonSettings
 from serving.triton.control import ModelControl, ServerStatus, restrictions
@@ -346,6 +346,17 @@ class ServerLifetime:
     def dead_stubs(self) -> int:
         """Model processes that died since the start; each keeps its shared memory."""
         return self._stubs.dead
+
+    def shared_memory(self) -> tuple[int, int]:
+        """Bytes that model processes which died still hold, and bytes of all shared memory.
+
+        A process has the name of its region among its arguments.
+        """
+        if self._files is None or self.pid is None:
+            return 0, 0
+        used = {each for arguments in children(self.pid).values() for each in arguments}
+        regions = self._files.regions().items()
+        return sum(size for name, size in regions if name not in used), self._files.shared_bytes
 
     @property
     def is_missing_stubs(self) -> bool:

@@ -34,6 +34,7 @@ SOCKET = "http"
 _LONGEST_SOCKET_PATH = 107
 """In bytes: Linux stores 108, the last of which is zero."""
 _ENVIRONMENT = "python_env_"
+_BLOCK = 512  # bytes, whatever the file system: stat(2)
 _CONFIG = "config.pbtxt"
 """Empty: each load has the configuration with it, and Triton logs an error where no file is."""
 _PLAIN = re.compile(r"[\w./+@%-]+", re.ASCII)
@@ -129,6 +130,20 @@ class RuntimeFiles:
             for path in _environments() - before:
                 with contextlib.suppress(FileExistsError):
                     (self.folder / path.name).symlink_to(path)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Size of all shared memory."""
+        status = os.statvfs(self._folders[0])
+        return status.f_blocks * status.f_frsize
+
+    def regions(self) -> dict[str, int]:
+        """Bytes that each of this server's regions takes in shared memory, by its name."""
+        found = {}
+        for path in self._folders[0].glob(f"{self.prefix}*"):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                found[path.name] = path.stat().st_blocks * _BLOCK
+        return found
 
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""

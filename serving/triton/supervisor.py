@@ -33,8 +33,12 @@ REFRESH_PERIOD_S = 2.0
 HEALTHY_AFTER_S = 60.0
 MAX_FAILED_STARTS = 5
 """In a row, before giving up; a server that was ready is restarted without a limit."""
-MAX_DEAD_STUBS = 8
-"""A dead stub keeps its shared memory until the server stops: restart beyond this many."""
+MAX_DEAD_STUBS = 32
+"""A dead stub keeps its shared memory and a file until the server stops: restart beyond so many."""
+_CHEAP_DEAD_STUBS = 8
+"""So many are healed whatever memory they hold; with more of them that must be little."""
+_LITTLE_BYTES = 256 << 20
+"""And at most a quarter of all shared memory: containers often have 64 MB."""
 IDLE_BEFORE_RESTART_S = 60.0
 """With fewer dead stubs, restart after so long without a request."""
 _CANARY_STEPS = 20
@@ -110,7 +114,7 @@ class Supervisor:
             self._busy_s = self._clock()
             if self._stalls.unresponsive_s > settings.stuck_after:
                 self._restart("tritonserver does not respond")
-        elif server.is_missing_stubs and server.dead_stubs >= MAX_DEAD_STUBS:
+        elif server.is_missing_stubs and self._must_free_memory():
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
         else:
             self._heal()
@@ -118,6 +122,14 @@ class Supervisor:
                 self._check_versions()
             if server.is_alive:
                 self._check_stalls(status)
+
+    def _must_free_memory(self) -> bool:
+        """Whether only a restart gives back enough of what dead stubs hold."""
+        dead = self._server.dead_stubs
+        if not _CHEAP_DEAD_STUBS <= dead < MAX_DEAD_STUBS:
+            return dead >= MAX_DEAD_STUBS
+        held, total = self._server.shared_memory()
+        return held > min(_LITTLE_BYTES, total // 4)
 
     def _heal(self) -> None:
         try:

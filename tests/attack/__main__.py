@@ -16,11 +16,10 @@ from pathlib import Path
 
 from tests.attack import cases as _cases  # noqa: F401
 from tests.attack import report
+from tests.attack.attack import CASES, Case
 from tests.attack.bystander import Bystander
-from tests.attack.case import CASES, Case
-from tests.attack.measure import Result, run_case
-from tests.attack.stacks import keyed, keyless
-from tests.attack.target import Target
+from tests.attack.report import Result, run_case
+from tests.attack.stacks import Target, keyed, keyless
 
 
 def attack(

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.attack.target import Target
-from tests.fuzz.http_cases import PICTURE
+from tests.attack.stacks import Target
+from tests.fuzz.cases import PICTURE
 
 HEALTH, TRANSLATION, IMAGE, CONTROL = "health", "translation", "image", "control"
 MODEL = "example-es-en"

@@ -11,14 +11,12 @@ import pytest
 
 from inference.processing.image import decode_image
 from tests.attack import cases as _cases  # noqa: F401
-from tests.attack import measure, report
-from tests.attack.attack import Attack
+from tests.attack import report
+from tests.attack.attack import CASES, Attack, Case
 from tests.attack.bystander import HEALTH, IMAGE, TRANSLATION, Bystander, Call
-from tests.attack.case import CASES, Case
 from tests.attack.cases.images import png, progressive_jpeg
-from tests.attack.measure import Result, run_case
-from tests.attack.stacks import keyed, keyless
-from tests.attack.target import Target
+from tests.attack.report import Result, run_case
+from tests.attack.stacks import Target, keyed, keyless
 
 SHORT_MODELS = (
     *("example-es-en", "example-gpt", "example-chat"),
@@ -49,7 +47,7 @@ def calls(kind: str, seconds: float = 0.01, answer: str = "200") -> list[Call]:
 def test_slow_or_wrong_answers_of_others_are_seen(
     case: Case, seen: list[Call], failures: int
 ) -> None:
-    assert len(measure.judge_calls(case, seen)) == failures
+    assert len(report.judge_calls(case, seen)) == failures
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_slow_or_wrong_answers_of_others_are_seen(
     ],
 )
 def test_stack_traces_and_floods_of_the_log_are_seen(printed: str, *, is_wrong: bool) -> None:
-    assert bool(measure.judge_log(printed, requests=10)) == is_wrong
+    assert bool(report.judge_log(printed, requests=10)) == is_wrong
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_stack_traces_and_floods_of_the_log_are_seen(printed: str, *, is_wrong: 
     ],
 )
 def test_only_declared_answers_are_allowed(answer: str, *, is_allowed: bool) -> None:
-    assert measure.is_allowed(answer, CASE) == is_allowed
+    assert report.is_allowed(answer, CASE) == is_allowed
 
 
 def test_same_seed_same_attack() -> None:

@@ -16,15 +16,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.encoders import agreement, in_process, report, served
+from benchmarks.encoders import in_process, report, served
 from benchmarks.encoders.__main__ import main
-from benchmarks.encoders.connection import Connection, parse_head
-from benchmarks.encoders.models import CLOSING, OPENING, Work
-from benchmarks.encoders.servers import InfinityDialect, Server, TriptychDialect, supports
-from benchmarks.encoders.traffic import MIXED_WORDS, PHOTOS, Traffic
+from benchmarks.encoders.models import CLOSING, MIXED_WORDS, OPENING, PHOTOS, Traffic, Work
+from benchmarks.encoders.servers import (
+    Connection,
+    InfinityDialect,
+    Server,
+    TriptychDialect,
+    parse_head,
+    supports,
+)
 from benchmarks.harness.closed_loop import Loop
 from benchmarks.harness.machine import write_json
-from tests.local_server import handled_by
+from tests.collector import handled_by
 
 INT8, FP32 = "triptych openvino-int8", "infinity torch-fp32"
 
@@ -53,13 +58,13 @@ def test_probe_reaches_server_and_reference_as_the_same_tokens() -> None:
     ids = work.inputs()
     assert not isinstance(ids, list)
     assert (ids[0, 0], ids[0, -1]) == (OPENING, CLOSING)
-    assert agreement.item(work) == " ".join(f"w{number}" for number in ids[0, 1:-1])
+    assert report.item(work) == " ".join(f"w{number}" for number in ids[0, 1:-1])
 
 
 def test_probes_have_the_measured_lengths_and_others() -> None:
-    lengths = {work.tokens for work in agreement.probes("bert-base", longest=128)}
-    assert lengths == {16, 128, *agreement.MIXED_TOKENS}
-    assert {work.kind for work in agreement.probes("vit-b16", longest=128)} == {"jpeg"}
+    lengths = {work.tokens for work in report.probes("bert-base", longest=128)}
+    assert lengths == {16, 128, *report.MIXED_TOKENS}
+    assert {work.kind for work in report.probes("vit-b16", longest=128)} == {"jpeg"}
 
 
 def test_form_holds_the_file_and_the_fields() -> None:
@@ -157,9 +162,9 @@ def test_response_without_length_is_refused() -> None:
 
 def test_agreement_is_of_the_worst_vector_and_sees_exchanged_ones() -> None:
     expected = [np.array([1.0, 0.0]), np.array([1.0, 1.0])]
-    same = agreement.compare([vector * 7 for vector in expected], expected)
+    same = report.compare([vector * 7 for vector in expected], expected)
     assert same == {"least_cosine": 1.0, "mean_cosine": 1.0, "nearest_to_own": 1.0}
-    exchanged = agreement.compare(expected[::-1], expected)
+    exchanged = report.compare(expected[::-1], expected)
     assert exchanged["least_cosine"] == pytest.approx(0.70711)
     assert exchanged["nearest_to_own"] == 0
 
@@ -170,7 +175,7 @@ def test_measurement_of_wrong_vectors_is_refused(monkeypatch: pytest.MonkeyPatch
     server = Server("http://127.0.0.1:9", TriptychDialect("bert-base"))
     expected = [np.array([1.0, 0.5]), np.array([1.0, 0.0])]
     with pytest.raises(RuntimeError, match=r"least_cosine.*allowed 0\.99"):
-        agreement.check("infinity torch-fp32", server, works, expected)
+        report.check("infinity torch-fp32", server, works, expected)
 
 
 def test_levels_last_long_enough_for_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:

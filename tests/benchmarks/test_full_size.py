@@ -109,7 +109,7 @@ def test_bytes_of_any_text_are_tokens_of_qwens_shape(tmp_path: Path) -> None:
     """A table of 2000 rows; ends are where Qwen2 has them, from the end of the table."""
     from transformers import AutoTokenizer, Qwen2Tokenizer
 
-    from benchmarks.full_size.folders import _FILES
+    from benchmarks.full_size.shapes import _FILES
 
     size = 2000
     for kind in SHAPES["qwen2.5-0.5b"].files:
@@ -129,7 +129,7 @@ def test_bytes_of_any_text_are_tokens_of_qwens_shape(tmp_path: Path) -> None:
 def test_small_shape_is_exported_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchmarks.full_size import folders, measure
+    from benchmarks.full_size import measure, shapes
 
     fields = SHAPES["gpt2-124m"].fields | {"n_layer": 1, "n_embd": 16, "n_head": 2}
     tiny = replace(SHAPES["gpt2-124m"], fields=fields | {"vocab_size": 40, "n_positions": 32})
@@ -140,7 +140,7 @@ def test_small_shape_is_exported_and_recorded(
         """The process that makes the checkpoint would not see the tiny shape."""
         if "--make" not in command:
             return ended(command)
-        count = folders.make_checkpoint("gpt2-124m", Path(command[-1]))
+        count = shapes.make_checkpoint("gpt2-124m", Path(command[-1]))
         return measure.Done(f"{count}\n", 0, measure.Memory(), 0.0, {})
 
     monkeypatch.setattr(measure, "run", make_here)

@@ -14,8 +14,7 @@ from onnx import numpy_helper
 
 from benchmarks.gpu import __main__ as gpu_check
 from benchmarks.gpu import speed, stateless
-from benchmarks.gpu.card import Card, bandwidth, differences
-from benchmarks.gpu.outcome import Outcome, table
+from benchmarks.gpu.card import Card, Outcome, bandwidth, differences, table
 from export.precision import Precision
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.ort.bound_graph import BoundGraph

@@ -12,10 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.harness.machine import processor
-from benchmarks.history import measurement
 from benchmarks.history.columns import COLUMNS, TimedAsk, exported
 from benchmarks.history.command import compare
-from benchmarks.history.tables import tables
+from benchmarks.history.page import tables
 from examples import CHECKPOINTS, HISTORY_CHECKPOINTS
 from examples.history.system import Ask, Curve, Group, Measure, System
 from examples.history.systems import GROUPS
@@ -78,9 +77,9 @@ def test_every_column_of_every_system_is_measured(monkeypatch: pytest.MonkeyPatc
                        for one in shown}  # fmt: skip
             yield column, {one.checkpoint: TimedAsk(respond, bundles[one]) for one in shown}
 
-    monkeypatch.setattr(measurement, "columns", columns)
-    monkeypatch.setattr(measurement, "graph_bytes", lambda bundle: 2_000_000)
-    figures = measurement.measure_group(GROUP, Path(), 10, measurement.Console())
+    monkeypatch.setattr(columns, "columns", columns)
+    monkeypatch.setattr(columns, "graph_bytes", lambda bundle: 2_000_000)
+    figures = columns.measure_group(GROUP, Path(), 10, columns.Console())
     assert figures["processor"] == processor()
     first, second = (figures["systems"][one.checkpoint] for one in GROUP.systems)
     assert first["scores"]["length"] == dict.fromkeys(COLUMNS, 10 * 4 * len("example-vit"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.local_server import handled_by
+from tests.collector import handled_by
 from tests.pictures import encoded
 
 Json = dict[str, Any]

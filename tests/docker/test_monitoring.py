@@ -39,8 +39,8 @@ def expressions() -> Iterator[tuple[str, str]]:
 def emitted() -> Mapping[str, set[str]]:
     """Name of a series → its labels, of the gateway and of engines."""
     metrics = Metrics()
-    metrics.answered("/v1/translate", 0.1, "internal")
-    metrics.answered("/v1/translate", 0.1, None)
+    metrics.count_answer("/v1/translate", 0.1, "internal")
+    metrics.count_answer("/v1/translate", 0.1, None)
     metrics.observe_timings("/v1/translate", Timings(0, 0, 0))
     metrics.observe_call("model", 4, 2)
     metrics.closed_connection("idle")

@@ -21,7 +21,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 HALVES = {
     "triton-cpu": (
         "serving.triton.supervisor", "serving.triton.bundle_loader", "serving.load_model",
-        "serving.probe", "serving.backends.autoregressive.pending_queue",
+        "serving.probe", "serving.backends.autoregressive.request_queue",
         "inference.engine.runner_factory", "inference.stateless.graph_sessions",
         "triptych.cli",
     ),

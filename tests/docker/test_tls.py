@@ -22,9 +22,9 @@ import yaml
 
 from examples.demo.server import free_port
 from serving.settings.gateway_settings import GatewaySettings
+from tests.collector import handled_by, serving
 from tests.e2e.conftest import Stack, repository, running, shared
-from tests.e2e.repositories import copy_models
-from tests.local_server import handled_by, serving
+from tests.e2e.text_bundles import copy_models
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 

@@ -1,4 +1,4 @@
-"""What the documentation names is really there."""
+"""What the documentation names is really there, and its pages stay short enough to be read."""
 
 from __future__ import annotations
 
@@ -253,8 +253,8 @@ OTHERS = {"--runtime", "--seed", "--loaded", "--no-self-check"}
 
 def test_the_page_names_every_number_and_no_other() -> None:
     metrics = Metrics()
-    metrics.answered("/v1/translate", 0.1, "timeout")
-    metrics.answered("/v1/translate", 0.1, None)
+    metrics.count_answer("/v1/translate", 0.1, "timeout")
+    metrics.count_answer("/v1/translate", 0.1, None)
     exposed = re.findall(r"^# TYPE (\S+)", metrics.exposition().decode(), re.MULTILINE)
     numbers = {name for name in exposed if not name.endswith("_created")}
     numbers |= {heartbeat.PREFIX + name for name in (*heartbeat.COUNTERS, *heartbeat.GAUGES)}
@@ -309,3 +309,42 @@ def test_tables_of_the_readme_are_rows_of_the_page(page: str, heading: str) -> N
 
 def test_page_is_that_of_the_list_and_the_recorded_figures() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run `triptych compare --render`"
+
+
+MOST_WORDS = 60_000
+FOR_NEWCOMERS = 12_000
+
+
+def words(page: Path) -> int:
+    """Words of a page, as `wc -w` counts them."""
+    return len(page.read_text(encoding="utf-8").split())
+
+
+def words_of_pages() -> dict[str, int]:
+    """Page below `docs/` → its words."""
+    return {str(page.relative_to(DOCS)): words(page) for page in DOCS.rglob("*.md")}
+
+
+def listed(counted: dict[str, int]) -> str:
+    """The sum, and the longest pages."""
+    longest = sorted(counted.items(), key=lambda page: -page[1])[:10]
+    lines = [f"{count:6} {name}" for name, count in longest]
+    return "\n".join([f"{sum(counted.values())} words, of which", *lines])
+
+
+def test_pages_are_bounded() -> None:
+    counted = words_of_pages()
+    print(listed(counted))
+    assert sum(counted.values()) <= MOST_WORDS, listed(counted)
+
+
+def test_what_a_newcomer_reads_is_named_in_order_and_bounded() -> None:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", text.partition("|")[0])
+    assert links == [
+        *("../README.md", "architecture.md", "tutorials/task.md", "tutorials/architecture.md"),
+        *("engine.md", "export.md", "verify.md", "endpoints/translate.md"),
+    ]
+    counted = {link: words(DOCS / link) for link in links}
+    print(listed(counted))
+    assert sum(counted.values()) <= FOR_NEWCOMERS, listed(counted)

@@ -21,8 +21,7 @@ from examples.bundles import examples
 from examples.bundles import main as bundles_command
 from examples.demo.server import free_port, wait_until_ready
 from tests.e2e.interleaved import export_interleaved
-from tests.e2e.repositories import copy_models
-from tests.e2e.text_bundles import TextBundles, export_text_bundles
+from tests.e2e.text_bundles import TextBundles, copy_models, export_text_bundles
 from tests.export.operators import operators_read_once
 from tests.shared_folders import made_once, shared_folder
 from triptych import Client

@@ -21,8 +21,7 @@ from transformers import (
 
 from examples.history.task_requests import as_png
 from examples.scenes.scores import heldout_pictures, questions
-from examples.texts.grammar import sentences
-from examples.texts.paragraphs import ENGLISH, SPANISH
+from examples.texts.grammar import ENGLISH, SPANISH, sentences
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client
 from triptych.client.grpc_client import GrpcClient

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.demo.inputs import PICTURES
+from examples.demo.encoders import PICTURES
 from tests.e2e import conftest
 from tests.e2e.conftest import PROGRAM, Stack, running
 from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix

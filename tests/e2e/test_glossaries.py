@@ -1,18 +1,23 @@
-"""Glossaries and texts that are not translated, through the real stack, on held-out sentences."""
+"""Glossaries, given and stored, and LibreTranslate's client, through the real stack."""
 
 from __future__ import annotations
 
+import io
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+import docx
+import httpx
 import pytest
 import sacrebleu
 
 from examples.texts.grammar import sentences
 from examples.texts.lexicon import NAMES, NOUNS
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import Stack, start_stack, stop_stack
 from triptych import Client
 from triptych.cli import run as triptych
 from triptych.client.grpc_client import GrpcClient
@@ -182,3 +187,85 @@ def test_requests_beside_are_not_changed(client: Client) -> None:
         found = list(pool.map(ask, range(len(texts))))
     for number in range(0, len(texts), 2):
         assert found[number] == client.translate(texts[number], num_beams=4)
+
+
+STORED_TEXT = "El restaurante tiene buena comida."
+
+
+@pytest.mark.full
+def test_a_restart_keeps_them(repository: Path, tmp_path: Path) -> None:
+    for is_first in (True, False):
+        stack = start_stack(repository, tmp_path / "serve.log")
+        with ExitStack() as ends, Client(stack.url) as client:
+            ends.callback(stop_stack, stack)
+            if is_first:
+                client.put_glossary("kitchen", {"restaurante": "diner"}, source="es", target="en")
+            assert "diner" in client.translate(STORED_TEXT, glossary_name="kitchen").data[0].text
+
+
+def test_requests_while_it_changes_have_one_whole_version(client: Client, stack: Stack) -> None:
+    renderings = ("diner", "eatery")
+    client.put_glossary("changing", {"restaurante": "diner"}, source="es", target="en")
+    is_done = threading.Event()
+
+    def change() -> None:
+        with Client(stack.url) as other:
+            turn = 0
+            while not is_done.is_set():
+                turn += 1
+                other.put_glossary("changing", {"restaurante": renderings[turn % 2]})
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(20):
+            text = client.translate(STORED_TEXT, source="es", glossary_name="changing").data[0].text
+            assert sum(rendering in text for rendering in renderings) == 1
+    finally:
+        is_done.set()
+        changing.join()
+    client.delete_glossary("changing")
+
+
+def test_markup_follows_the_words(stack: Stack) -> None:
+    source = (
+        '<p id=a>¿Dónde está el <b>gato negro</b> de <a href="/p">Pedro</a>?<br>'
+        "Hay <i>veinte</i> mesas.</p>"
+    )
+    fields = {"q": source, "source": "es", "target": "en", "format": "html"}
+    found = httpx.post(f"{stack.url}/translate", data=fields, timeout=60).json()
+    assert found["translatedText"] == (
+        '<p id=a>Where is <a href="/p">Pedro\'s</a> <b>black cat</b>?<br>'
+        "There are <i>twenty</i> tables.</p>"
+    )
+    fields |= {"q": "The <b>agreement</b> was signed.", "source": "en", "target": "fr"}
+    found = httpx.post(f"{stack.url}/translate", data=fields, timeout=60).json()
+    assert found["translatedText"].startswith("<b>L'accord</b> ")
+
+
+def test_word_file_keeps_its_formats(stack: Stack) -> None:
+    document = docx.Document()
+    document.add_heading("El mundo no es suficiente.", 1)
+    paragraph = document.add_paragraph("¿Dónde está el ")
+    paragraph.add_run("gato negro").bold = True
+    paragraph.add_run(" de Pedro?")
+    content = io.BytesIO()
+    document.save(content)
+    fields = {"source": "auto", "target": "en"}
+    files = {"file": ("a.docx", content.getvalue())}
+    found = httpx.post(f"{stack.url}/translate_file", data=fields, files=files, timeout=60).json()
+    file = httpx.get(found["translatedFileUrl"], timeout=60)
+    heading, question = docx.Document(io.BytesIO(file.content)).paragraphs
+    assert (heading.text, heading.style.name) == ("The world is not enough.", "Heading 1")
+    assert question.text == "Where is Pedro's black cat?"
+    assert [run.text.strip() for run in question.runs if run.bold] == ["black cat"]
+
+
+def test_one_endless_sentence_does_not_refuse_a_file(stack: Stack) -> None:
+    line = "El gato está durmiendo en la cocina, " * 40 + "el mundo no es suficiente"
+    content = f"El mundo no es suficiente.\n{line}\nHay veinte mesas.\n"
+    fields, files = {"source": "es", "target": "en"}, {"file": ("a.txt", content.encode())}
+    found = httpx.post(f"{stack.url}/translate_file", data=fields, files=files, timeout=60).json()
+    first, long, last = httpx.get(found["translatedFileUrl"], timeout=60).text.splitlines()
+    assert (first, last) == ("The world is not enough.", "There are twenty tables.")
+    assert long.count("cat is sleeping") >= 10

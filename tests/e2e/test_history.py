@@ -12,11 +12,11 @@ from examples.demo.server import serving
 from examples.en_fr.gazette import sentences
 from examples.history.gazette.card import translator
 from examples.history.system import System
-from examples.history.systems import translation
+from examples.history.systems import writers
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
-SYSTEMS = [one for one in translation.GROUP.systems if one.checkpoint.startswith("history-")]
+SYSTEMS = [one for one in writers.GAZETTE.systems if one.checkpoint.startswith("history-")]
 
 
 @pytest.fixture(scope="module")

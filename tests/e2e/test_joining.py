@@ -22,7 +22,7 @@ from serving.gateway.triton_client.endpoint import AddressSource
 from serving.gateway.triton_client.pool import TritonPool
 from serving.settings.gateway_settings import GatewaySettings
 from serving.triton.server import TritonServer
-from tests.e2e.repositories import copy_models
+from tests.e2e.text_bundles import copy_models
 from tests.serving.triton.tiny import brief_server, http, settings
 
 pytestmark = pytest.mark.integration

@@ -23,9 +23,8 @@ from tests.e2e.introspection import (
     stub_of,
     triton_of,
 )
-from tests.e2e.mixed_load import MODELS, Load, counted, same
-from tests.e2e.repositories import copy_models
-from tests.e2e.workload import is_ready, until
+from tests.e2e.text_bundles import copy_models
+from tests.e2e.workload import MODELS, Load, counted, is_ready, same, until
 
 pytestmark = pytest.mark.integration
 
@@ -82,7 +81,7 @@ async def test_no_request_is_lost_with_the_process_of_its_model(
             prefixes.add(shm_prefix(stack))
             processes, files, regions = resources(stack)
             assert processes <= first[0]
-            assert files <= first[1] + 32, "each dead process may keep one, eight at most"
+            assert files <= first[1] + 32, "each dead process may keep one"
             assert regions <= first[2] + MAX_DEAD_STUBS
         count, kept = [await counted(client, one) for one in ("resent_calls", "kept_tokens")]
         assert count >= kills

@@ -9,7 +9,7 @@ import pytest
 
 from examples.chat.dialogues import Message, questions
 from examples.chat.scores import Reply
-from examples.gpt.continuation import replier
+from examples.gpt.scores import replier
 from export.pipeline.cli import export as export_checkpoint
 from export.precision import Runtime
 from inference.bundle.reader import newest_bundle

@@ -13,14 +13,18 @@ from benchmarks.panel import served_responses
 from examples import HISTORY_CHECKPOINTS
 from examples.bundles import publish_example
 from examples.history.recurrent.everyday_sentences import LANGUAGES
-from examples.history.recurrent.functions import scorer, text_classifier, word_tagger
 from examples.history.recurrent.parts_of_speech import FAMOUS, FAMOUS_TAGS
 from examples.history.recurrent.review_templates import FAMOUS as FAMOUS_REVIEWS
-from examples.history.recurrent.scores import language_sentences
+from examples.history.recurrent.scores import (
+    language_sentences,
+    scorer,
+    text_classifier,
+    word_tagger,
+)
 from examples.history.recurrent.train import EXAMPLES
 from examples.history.system import Ask
-from examples.history.systems.language_models import log_probabilities
-from examples.history.systems.word_tags import tagged
+from examples.history.systems.labels import tagged
+from examples.history.systems.writers import log_probabilities
 from examples.texts.grammar import sentences
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once

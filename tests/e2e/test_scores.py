@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from examples.history.task_requests import as_png
-from examples.scenes.captions import caption
+from examples.scenes.scene import caption
 from examples.scenes.scores import heldout_pictures
 from examples.texts.grammar import sentences
 from tests.e2e.conftest import CHECKPOINTS, Stack

@@ -23,9 +23,8 @@ from examples.demo.server import free_port, wait_until_ready
 from inference.bundle.repository import Repository
 from tests.e2e.conftest import ENCODERS, MODEL, PROGRAM, TIMEOUT_S, Http, Stack, stop_stack
 from tests.e2e.introspection import stub_of
-from tests.e2e.mixed_load import GENERATOR, MODELS, Load, counted, same
-from tests.e2e.repositories import copy_models
-from tests.e2e.workload import is_ready, until
+from tests.e2e.text_bundles import copy_models
+from tests.e2e.workload import GENERATOR, MODELS, Load, counted, is_ready, same, until
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.collector import CollectedSpan, Collector
 from tests.e2e.conftest import Stack, running
-from tests.e2e.repositories import copy_models
+from tests.e2e.text_bundles import copy_models
 from triptych import Client
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.conftest import TIMEOUT_S, Stack, running
-from tests.e2e.repositories import copy_models
+from tests.e2e.text_bundles import copy_models
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 

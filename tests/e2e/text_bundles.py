@@ -5,6 +5,8 @@ In this process: the command line would load torch anew for each of them.
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,14 @@ from tests.export.checkpoint.text_folders import write
 from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
 from tests.export.twins import randomise
 from tests.inference.processing.tokenizer_files import trained
+
+
+def copy_models(repository: Path, folder: Path, models: Iterable[str]) -> Path:
+    """`folder/model_repository`, with these models of another repository."""
+    for model in models:
+        shutil.copytree(repository / model, folder / "model_repository" / model)
+    return folder / "model_repository"
+
 
 POSITIONS = 48
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

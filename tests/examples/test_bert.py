@@ -12,27 +12,31 @@ import pytest
 
 from examples import CHECKPOINTS
 from examples.bert.card import CARDS
-from examples.bert.fact_wordings import question, sentence_of, text_of, wordings
-from examples.bert.facts import ASKED, facts, near_misses
-from examples.bert.functions import answerer, classifier, embedder, filler, ranker, tagger
+from examples.bert.facts import ASKED, facts, near_misses, question, sentence_of, text_of, wordings
 from examples.bert.passages import asked_passages
 from examples.bert.reviews import SENTIMENTS, reviews, same_words, split_of
 from examples.bert.scores import (
     agreement_accuracy,
     answer_exact,
     answer_f1,
+    answerer,
+    classifier,
+    embedder,
+    filler,
     masked_word_accuracy,
     no_answer_accuracy,
     paraphrase_top1,
+    ranker,
     ranking_top1,
     role_f1,
     same_words_accuracy,
     sentiment_accuracy,
     shared_words_top1,
+    tagger,
 )
 from examples.bert.train import HEADS
 from examples.texts.bindings import FIRST_HALVES, SECOND_HALVES, is_withheld
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 
 MADE_UP = {first + second for first in FIRST_HALVES for second in SECOND_HALVES}
 

@@ -11,26 +11,30 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from examples.clip.families import UNSAID, Description, families, matches, slots
-from examples.scenes.attention import TokenMap, attention_scores
-from examples.scenes.captions import Detail, caption, label
+from examples.clip.contrast import UNSAID, Description, families, matches, slots
 from examples.scenes.patch_labels import NAMELESS, VOCABULARIES, covered, labelled_images
 from examples.scenes.rendering import SIDE, Placement, placements, render
 from examples.scenes.scene import (
     BACKGROUNDS,
     COLOURS,
+    OUTLINES,
     RELATIONS,
     SHAPES,
     SIZES,
     TEXTURE_NAMES,
+    Detail,
     Scene,
     Thing,
+    caption,
     is_withheld_pair,
+    label,
     neighbours,
     scenes,
 )
 from examples.scenes.scores import (
     CHOICES,
+    TokenMap,
+    attention_scores,
     caption_exact_match,
     caption_words_right,
     heldout_pictures,
@@ -40,7 +44,6 @@ from examples.scenes.scores import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from examples.scenes.shapes import OUTLINES
 from tests.examples.another_process import printed
 
 LARGE_CIRCLE = Thing("large", "red", "striped", "circle")

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from examples.es_en.scores import exact_share, score
-from examples.texts import english, paragraphs, spanish
+from examples.texts import english, grammar, spanish
 from examples.texts.constructions import sentence
 from examples.texts.grammar import WITHHELD_SENTENCES, bare, is_withheld, sentences, split_of
 from tests.examples.another_process import printed
@@ -188,5 +188,5 @@ def test_a_perfect_translator_scores_a_hundred_and_one_without_source_does_not()
 
 
 def test_the_demonstration_text_has_as_many_sentences_in_both_languages():
-    for text in (paragraphs.SPANISH, paragraphs.ENGLISH):
+    for text in (grammar.SPANISH, grammar.ENGLISH):
         assert [part.count(".") + part.count("?") for part in text.split("\n\n")] == [4, 4]

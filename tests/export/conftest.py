@@ -88,12 +88,24 @@ Lowered = Callable[[str, str], Bundle]
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
+    *("smollm3", "granite", "olmo", "stablelm", "phi3", "starcoder2"),
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
-    *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
+    *("megatron-bert", "roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit", "dinov2", "open_clip", "siglip", "owlv2"),
-    *("transformer", "rnn-seq2seq", "blip-2", "instructblip", "idefics3", "llava_next", "gemma3"),
+    *(
+        "translator",
+        "transformer",
+        "rnn-seq2seq",
+        "blip-2",
+        "instructblip",
+        "idefics3",
+        "llava_next",
+        "gemma3",
+    ),
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
-    *("owlvit", "swin", "xlnet"),
+    *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer", "swinv2"),
+    *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5", "encoder-decoder"),
+    *("bigbird_pegasus", "longt5"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }
@@ -101,7 +113,7 @@ SIBLINGS = {
 with `transformers`, and traced where they can be; their graphs are for `make test-all`."""
 TRACED = {
     *("gpt_neo", "opt", "gemma2", "albert", "modernbert", "dinov2", "siglip", "owlv2"),
-    *("owlvit", "swin", "xlnet"),
+    *("owlvit", "swin", "xlnet", "starcoder2"),
 }
 """Siblings that have a form of their own, traced in `make test`, which takes a third of an export.
 A trace of a decoder with a source refuses other sizes, for example as many positions as the source
@@ -109,7 +121,7 @@ has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("blip", "git", "bart", "bahdanau", "show-and-tell"),
     *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
-    *("swin", "xlnet", "perceiver"),
+    *("swin", "xlnet", "perceiver", "pegasus_x"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
 has: theirs are lowered in `make test-all` alone."""

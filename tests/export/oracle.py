@@ -404,7 +404,10 @@ def wanted_outputs(
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING and field != "conditional_embeddings":  # CLIPSeg's
-                rows = outputs[role].flatten(0, -2)  # OWL-ViT's are (images, labels, E)
+                rows = outputs[role]
+                if rows.shape[-2:] == (1, 1):  # of a grid of one cell
+                    rows = rows.flatten(1)
+                rows = rows.flatten(0, -2)  # OWL-ViT's are (images, labels, E)
                 outputs[role] = nn.functional.normalize(rows, dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
 

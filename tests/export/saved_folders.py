@@ -135,6 +135,8 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             }
             fields["temporal_patch_size"] = vision["temporal_patch_size"]
             fields["size"] = {"shortest_edge": 16, "longest_edge": 1 << 16}
+        case "resnet" | "convnext" | "convnextv2":
+            fields = {"size": {"shortest_edge": height}}
         case "grounding-dino":
             fields = {"size": {"shortest_edge": 32, "longest_edge": 64}}
         case "pix2struct":

@@ -68,7 +68,7 @@ def test_recipe_without_normalising_leaves_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"image_processor_type": "BeitImageProcessor"},
+        {"image_processor_type": "FlavaImageProcessor"},
         {"do_resize": False},
         {"size": {"longest_edge": 9}},
         {"image_mean": [0.5]},

@@ -16,7 +16,7 @@ from export.parity.parity_inputs import (
     stateless_feeds,
     without_padding,
 )
-from export.registry import ARCHITECTURES, architecture
+from export.registry import ARCHITECTURES, architecture, module_of
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Manifest, Role, Tensor
 from tests.inference.tiny_models import make_manifest
@@ -31,7 +31,7 @@ MODULES = (
 )
 NAMES = {
     *ARCHITECTURES,
-    *(module.rpartition(".")[2] for module in ARCHITECTURES.values()),
+    *(module_of(name).rpartition(".")[2] for name in ARCHITECTURES),
     *(task for name in ARCHITECTURES for task in architecture(name).tasks),
 }
 

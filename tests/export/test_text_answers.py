@@ -33,6 +33,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "m2m100": ("translate", {"source": "deu", "target": "fr"}),
     "bart": ("generate", {}),
     "pegasus": ("generate", {}),
+    **dict.fromkeys(("umt5", "longt5", "pegasus_x", "blenderbot", "bert2bert"), ("generate", {})),
 }
 """Kind → task, and the languages in spellings that `transformers` does not take."""
 OWN = {

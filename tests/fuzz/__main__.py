@@ -25,7 +25,7 @@ import httpx
 import psutil
 
 from tests.e2e.conftest import Stack, start_stack, stop_stack
-from tests.fuzz import grpc_cases, http_cases, verdicts
+from tests.fuzz import cases, verdicts
 
 GRPC_STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -130,7 +130,7 @@ def _http(
     rng: random.Random,
     statuses: dict[str, frozenset[int]],
 ) -> tuple[str, str | None]:
-    request = http_cases.request(rng)
+    request = cases.request(rng)
     started_s = time.monotonic()
     try:
         connection.request(request.method, request.path, request.body, dict(request.headers))
@@ -149,7 +149,7 @@ def _http(
 
 
 def _grpc(channel: grpc.Channel, rng: random.Random) -> tuple[str, str | None]:
-    method, content = grpc_cases.call(rng)
+    method, content = cases.call(rng)
     path = f"/{method.containing_service.full_name}/{method.name}"
     call = channel.unary_stream(path)(content, timeout=verdicts.LONGEST_S + 5)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Stack
-from tests.fuzz import grpc_cases, http_cases, verdicts
+from tests.fuzz import cases, verdicts
 from tests.fuzz.__main__ import Outcome, fuzz, report
 
 ERROR = b'{"error": {"type": "internal", "message": "a"}}'
@@ -61,15 +61,15 @@ def test_report(log: str, *, is_ready: bool, is_wrong: bool) -> None:
 
 
 def test_same_seed_same_requests() -> None:
-    first = list(itertools.islice(http_cases.requests(5), 50))
-    assert first == list(itertools.islice(http_cases.requests(5), 50))
-    assert first != list(itertools.islice(http_cases.requests(6), 50))
-    assert {request.route for request in first} <= set(http_cases.BODIES)
+    first = list(itertools.islice(cases.requests(5), 50))
+    assert first == list(itertools.islice(cases.requests(5), 50))
+    assert first != list(itertools.islice(cases.requests(6), 50))
+    assert {request.route for request in first} <= set(cases.BODIES)
 
 
 def test_every_method_is_called() -> None:
-    called = Counter(grpc_cases.call(random.Random(n))[0].name for n in range(1000))
-    assert set(called) == {method.name for method in grpc_cases.METHODS}
+    called = Counter(cases.call(random.Random(n))[0].name for n in range(1000))
+    assert set(called) == {method.name for method in cases.METHODS}
 
 
 @pytest.mark.full

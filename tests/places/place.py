@@ -25,7 +25,7 @@ import pytest
 
 from examples.demo.server import free_port
 from serving.ports import host_port
-from tests.e2e.repositories import copy_models
+from tests.e2e.text_bundles import copy_models
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("example-es-en", "example-bert-embed")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.places.driver import check
-from tests.places.events import (
+from tests.places.driver import (
     beside_another,
+    check,
     few_processes,
     killed_while_busy,
     others_end,

@@ -20,7 +20,7 @@ from inference.errors import ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.requests.request_errors import from_validation
+from serving.gateway.requests.service import from_validation
 from tests.serving.gateway.conftest import Gateway, error_of
 from tests.serving.gateway.grpc.test_grpc_front import Front, failure, streamed_failure
 from tests.serving.gateway.http.test_streams import pieces

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from triptych.errors import InvalidArgument, TriptychError
 from triptych.messages import Item, Response
-from triptych.rendering import item_json, item_line
+from triptych.task import item_json, item_line
 
 
 @dataclass

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
 from triptych.parameters import MAX_RANK, MAX_STRIDE, optional
-from triptych.rendering import separator
-from triptych.task import Command, Task
+from triptych.task import Command, Task, separator
 
 MAX_PASSAGES = 100
 MAX_ANSWERS = 20

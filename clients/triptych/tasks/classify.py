@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from triptych.messages import ClosedMessage, Item, Message, OneOrMany, Request, Response
 from triptych.parameters import Stride, TruncationParameters, cut_characters, optional
-from triptych.rendering import separator
-from triptych.task import Command, Task
+from triptych.task import Command, Task, separator
 
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1000

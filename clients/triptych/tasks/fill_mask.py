@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response, as_list
 from triptych.parameters import TruncationParameters, cut_characters, optional
-from triptych.rendering import separator
-from triptych.task import Command, Task
+from triptych.task import Command, Task, separator
 
 MAX_TOP_K = 100
 MAX_TARGETS = 100

@@ -17,8 +17,7 @@ from triptych.messages import (
     earlier_name_of,
 )
 from triptych.parameters import TruncationParameters, cut_characters, optional
-from triptych.rendering import separator
-from triptych.task import Command, Task
+from triptych.task import Command, Task, separator
 
 MAX_DOCUMENTS = 1000
 

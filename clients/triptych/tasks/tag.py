@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
 from triptych.parameters import Stride, TruncationParameters, cut_characters
-from triptych.rendering import separator
-from triptych.task import Command, Task
+from triptych.task import Command, Task, separator
 
 Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
 

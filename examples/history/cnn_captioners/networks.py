@@ -23,8 +23,8 @@ from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples import checkpoint
-from examples.scenes.attention import ObserveFunction, TokenMap
 from examples.scenes.rendering import SIDE
+from examples.scenes.scores import ObserveFunction, TokenMap
 from examples.show_attend_tell import soft_captioner
 from export.architecture import Architecture
 from export.checkpoint.checkpoint import WEIGHTS, open_checkpoint

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from transformers import GPT2Tokenizer
 
-from examples.captioner.caption_batches import CaptionBatches
 from examples.history.cnn_captioners.networks import (
     SHARED_FROM,
     SYSTEMS,
@@ -21,10 +20,10 @@ from examples.history.cnn_captioners.networks import (
     shared_convolutions,
     start,
 )
-from examples.scenes.attention import attention_scores
 from examples.scenes.scores import (
     TEST_SCENES,
     TEST_SEED,
+    attention_scores,
     caption_exact_match,
     caption_words_right,
     swapped_caption_match,
@@ -36,7 +35,7 @@ from examples.training.checkpoint_folder import (
     training_flags,
     write_card,
 )
-from examples.training.loop import Recipe, train
+from examples.training.loop import CaptionBatches, Recipe, train
 
 MODULE = "examples.history.cnn_captioners.train"
 _BATCH, _PEAK_LR = 48, 2e-3

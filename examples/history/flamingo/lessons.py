@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from examples.history.flamingo.model import AROUND, PLACE
+from examples.history.flamingo.model import AROUND, PLACE, labels
 from examples.history.flamingo.picture_episodes import PLAIN_WORDS, Episode, Pool, lessons
-from examples.history.flamingo.tower import labels
 
 MARKS = (AROUND, PLACE, AROUND)  # what the processor writes for an image between words
 SPAN = len(MARKS) + 2  # tokens of a shot

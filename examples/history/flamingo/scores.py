@@ -10,9 +10,9 @@ from functools import cache
 
 from PIL import Image
 
+from examples import share_equal
 from examples.history.flamingo.picture_episodes import Episode, Pool, questions
 from examples.texts.bindings import Split
-from examples.training.share import share_equal
 
 SHOTS = (0, 2, 4, 8)
 TEST_COUNT, TEST_SEED = 200, 7

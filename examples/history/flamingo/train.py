@@ -15,9 +15,14 @@ import torch
 from examples import checkpoint
 from examples.history.flamingo.card import write_card
 from examples.history.flamingo.lessons import Lessons
-from examples.history.flamingo.model import build_model, build_recipe, build_tokenizer
+from examples.history.flamingo.model import (
+    AttributeTask,
+    build_model,
+    build_recipe,
+    build_tokenizer,
+    copy_tower,
+)
 from examples.history.flamingo.picture_episodes import Pool
-from examples.history.flamingo.tower import AttributeTask, copy_tower
 from examples.training.checkpoint_folder import run_line, save_half, start, training_flags
 from examples.training.loop import Recipe, train
 

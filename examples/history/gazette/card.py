@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from examples.en_fr.scores import LENGTHS, exact_share, length_score, score
 from examples.es_en.scores import remembering
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from examples.training.checkpoint_folder import CardTemplate
 from export.checkpoint.checkpoint import open_checkpoint
 from export.training import bahdanau

@@ -13,8 +13,7 @@ from transformers.models.perceiver.image_processing_pil_perceiver import Perceiv
 
 from examples.training.card import score_table, write_again
 from examples.training.checkpoint_folder import CardTemplate
-from examples.vit.largest_thing import CLASSES
-from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_scores
+from examples.vit.scores import CLASSES, TEST_COUNT, TEST_SEED, ClassifyFunction, class_scores
 from export.training.functions import in_batches
 
 _CARD = CardTemplate("""\
@@ -29,7 +28,7 @@ Architecture: `PerceiverForImageClassificationConvProcessing` ($shape), \
 $parameters M parameters, $megabytes MB in float16.
 
 The layers between the latents began as those of `example-vit`, the latents as its positions
-(`examples/history/perceiver/initialisation.py`). Trained on pictures of the training split
+(`examples/history/perceiver/train.py`). Trained on pictures of the training split
 of `examples/scenes/scene.py`, first so that the latents, once they have read a picture, are
 what the ViT computes from its patches, then all of it on the classes:
 

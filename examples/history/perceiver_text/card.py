@@ -16,7 +16,7 @@ from examples.history.perceiver_text.scores import (
     masked_words_right,
     most_frequent_words_right,
 )
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from examples.training.card import table_rows, write_again
 from examples.training.checkpoint_folder import CardTemplate
 from export.training.functions import in_batches
@@ -34,7 +34,7 @@ $positions bytes), $parameters M parameters, $megabytes MB in float16.
 
 Trained on the English side of the training split of `examples/texts/grammar.py`, one
 sentence a row or several, a quarter of their words masked byte by byte. The latents begin at places
-of the text (`examples/history/perceiver_text/initialisation.py`):
+of the text (`examples/history/perceiver_text/train.py`):
 
 $runs
 

@@ -10,8 +10,7 @@ from itertools import islice
 from random import Random
 
 from examples.bert.scores import MASK
-from examples.texts.grammar import sentences
-from examples.texts.splits import Split
+from examples.texts.grammar import Split, sentences
 
 FillBytesFunction = Callable[[list[str]], list[str]]
 """Texts with masks, one after another → what stands behind them, the most likely byte each."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from examples.bert.scores import same_words_accuracy, sentiment_accuracy
 from examples.history.recurrent.everyday_sentences import unrelated_sentences
-from examples.history.recurrent.functions import scorer, text_classifier, word_tagger
 from examples.history.recurrent.scores import (
     PREFIXES,
     TEST_COUNT,
@@ -21,12 +20,15 @@ from examples.history.recurrent.scores import (
     language_sentences,
     least_language_accuracy,
     most_frequent_tags,
+    scorer,
     tag_f1,
     template_accuracy,
+    text_classifier,
     unknown_accuracy,
     word_perplexity,
+    word_tagger,
 )
-from examples.texts.splits import Split
+from examples.texts.grammar import Split
 from examples.training.card import percent, write_again, write_text_card
 
 _MEASURED = (

@@ -16,7 +16,7 @@ from random import Random
 from examples.en_fr import gazette
 from examples.history.recurrent.everyday_words import WORDS
 from examples.texts import grammar
-from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
+from examples.texts.grammar import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
 LANGUAGES = tuple(WORDS)
 """ISO 639-1 codes."""

@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from examples.history.recurrent.tagged_clauses import BEING, predicate, subject_phrase, verb_phrase
 from examples.history.recurrent.tagged_phrases import (
+    BEING,
+    MODALS,
+    PEOPLE,
+    QUALITIES,
+    THINGS,
+    TRANSITIVE,
+    UNCOUNTED,
     Phrase,
     Tag,
     Tagged,
@@ -19,17 +25,12 @@ from examples.history.recurrent.tagged_phrases import (
     object_phrase,
     one,
     paired,
+    predicate,
     prepositional_phrase,
+    subject_phrase,
+    verb_phrase,
 )
-from examples.history.recurrent.tagged_words import (
-    MODALS,
-    PEOPLE,
-    QUALITIES,
-    THINGS,
-    TRANSITIVE,
-    UNCOUNTED,
-)
-from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
+from examples.texts.grammar import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
 FAMOUS = "my dog ate the assignment"
 FAMOUS_TAGS: tuple[Tag, ...] = ("possessive", "noun", "verb", "determiner", "noun")

@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal
 
 from examples.bert.reviews import SENTIMENTS, Review
-from examples.texts.splits import PAIR_SHARE, bucket
+from examples.texts.grammar import PAIR_SHARE, bucket
 
 TemplateSplit = Literal["train", "compositional", "templates"]
 FAMOUS = {

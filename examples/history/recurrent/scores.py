@@ -7,19 +7,98 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from random import Random
 
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor, nn
+
 from examples.history.recurrent.everyday_sentences import LANGUAGES, Spoken, everyday_sentences
+from examples.history.recurrent.networks import END, NEXT, PADDING, Network, load, plain_words
 from examples.history.recurrent.parts_of_speech import TaggedSentence, tagged_sentences
 from examples.history.recurrent.review_templates import TemplateSplit, template_reviews
 from examples.history.recurrent.tagged_phrases import Tagged
-from examples.history.recurrent.tokenizers import plain_words
+from examples.history.recurrent.tasks import padded
 from examples.texts.bindings import made_up
-from examples.texts.grammar import sentences
-from examples.texts.splits import Split
+from examples.texts.grammar import Split, sentences
+
+_BATCH = 100
+
+
+class RecurrentFolder:
+    """A saved network with its tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.network: Network = load(folder)
+        self.labels = list(self.network.config.get("id2label", {}).values())
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    @torch.inference_mode()
+    def batches(self, texts: list[str]) -> Iterator[tuple[list[Encoding], Tensor, Tensor]]:
+        """Each batch's encodings, token ids and logits; generators read the end around a text."""
+        for start in range(0, len(texts), _BATCH):
+            encodings = self._tokenizer.encode_batch(texts[start : start + _BATCH])
+            rows = [list(one.ids) for one in encodings]
+            if self.network.kind == NEXT:
+                rows = [[END, *ids, END] for ids in rows]
+            tokens, lengths = padded(rows, PADDING)
+            yield encodings, tokens, self.network(tokens, lengths)
+
+
+def text_classifier(folder: Path) -> Classify:
+    """The label of each text."""
+    opened = RecurrentFolder(folder)
+
+    def classify(texts: list[str]) -> list[str]:
+        return [
+            opened.labels[at]
+            for _, _, logits in opened.batches(texts)
+            for at in logits.argmax(-1).tolist()
+        ]
+
+    return classify
+
+
+def word_tagger(folder: Path) -> TagWords:
+    """The tag of each word."""
+    opened = RecurrentFolder(folder)
+
+    def tag(texts: list[str]) -> list[list[tuple[int, int, str]]]:
+        return [
+            [
+                (start, end, opened.labels[at])
+                for (start, end), at in zip(one.offsets, best[: len(one.ids)], strict=True)
+            ]
+            for encodings, _, logits in opened.batches(texts)
+            for one, best in zip(encodings, logits.argmax(-1).tolist(), strict=True)
+        ]
+
+    return tag
+
+
+def scorer(folder: Path) -> LogProbabilities:
+    """The log-probability of each text and its end."""
+    opened = RecurrentFolder(folder)
+
+    def log_probabilities(texts: list[str]) -> list[float]:
+        found: list[float] = []
+        for _, tokens, logits in opened.batches(texts):
+            following = tokens[:, 1:]
+            each = nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1),
+                following.flatten(),
+                ignore_index=PADDING,
+                reduction="none",
+            )
+            found += (-each.view(following.shape).sum(1)).tolist()
+        return found
+
+    return log_probabilities
+
 
 LogProbabilities = Callable[[list[str]], list[float]]
 """Texts → the log-probability of each, its end included, given nothing."""

@@ -18,18 +18,21 @@ from examples.history.recurrent.everyday_sentences import (
     everyday_sentences,
     typed,
 )
-from examples.history.recurrent.networks import CLASSES, NEXT, TAGGING, Network
-from examples.history.recurrent.parts_of_speech import TaggedSentence, tagged_sentences
-from examples.history.recurrent.review_templates import template_reviews
-from examples.history.recurrent.tagged_phrases import TAGS
-from examples.history.recurrent.tokenizers import (
+from examples.history.recurrent.networks import (
+    CLASSES,
     END,
+    NEXT,
     PADDING,
+    TAGGING,
     UNKNOWN,
+    Network,
     characters,
     plain_words,
     reversible_words,
 )
+from examples.history.recurrent.parts_of_speech import TaggedSentence, tagged_sentences
+from examples.history.recurrent.review_templates import template_reviews
+from examples.history.recurrent.tagged_phrases import TAGS
 
 _IGNORED = -100  # labels that cross entropy skips
 _HIDDEN_SHARE = 0.05  # of words, which training replaces by the unknown one

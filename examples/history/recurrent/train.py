@@ -14,7 +14,13 @@ import torch
 
 from examples import HISTORY_CHECKPOINTS
 from examples.history.recurrent.card import write_card
-from examples.history.recurrent.networks import Network, configuration, initialise, save
+from examples.history.recurrent.networks import (
+    Network,
+    configuration,
+    initialise,
+    save,
+    save_tokenizer,
+)
 from examples.history.recurrent.tasks import (
     Characters,
     Languages,
@@ -23,7 +29,6 @@ from examples.history.recurrent.tasks import (
     RecurrentTask,
     Words,
 )
-from examples.history.recurrent.tokenizers import save_tokenizer
 from examples.training.checkpoint_folder import run_line
 from examples.training.loop import Recipe, train
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,42 +161,54 @@ def turn_halves(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 DEFAULT_BASE = 10000.0
 TRAINED = "original_max_position_embeddings"
+_SHARE = "partial_rotary_factor"
 
 
-def read_rotary(reader: ConfigReader, head_width: int, positions: int) -> Rotary:
+def read_rotary(
+    reader: ConfigReader, head_width: int, positions: int, share: float | None = None
+) -> Rotary:
     """The rotary positions that all layers share.
 
     Args:
-        head_width: K; all of it rotates.
+        head_width: K.
         positions: Length of the tables, `max_position_embeddings`.
+        share: As of `rotary_of`.
 
     Raises:
         CheckpointError: a kind of scaling that is not supported.
     """
     values = reader.values
-    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    return rotary_of(
-        reader, given, head_width, positions, reader.number("rope_theta", DEFAULT_BASE)
-    )
+    given = values.get("rope_scaling") or values.get("rope_parameters")
+    base = reader.number("rope_theta", DEFAULT_BASE)
+    return rotary_of(reader, given, head_width, positions, base, share)
 
 
 def rotary_of(
-    reader: ConfigReader, given: object, head_width: int, positions: int, default_base: float
+    reader: ConfigReader,
+    given: object,
+    head_width: int,
+    positions: int,
+    default_base: float,
+    share: float | None = None,
 ) -> Rotary:
     """The rotary positions of one set of parameters.
 
     Args:
         given: `rope_scaling`, or `rope_parameters` of one kind of layer; may be empty.
         default_base: Where they have no `rope_theta`.
+        share: Of a head's dimensions, which rotate, where the file has none; None: all of them, and
+            a file with a smaller share is refused.
     """
-    if not isinstance(given, Mapping):
-        raise CheckpointError(
-            f"{reader.place}: rope parameters must be a dictionary, not {given!r}"
-        )
-    parameters = ConfigReader(given, f"{reader.place}, rope parameters")
-    for holder in (reader, parameters):
-        holder.refuse_unless(partial_rotary_factor=1.0)
-    if head_width % 2:
+    parameters = ConfigReader(rope_parameters(reader, given), f"{reader.place}, rope parameters")
+    if share is not None:
+        share = parameters.number(_SHARE, reader.number(_SHARE, share))
+        if not 0 < share <= 1:
+            raise CheckpointError(f"{reader.place}: {_SHARE} = {share} must be above 0, at most 1")
+        head_width = int(head_width * share)
+    else:
+        for holder in (reader, parameters):
+            holder.refuse_unless(partial_rotary_factor=1.0)
+    if head_width % 2 or not head_width:
         raise CheckpointError(f"{reader.place}: heads of width {head_width} cannot rotate in pairs")
     base = parameters.number("rope_theta", default_base)
     # Phi-3's field, which `transformers` prefers for all models
@@ -205,6 +218,20 @@ def rotary_of(
     if _kind(parameters) == "longrope":
         return _longrope(parameters, Rotary(head_width, positions, base), trained)
     return Rotary(head_width, positions, base, scaling=_scaling(parameters, trained))
+
+
+def rope_parameters(reader: ConfigReader, given: object) -> Mapping[str, Any]:
+    """Parameters as a file has them; none where it has none.
+
+    Raises:
+        CheckpointError: they are no dictionary.
+    """
+    parameters = given or {}
+    if not isinstance(parameters, Mapping):
+        raise CheckpointError(
+            f"{reader.place}: rope parameters must be a dictionary, not {given!r}"
+        )
+    return parameters
 
 
 def _kind(parameters: ConfigReader) -> object:
@@ -257,6 +284,8 @@ def _longrope(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
     A longer sequence has other frequencies from its first token on, so that the keys of a sequence
     that grows past the trained length would have to be computed again.
     """
+    if trained < 2:  # by whose logarithm the amplitude is divided
+        raise CheckpointError(f"{parameters.place}: {TRAINED} = {trained} must be at least 2")
     factors = parameters.numbers("short_factor")
     if len(factors) != plain.width // 2:
         raise CheckpointError(

@@ -103,13 +103,17 @@ class WindowAttention(nn.Module):
         whole = x.shape[1], x.shape[2]
         x = x.roll((-self.shift, -self.shift), dims=(1, 2)) if self.shift else x
         windows = partition(x, self.side)
-        bias = self.table[self.index].permute(2, 0, 1)[None]  # (1, H, M·M, M·M)
+        bias = self.biases()
         if self.shift:
             masks = self._seams(whole)[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
             bias = bias + masks
         x = merge(self.attention(windows, bias=bias), self.side, whole)
         x = x.roll((self.shift, self.shift), dims=(1, 2)) if self.shift else x
         return x[:, :height, :width]
+
+    def biases(self) -> Tensor:
+        """What is added to the scores of a window, (1, H, M·M, M·M)."""
+        return self.table[self.index].permute(2, 0, 1)[None]
 
     def _seams(self, grid: Grid) -> Tensor:
         """The mask of a padded grid, (W, M·M, M·M)."""

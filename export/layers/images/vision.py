@@ -90,13 +90,24 @@ class PixelNorm(nn.Module):
         return x.permute(0, 3, 1, 2)
 
 
-class FixedSizeTower(nn.Module):
+class AnySizeTower(nn.Module):
+    """A network for images of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pixel_norm: nn.Module = nn.Identity()
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image."""
+        self.pixel_norm = PixelNorm(image)
+
+
+class FixedSizeTower(AnySizeTower):
     """A network for images of one (height, width)."""
 
     def __init__(self, size: tuple[int, int]) -> None:
         super().__init__()
         self.size = size
-        self.pixel_norm: nn.Module = nn.Identity()
 
     def prepare(self, image: ImageSpec) -> None:
         """Takes prepared uint8 pixels from now on, not a normalised image.
@@ -105,7 +116,7 @@ class FixedSizeTower(nn.Module):
             CheckpointError: the recipe gives another size.
         """
         check_recipe(image, self.size)
-        self.pixel_norm = PixelNorm(image)
+        super().prepare(image)
 
 
 class PatchEmbedding(nn.Module):

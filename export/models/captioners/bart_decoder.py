@@ -2,7 +2,7 @@
 
 Papers: Li et al. 2021, "TrOCR: Transformer-based Optical Character Recognition with Pre-trained
 Models", §2.2 (arXiv 2109.10282), the decoder of RoBERTa or MiniLM with cross-attention; Liu et al.
-2020 (arXiv 2001.08210), as in `mbart.py`; Kim et al. 2022, "OCR-free Document Understanding
+2020 (arXiv 2001.08210), mBART's in `bart.py`; Kim et al. 2022, "OCR-free Document Understanding
 Transformer" (Donut), §3.2 (arXiv 2111.15664), which reads documents with it.
 Checkpoints: the decoder (`model_type: trocr` or `mbart`) of `model_type: vision-encoder-decoder`
 folders.
@@ -24,7 +24,7 @@ from torch import nn
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.layers.attention.heads import Heads
-from export.models.encoder_decoders import bart, mbart
+from export.models.encoder_decoders import bart
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -46,7 +46,7 @@ def read_mbart(reader: ConfigReader) -> bart.Config:
     values = {**_MBART, **reader.values}
     for name in ("layers", "attention_heads", "ffn_dim"):  # of an encoder that is not there
         values[f"encoder_{name}"] = values[f"decoder_{name}"]
-    form = replace(mbart.FORM, has_output_bias=False)
+    form = replace(bart.MBART_FORM, has_output_bias=False)
     return bart.read_sizes(ConfigReader(values, reader.place), form)
 
 

@@ -28,7 +28,7 @@ from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.blocks import BASE
 from export.layers.images.vision import prepare_tower
-from export.models.captioners import bert_decoder
+from export.models.encoder_decoders import bert_decoder
 from export.models.vision import vit
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits

@@ -26,8 +26,8 @@ from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import prefix_graphs
 from export.layers.blocks import BASE, BlockConfig
 from export.layers.images.vision import patch_count, prepare_tower
-from export.models.captioners import bert_decoder
 from export.models.dual_encoders import clip
+from export.models.encoder_decoders import bert_decoder
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
 

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
 from export.checkpoint.generation_defaults import generation_reader
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import counted_source_graphs
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.blocks import BlockConfig, EncoderBlock, GatedMLP, RMSNorm
+from export.layers.blocks import BASE, BlockConfig, EncoderBlock, GatedMLP, RMSNorm
 from export.models.encoder_decoders import t5
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
@@ -43,7 +43,12 @@ _BUDGET = 2048
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
+_NAMES = {"intermediate_size": "d_ff", "hidden_act": "dense_act_fn"}
+_TOWER = BASE | {"intermediate_size": 2048, "hidden_act": "gelu_new", "layer_norm_eps": 1e-6}
+_TEXT = {"vocab_size": 50244, "d_ff": 2048}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Both halves.
 
@@ -53,8 +58,8 @@ class Config:
     """
 
     tower: BlockConfig
-    patch_values: int
-    places: int
+    patch_values: int = key("patch_embed_hidden_size", 768)
+    places: int = key("seq_len", 4096)
     text: t5.Config
     has_tied_output: bool
 
@@ -77,51 +82,44 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
-    vision, text = reader.section("vision_config"), reader.section("text_config")
+    vision = reader.section("vision_config", _TOWER, _NAMES)
+    text = reader.section("text_config", _TEXT)
     width, count = text.integer("hidden_size", 768), text.integer("num_heads", 12)
     text.refuse_unless(d_kv=width // count, is_decoder=True)
     text.divide(width, count)
-    patch = vision.integer("patch_embed_hidden_size", 768)
-    if patch % 3:
-        raise CheckpointError(
-            f"{vision.place}: patch_embed_hidden_size = {patch} is not of whole pixels"
-        )
     buckets, farthest = t5.read_distances(text)
     layers = text.layers("num_layers", 12)
     plain = Heads(width, count, bias=False, out_bias=False, scale=1.0)
-    seen = vision.integer("hidden_size", 768)
-    return Config(
-        tower=BlockConfig(
-            layers=vision.layers("num_hidden_layers", 12),
-            heads=replace(
-                plain,
-                model_width=seen,
-                count=vision.integer("num_attention_heads", 12),
-                head_width=vision.integer("d_kv", 64),
-            ),
-            mlp_width=vision.integer("d_ff", 2048),
-            activation=vision.activation("dense_act_fn", "gelu_new"),
-            norm_epsilon=vision.number("layer_norm_eps", 1e-6),
-        ),
-        patch_values=patch,
-        places=vision.integer("seq_len", 4096),
-        text=t5.Config(
-            vocabulary_size=text.integer("vocab_size", 50244),
+    heads = replace(
+        plain,
+        model_width=vision.integer("hidden_size"),
+        count=vision.integer("num_attention_heads"),
+        head_width=vision.integer("d_kv", 64),
+    )
+    config = vision.read(
+        Config,
+        tower=vision.read(BlockConfig, heads=heads),
+        text=text.read(
+            t5.Config,
             width=width,
             heads=plain,
-            mlp_width=text.integer("d_ff", 2048),
             activation=text.activation("dense_act_fn", "gelu_new"),
             is_gated=True,
             encoder_layers=layers,
             decoder_layers=layers,
             buckets=buckets,
             farthest=farthest,
-            epsilon=text.number("layer_norm_epsilon", 1e-6),
             output_scale=1.0,
             translates=False,
         ),
         has_tied_output=reader.flag("tie_word_embeddings", False),
     )
+    if config.patch_values % 3:
+        raise CheckpointError(
+            f"{vision.place}: patch_embed_hidden_size = {config.patch_values} is not of whole "
+            "pixels"
+        )
+    return config
 
 
 _ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}

@@ -87,7 +87,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         image=swin_pyramid.read_config(
             values.get("backbone_config") or {}, f"{reader.place}, backbone_config"
         ),
-        text=bert.read_config({**text.values, "architectures": None}, text.place),
+        text=bert.BERT.read_config({**text.values, "architectures": None}, text.place),
         encoder=_read_stack(reader, "encoder"),
         decoder=_read_stack(reader, "decoder"),
     )
@@ -127,7 +127,7 @@ def _read_stack(reader: ConfigReader, name: str) -> Stack:
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     tower = "model.backbone.conv_encoder.model."
-    texts = Rename({**bert.encoder_names(), "pooler.dense": None})
+    texts = Rename({**bert.BERT.encoder_names(), "pooler.dense": None})
     first, last = range(2), range(3)
     table: dict[str, Entry] = {
         **swin_pyramid.rename(tower, "image.tower.", config.image),

@@ -1,9 +1,13 @@
-"""OWL-ViT: boxes in an image for texts that no box was trained for.
+"""OWL-ViT and OWLv2: boxes in an image for texts that no box was trained for.
 
-Paper: Minderer et al. 2022, "Simple Open-Vocabulary Object Detection with Vision Transformers", §3
+Papers: Minderer et al. 2022, "Simple Open-Vocabulary Object Detection with Vision Transformers", §3
 (arXiv 2205.06230): CLIP's towers, and two heads on every patch of the image, one for its box and
-one for a vector that is compared with those of texts.
-Checkpoints: `model_type: owlvit` (`google/owlvit-*`), class `OwlViTForObjectDetection`.
+one for a vector that is compared with those of texts. Minderer et al. 2023, "Scaling
+Open-Vocabulary Object Detection", §3 (arXiv 2306.09683): OWLv2 has a third head, which scores how
+likely a patch is any object at all, and its images are padded to a square in place of being
+stretched (`ImageSpec.resize` "padded"), so that boxes are in parts of the square.
+Checkpoints: `model_type: owlvit` (`google/owlvit-*`), class `OwlViTForObjectDetection`, and `owlv2`
+(`google/owlv2-*`), class `Owlv2ForObjectDetection`.
 
 Legend: B batch, T text positions, N patches, D width of the image tower, E width of the texts'
 vectors.
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -37,16 +42,7 @@ from inference.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 
-def read_config(values: Mapping[str, Any]) -> clip.Config:
-    """The configuration; defaults are `transformers`' own.
-
-    Raises:
-        CheckpointError: see `read_detector`.
-    """
-    return read_detector(values, "OwlViTForObjectDetection", patch=32)
-
-
-def read_detector(values: Mapping[str, Any], name: str, patch: int) -> clip.Config:
+def read_config(values: Mapping[str, Any], name: str, patch: int) -> clip.Config:
     """The configuration of a detector over CLIP's towers.
 
     Args:
@@ -138,7 +134,13 @@ class ClassHead(nn.Module):
 
 
 class Detector(clip.VisionTransformer):
-    """CLIP's image tower, both heads on top of its patches (§3.1)."""
+    """CLIP's image tower, both heads on top of its patches (§3.1).
+
+    Attributes:
+        further: Name and role of outputs (B, N) that follow those of these heads.
+    """
+
+    further: ClassVar[tuple[tuple[str, Role], ...]] = ()
 
     def __init__(self, config: clip.ImageConfig, embedding_width: int) -> None:
         super().__init__(config.tower, config.image, config.patch)
@@ -162,14 +164,26 @@ class Detector(clip.VisionTransformer):
         return self.box(patches), *self.classes(patches)
 
 
+class ObjectnessDetector(Detector):
+    """OWLv2's, with a third head."""
+
+    further = (("objectness", Role.OBJECTNESS),)
+
+    def __init__(self, config: clip.ImageConfig, embedding_width: int) -> None:
+        super().__init__(config, embedding_width)
+        self.objectness = PatchHead(config.tower.width, outputs=1)
+
+    def heads(self, patches: Tensor) -> tuple[Tensor, ...]:
+        """(B, N, D) → outputs of OWL-ViT's heads, and logits (B, N) of any object."""
+        return *super().heads(patches), self.objectness(patches).squeeze(-1)
+
+
 class OwlViT(nn.Module):
     """The detector, and CLIP's text tower."""
 
-    detector: ClassVar[type[Detector]] = Detector
-
-    def __init__(self, config: clip.Config) -> None:
+    def __init__(self, config: clip.Config, detector: type[Detector]) -> None:
         super().__init__()
-        self.image = self.detector(config.image, config.embedding_width)
+        self.image = detector(config.image, config.embedding_width)
         self.text = clip.TextTower(config.text, config.embedding_width)
         self.patches = self.image.box.bias.shape[0]
 
@@ -177,15 +191,10 @@ class OwlViT(nn.Module):
 # ----------------------------------------------------------------------------------------- names
 
 
-def rename(config: clip.Config) -> Rename:
-    """`transformers`' names → ours."""
-    return Rename(detector_names("owlvit"))
-
-
-def detector_names(base: str) -> dict[str, Entry]:
-    """The table of a detector whose towers are in `base`."""
+def rename(base: str) -> Rename:
+    """`transformers`' names → ours, of a detector whose towers are in `base`."""
     vision = f"{base}.vision_model"
-    return {
+    table: dict[str, Entry] = {
         **clip.vision_names(vision, "image"),
         f"{vision}.pre_layernorm": "image.first_norm",
         **clip.text_names(f"{base}.text_model"),
@@ -198,7 +207,9 @@ def detector_names(base: str) -> dict[str, Entry]:
         "class_head.dense0": "image.classes.projection",
         "class_head.logit_shift": "image.classes.shift",
         "class_head.logit_scale": "image.classes.scale",
+        **head_names("objectness_head", "image.objectness"),
     }
+    return Rename(table)
 
 
 def head_names(theirs: str, ours: str) -> dict[str, Entry]:
@@ -212,17 +223,6 @@ def head_names(theirs: str, ours: str) -> dict[str, Entry]:
 
 def graphs(model: OwlViT, image: ImageSpec | None) -> Graphs:
     """One graph for images, one for texts (B, and T of texts, dynamic)."""
-    return detector_graphs(model, image)
-
-
-def detector_graphs(
-    model: OwlViT, image: ImageSpec | None, further: tuple[tuple[str, Role], ...] = ()
-) -> Graphs:
-    """The graphs of a detector.
-
-    Args:
-        further: Name and role of outputs (B, N) that follow those of `Detector`.
-    """
     width = model.text.projection.out_features
     towers = clip.tower_graphs(model, image, clip.TEXTS, width)
     given = towers.lowerings["image"].graph.inputs
@@ -230,7 +230,7 @@ def detector_graphs(
         ("boxes", (4,), Role.BOXES),
         ("regions", (width,), Role.REGIONS),
         ("region_biases", (), Role.REGION_BIASES),
-        *((name, (), role) for name, role in further),
+        *((name, (), role) for name, role in model.image.further),
     )
     outputs = tuple(
         Port(name=name, dtype="float32", shape=("B", model.patches, *last), role=role)
@@ -242,12 +242,24 @@ def detector_graphs(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="owlvit",
-    tasks={"detect": no_section},
-    read_config=read_config,
-    build=OwlViT,
-    rename=rename,
-    graphs=graphs,
-    image_size=lambda config: config.image.image,
-)
+
+def declare(name: str, class_name: str, patch: int, detector: type[Detector]) -> Architecture:
+    """The architecture.
+
+    Args:
+        class_name: Of its class in `transformers`.
+        patch: Default of `patch_size`.
+    """
+    return Architecture(
+        name=name,
+        tasks={"detect": no_section},
+        read_config=partial(read_config, name=class_name, patch=patch),
+        build=partial(OwlViT, detector=detector),
+        rename=lambda config: rename(name),
+        graphs=graphs,
+        image_size=lambda config: config.image.image,
+    )
+
+
+OWLVIT = declare("owlvit", "OwlViTForObjectDetection", 32, Detector)
+OWLV2 = declare("owlv2", "Owlv2ForObjectDetection", 16, ObjectnessDetector)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, LimitedByPositions
+from export.architecture import Architecture, Graphs, LimitedByText
 from export.checkpoint.checkpoint import Checkpoint
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename, packed_projections
@@ -39,16 +39,11 @@ from inference.errors import CheckpointError
 
 
 @dataclass(frozen=True)
-class Config(LimitedByPositions):
-    """Both towers; the image tower's width is E."""
+class Config(LimitedByText):
+    """Both towers; the image tower's width is E, and every text is padded to all positions."""
 
-    image_tower: BlockConfig
-    text_tower: BlockConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
-    vocabulary_size: int
-    positions: int
-    """T: every text is padded to so many."""
+    image: clip.ImageConfig
+    text: clip.TextConfig
 
 
 DEFAULTS = BASE | {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
@@ -59,20 +54,16 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
     reader = ConfigReader(values)
     reader.refuse_classes_but("SiglipModel")
-    image, text = (reader.section(f"{side}_config", DEFAULTS) for side in ("vision", "text"))
-    image.refuse_unless(num_channels=3, vision_use_head=True)
-    width = image.integer("hidden_size", 768)
-    text.refuse_unless(projection_size=width)
-    if text.values.get("projection_size") is None and text.integer("hidden_size", 768) != width:
-        raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
-    return Config(
-        image_tower=image.read(BlockConfig),
-        text_tower=text.read(BlockConfig),
-        image=image.pair("image_size", 224),
-        patch=image.pair("patch_size", 16),
-        vocabulary_size=text.integer("vocab_size", 32000),
-        positions=text.integer("max_position_embeddings", 64),
+    image = reader.section("vision_config", DEFAULTS | {"patch_size": 16})
+    text = reader.section(
+        "text_config", DEFAULTS | {"vocab_size": 32000, "max_position_embeddings": 64}
     )
+    image.refuse_unless(vision_use_head=True)
+    width = image.integer("hidden_size")
+    text.refuse_unless(projection_size=width)
+    if text.values.get("projection_size") is None and text.integer("hidden_size") != width:
+        raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
+    return Config(image.read(clip.ImageConfig), text.read(clip.TextConfig, end_token=None))
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -127,9 +118,9 @@ class VisionTransformer(FixedSizeTower):
 class ImageTower(VisionTransformer):
     """Pooled by attention."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.image_tower, config.image, config.patch)
-        self.pooling = AttentionPooling(config.image_tower)
+    def __init__(self, config: clip.ImageConfig) -> None:
+        super().__init__(config.tower, config.image, config.patch)
+        self.pooling = AttentionPooling(config.tower)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, E), of length one."""
@@ -140,14 +131,14 @@ class ImageTower(VisionTransformer):
 class TextTower(nn.Module):
     """An encoder whose last position represents the text."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: clip.TextConfig, embedding_width: int) -> None:
         super().__init__()
-        tower = config.text_tower
+        tower = config.tower
         self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
         self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
         self.blocks = make_encoder_blocks(tower, is_norm_first=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-        self.projection = nn.Linear(tower.width, config.image_tower.width)
+        self.projection = nn.Linear(tower.width, embedding_width)
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """(B, T), padded to all positions → (B, E), of length one."""
@@ -162,12 +153,12 @@ class SigLIP(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.image = ImageTower(config)
-        self.text = TextTower(config)
+        self.embedding_width = config.image.tower.width
+        self.image = ImageTower(config.image)
+        self.text = TextTower(config.text, self.embedding_width)
         self.logit_scale = nn.Parameter(torch.zeros(1))
         self.logit_bias = nn.Parameter(torch.zeros(1))
-        self.positions = config.positions
-        self.embedding_width = config.image_tower.width
+        self.positions = config.text.positions
 
 
 def zero_shot_section(model: SigLIP, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -236,5 +227,5 @@ ARCHITECTURE = Architecture(
     build=SigLIP,
     rename=rename,
     graphs=graphs,
-    image_size=lambda config: config.image,
+    image_size=lambda config: config.image.image,
 )

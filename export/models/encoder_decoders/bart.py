@@ -1,4 +1,4 @@
-"""BART, and the network that mBART, Pegasus, M2M-100 and Marian vary.
+"""BART, and the families that vary its network: each is a `Form` at the end of this file.
 
 Paper: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language
 Generation, Translation, and Comprehension", §2 (arXiv 1910.13461).
@@ -10,12 +10,16 @@ K width of a head, D model width, V vocabulary.
 Differences from Vaswani et al. 2017: GELU; learned positions, of which the first two rows are
 unused; a norm behind the embeddings. Differences from `transformers`: inference only;
 cross-attention keys and values are computed once.
+Differences of M2M-100 from `transformers`: its table of positions does not grow beyond
+`max_position_embeddings`; a padding token within a text keeps its place, where `transformers`
+leaves it out of the count. Of Marian: a pre-norm configuration (`normalize_before`) is refused,
+where `transformers` silently ignores it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -23,8 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Section, no_section
-from export.config.config_reader import ConfigReader, key
+from export.architecture import Architecture, Section, language_pairs, no_section
+from export.config.config_reader import MOST, ConfigReader, key
 from export.config.weight_names import Entry, Rename, WeightLayout, projections
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
@@ -33,7 +37,9 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.positions import PositionTable, sinusoids, spread_sinusoids
 from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.tokenizer.languages import token_section
 from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 
 class Positions(Enum):
@@ -43,6 +49,8 @@ class Positions(Enum):
     SINUSOIDS = "sinusoids"
     SPREAD_SINUSOIDS = "spread_sinusoids"
     """From the row behind the padding token's id, whose own row is zero."""
+    SPREAD_FROM_ZERO = "spread_from_zero"
+    """The same from the first row, for all tokens."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,22 @@ class Form:
     """What a paper changes in the network."""
 
     positions: Positions = Positions.LEARNED
+    first_row: int = 2
+    """Row of a learned table that the first position takes: fairseq counted from behind the padding
+    token's."""
     is_norm_first: bool = False
     has_embedding_norm: bool = True
+    are_targets_normalised: bool = False
+    """The decoder normalises tokens, which nothing scales, before their positions are added."""
     has_final_norm: bool = False
     has_output_bias: bool = True
+    has_attention_bias: bool = True
     activation: str = "gelu"
     is_embedding_scaled: bool = False
     """Where `config.json` does not decide."""
     pad_token_id: int = 1
     """Likewise."""
+    norm_epsilon: float = 1e-5
 
 
 @dataclass(frozen=True)
@@ -90,11 +105,14 @@ class Config:
     """The target's table is the output's, where the file has no other."""
     source_width: int | None = None
     """Of the vectors that cross-attention reads, where it is not D."""
+    most_source_tokens: int = MOST
+    """Where a source has fewer than its positions."""
 
     @property
     def limits(self) -> Limits:
         """The position table bounds both sides."""
-        return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
+        most = min(self.positions, self.most_source_tokens)
+        return Limits(max_input_tokens=most, max_total_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any], form: Form | None = None) -> Config:
@@ -125,19 +143,19 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         Config,
         form=form,
         embedding_scale=reader.integer("d_model") ** 0.5 if is_scaled else 1.0,
-        encoder=_read_stack(reader, "encoder"),
-        decoder=_read_stack(reader, "decoder"),
+        encoder=_read_stack(reader, "encoder", form),
+        decoder=_read_stack(reader, "decoder", form),
     )
 
 
-def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
+def _read_stack(reader: ConfigReader, side: str, form: Form) -> StackConfig:
     reader.heads(f"{side}_attention_heads", width="d_model")
     heads, mlp_width = (reader.integer(f"{side}_{name}") for name in ("attention_heads", "ffn_dim"))
     layers = reader.layers(f"{side}_layers")
-    return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)
+    bias = form.has_attention_bias
+    shape = Heads(reader.integer("d_model"), heads, bias=bias, out_bias=bias)
+    return StackConfig(layers, shape, mlp_width)
 
-
-UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
 
 # ---------------------------------------------------------------------------------------- blocks
 
@@ -147,7 +165,7 @@ def make_encoder_block(config: Config) -> EncoderBlock:
     return EncoderBlock(
         SelfAttention(config.encoder.heads),
         MLP(config.width, config.encoder.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width),
+        make_norm(config),
         is_norm_first=config.form.is_norm_first,
     )
 
@@ -157,15 +175,20 @@ def make_decoder_block(config: Config) -> DecoderBlock:
     return DecoderBlock(
         CachedAttention(config.decoder.heads),
         MLP(config.width, config.decoder.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width),
+        make_norm(config),
         CrossAttention(config.decoder.heads, config.source_width),
         is_norm_first=config.form.is_norm_first,
     )
 
 
-def make_optional_norm(width: int, *, is_there: bool) -> nn.Module:
+def make_norm(config: Config) -> partial[nn.LayerNorm]:
+    """Makes a norm."""
+    return partial(nn.LayerNorm, config.width, eps=config.form.norm_epsilon)
+
+
+def make_optional_norm(config: Config, *, is_there: bool) -> nn.Module:
     """A norm, or nothing."""
-    return nn.LayerNorm(width) if is_there else nn.Identity()
+    return make_norm(config)() if is_there else nn.Identity()
 
 
 # --------------------------------------------------------------------------------------- network
@@ -179,7 +202,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.scale = config.embedding_scale
         self.positions = position_table(config)
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_embedding_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_embedding_norm)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
@@ -194,13 +217,28 @@ class Embedding(nn.Module):
         return self.norm(x + self.positions(tokens, positions))
 
 
+class NormalisedTokens(Embedding):
+    """The same, with the norm in front of the positions."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, T) → (B, T, D), without their positions."""
+        return self.norm(self.tokens(tokens))
+
+    def place(self, x: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, D) of tokens → (B, T, D)."""
+        return x + self.positions(tokens, positions)
+
+
 def position_table(config: Config) -> PositionTable:
     """The form's table."""
     count, width, padding = config.positions, config.width, config.pad_token_id
     if config.form.positions is Positions.LEARNED:
-        return PositionTable(nn.Parameter(torch.zeros(count + UNUSED_ROWS, width)), UNUSED_ROWS)
+        first = config.form.first_row
+        return PositionTable(nn.Parameter(torch.zeros(count + first, width)), first)
     if config.form.positions is Positions.SINUSOIDS:
         return PositionTable(sinusoids(count, width))
+    if config.form.positions is Positions.SPREAD_FROM_ZERO:
+        return PositionTable(spread_sinusoids(count, width))
     table = spread_sinusoids(padding + 1 + count, width)
     table[padding] = 0
     return PositionTable(table, padding + 1, padding)
@@ -215,7 +253,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(
             make_encoder_block(config) for _ in range(config.encoder.layers)
         )
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -243,11 +281,12 @@ class Decoder(TransformerDecoder):
         super().__init__()
         self.heads = config.decoder.heads
         self.vocabulary_size = config.vocabulary_size
-        self.embedding = Embedding(config, tokens)
+        embedding = NormalisedTokens if config.form.are_targets_normalised else Embedding
+        self.embedding = embedding(config, tokens)
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder.layers)
         )
-        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.norm = make_optional_norm(config, is_there=config.form.has_final_norm)
         self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
         bias = torch.zeros(self.vocabulary_size) if config.form.has_output_bias else None
         self.register_buffer("output_bias", bias)
@@ -299,7 +338,7 @@ def rename(config: Config) -> Rename:
     bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
     table["final_logits_bias"] = bias if form.has_output_bias else None
     optional = {"decoder.output_bias"}
-    if form.positions is Positions.SINUSOIDS:
+    if form.positions in (Positions.SINUSOIDS, Positions.SPREAD_FROM_ZERO):
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
     tied = {"decoder.output": f"{target}.weight"} if config.has_tied_output else {}
     return Rename(table, frozenset(optional), tied=tied)
@@ -355,4 +394,180 @@ def declare(name: str, tasks: Mapping[str, Section], form: Form | None = None) -
     )
 
 
-ARCHITECTURE = declare("bart", {"generate": no_section})
+BART = declare("bart", {"generate": no_section})
+
+MBART_FORM = Form(is_norm_first=True, has_final_norm=True)
+MBART = declare("mbart", {"translate": token_section}, MBART_FORM)
+"""Liu et al. 2020, "Multilingual Denoising Pre-training for Neural Machine Translation", §2.2
+(arXiv 2001.08210); Tang et al. 2020, "Multilingual Translation with Extensible Multilingual
+Pretraining and Finetuning" (mBART-50, arXiv 2008.00401): `facebook/mbart-large-50-*-mmt`,
+`facebook/mbart-large-en-ro`.
+
+mBART-50 reads `[language] text </s>` and begins the output with the target's language; the first
+mBART reads `text </s> [language]` and its decoder starts from the one target of the checkpoint."""
+
+PEGASUS = declare(
+    "pegasus",
+    {"generate": no_section},
+    Form(
+        positions=Positions.SINUSOIDS,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        pad_token_id=0,
+    ),
+)
+"""Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences for Abstractive
+Summarization", §3 (arXiv 1912.08777): `google/pegasus-*`."""
+
+M2M_100 = declare(
+    "m2m_100",
+    {"translate": token_section},
+    Form(
+        positions=Positions.SPREAD_SINUSOIDS,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        has_output_bias=False,
+        activation="relu",
+        is_embedding_scaled=True,
+    ),
+)
+"""Fan et al. 2021, "Beyond English-Centric Multilingual Machine Translation", §3 (arXiv
+2010.11125); NLLB Team 2022, "No Language Left Behind" (arXiv 2207.04672), its dense models:
+`facebook/m2m100_*`, `facebook/nllb-200-*`.
+
+Sources are `[language] text </s>`, outputs begin with the target's language."""
+
+BLENDERBOT = declare(
+    "blenderbot",
+    {"generate": no_section},
+    Form(
+        first_row=0,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        pad_token_id=0,
+    ),
+)
+"""Roller et al. 2021, "Recipes for Building an Open-Domain Chatbot", §4.1 (arXiv 2004.13637):
+`facebook/blenderbot-400M-distill`, `-1B-distill`, `-3B`."""
+
+BLENDERBOT_SMALL = declare(
+    "blenderbot-small",
+    {"generate": no_section},
+    Form(first_row=0, are_targets_normalised=True, pad_token_id=0),
+)
+"""The same paper's model of 90 million parameters: `facebook/blenderbot_small-90M`."""
+
+PLBART = declare("plbart", {"generate": no_section}, Form(is_embedding_scaled=True))
+"""Ahmad et al. 2021, "Unified Pre-training for Program Understanding and Generation", §2 (arXiv
+2103.06333): `uclanlp/plbart-*`."""
+
+
+def read_mvp(values: Mapping[str, Any]) -> Config:
+    """The configuration; prompts in front of the keys of every layer are refused."""
+    ConfigReader(values).refuse_unless(use_prompt=False)
+    return read_config(values)
+
+
+MVP = replace(declare("mvp", {"generate": no_section}), read_config=read_mvp)
+"""Tang et al. 2022, "MVP: Multi-task Supervised Pre-training for Natural Language Generation", §3
+(arXiv 2206.12131): `RUCAIBox/mvp`, `RUCAIBox/mtl-*`; those with prompts of a task are refused."""
+
+
+# ------------------------------------------------------------------------------- BigBird-Pegasus
+
+
+def read_bigbird_pegasus(values: Mapping[str, Any]) -> Config:
+    """The configuration; its sparse attention is full for the sources that it allows."""
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
+    form = Form(
+        first_row=0,
+        is_norm_first=True,
+        has_embedding_norm=False,
+        has_final_norm=True,
+        has_attention_bias=reader.flag("use_bias", False),
+        activation="gelu_new",
+        is_embedding_scaled=True,
+        pad_token_id=0,
+    )
+    config = read_sizes(reader, form)
+    if reader.choice("attention_type", ("block_sparse", "original_full"), "block_sparse") == (
+        "original_full"
+    ):
+        return config
+    blocks = 5 + 2 * reader.integer("num_random_blocks", 3)
+    return replace(config, most_source_tokens=blocks * reader.integer("block_size", 64))
+
+
+def rename_bigbird_pegasus(config: Config) -> Rename:
+    """BART's names → ours; the encoder's attention and the final norms have others."""
+    names = rename(config)
+    table = {name: entry for name, entry in names.table.items() if ".layer_norm" not in name}
+    theirs, ours = "model.encoder.layers.*.self_attn", "encoder.blocks.*.attention"
+    own: dict[str, Entry] = {
+        **projections(theirs, ours, "self.query self.key self.value output"),
+        **{f"model.{side}.layernorm_embedding": f"{side}.norm" for side in ("encoder", "decoder")},
+    }
+    own |= {name.removeprefix("model."): entry for name, entry in own.items()}
+    return Rename(own | table, names.optional, names.tied)
+
+
+BIGBIRD_PEGASUS = replace(
+    declare("bigbird_pegasus", {"generate": no_section}),
+    read_config=read_bigbird_pegasus,
+    rename=rename_bigbird_pegasus,
+)
+"""Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", §2 (arXiv 2007.14062), over
+Pegasus: `google/bigbird-pegasus-large-*`.
+
+`transformers` attends in sparse blocks, some of them random, from more than (5 + 2 r) b tokens on
+(704 in the published files), and fully up to there. Longer sources are refused."""
+
+
+# ---------------------------------------------------------------------------------------- Marian
+
+
+def read_marian(values: Mapping[str, Any]) -> Config:
+    """The configuration; with shared embeddings there is one table for source, target and output.
+
+    A tied output uses the target's table.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_unless(is_encoder_decoder=True, add_bias_logits=False)
+    form = Form(positions=Positions.SINUSOIDS, has_embedding_norm=False, pad_token_id=58100)
+    config = read_sizes(reader, form)
+    shared = reader.flag("share_encoder_decoder_embeddings", True)
+    if shared and not config.has_tied_output:
+        raise CheckpointError(
+            "config.json: share_encoder_decoder_embeddings needs tie_word_embeddings"
+        )
+    if shared:
+        return config
+    target = reader.integer("decoder_vocab_size", config.vocabulary_size)
+    return replace(config, vocabulary_size=target, has_one_table=False)
+
+
+def rename_marian(config: Config) -> Rename:
+    """BART's names → ours; a tied output of the file must be the target's table."""
+    names = rename(config)
+    if config.has_tied_output:
+        names.table["lm_head.weight"] = names.tied["decoder.output"]
+    return names
+
+
+MARIAN = replace(
+    declare("marian", {"translate": language_pairs}),
+    read_config=read_marian,
+    rename=rename_marian,
+    tokenizer="sentencepiece_pair",
+)
+"""Vaswani et al. 2017, "Attention Is All You Need", §3 (arXiv 1706.03762), as trained with Marian
+(Junczys-Dowmunt et al. 2018, arXiv 1804.00344) for OPUS-MT (Tiedemann 2020):
+`Helsinki-NLP/opus-mt-*`.
+
+Sinusoids hold the sines in the first half and the cosines in the second; the decoder starts from
+the padding token."""

@@ -3,8 +3,8 @@
 Paper: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
 Transformer", §2.1 (arXiv 1910.10683); gated MLP of v1.1: Shazeer 2020, "GLU Variants Improve
 Transformer" (arXiv 2002.05202).
-Checkpoints: `t5-*`, `google/t5-v1_1-*`, `google/flan-t5-*` (`model_type: t5`) and `google/mt5-*`
-(`mt5`: Xue et al. 2021, arXiv 2010.11934).
+Checkpoints: `t5-*`, `google/t5-v1_1-*`, `google/flan-t5-*` (`model_type: t5`), `google/mt5-*`
+(`mt5`: Xue et al. 2021, arXiv 2010.11934) and `google/umt5-*` (`umt5`, at the end of this file).
 
 Legend: B batch, R decoder rows, T new positions, P past positions, S source positions, H heads,
 K width of a head, D model width, V vocabulary.
@@ -12,14 +12,16 @@ K width of a head, D model width, V vocabulary.
 Differences from Vaswani et al. 2017: norms in front, without mean and bias; no bias in any linear
 layer; scores are not scaled; no position embeddings, but a bias of the scores that all layers of a
 stack share; heads may be wider or narrower than D / H. v1.0 multiplies the last hidden state by
-D^-0.5 before the tied output; v1.1 and mT5 do not, and have an output table of their own.
+D^-0.5 before the tied output; v1.1 and mT5 do not, and have an output table of their own. In UMT5
+each layer has a bias of its own, and the last hidden state is multiplied whatever the file says of
+ties, as in `transformers`.
 Differences from `transformers`: inference only; cross-attention keys and values are computed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +34,7 @@ from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention.attention import CrossAttention, SelfAttention
 from export.layers.attention.cached_attention import CachedAttention
-from export.layers.attention.heads import Heads
+from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.attention.positions import RelativePositions
 from export.layers.blocks import MLP, DecoderBlock, EncoderBlock, GatedMLP, RMSNorm
 from export.layers.decoder import TransformerDecoder, tied_logits
@@ -62,6 +64,8 @@ class Config:
     epsilon: float = key("layer_norm_epsilon", 1e-6)
     output_scale: float
     """Factor of the last hidden state before the output table."""
+    has_own_biases: bool = False
+    """Whether each layer has a bias, which otherwise all layers of a stack share."""
     translates: bool
     """Whether `task_specific_params` has prefixes of translations."""
 
@@ -71,9 +75,14 @@ class Config:
         return Limits(max_input_tokens=POSITIONS, max_total_tokens=POSITIONS)
 
 
+_DEFAULTS = {"num_heads": 6, "num_layers": 8}
+"""Of mT5 and UMT5."""
+
+
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = ConfigReader(values)
+    is_first = values.get("model_type", "t5") == "t5"
+    reader = ConfigReader(values, defaults={} if is_first else _DEFAULTS)
     reader.refuse_unless(is_encoder_decoder=True)
     reader.refuse_heads("ForConditionalGeneration", "WithLMHeadModel")
     width, count = reader.integer("d_model"), reader.integer("num_heads", 8)
@@ -98,6 +107,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         buckets=buckets,
         farthest=farthest,
         output_scale=width**-0.5 if _is_output_scaled(reader) else 1.0,
+        has_own_biases=reader.text("model_type", "t5") == "umt5",
         translates=bool(translation_prefixes(values)),
     )
 
@@ -124,7 +134,7 @@ def _activation(reader: ConfigReader) -> tuple[bool, str]:
 
     Files also state the two apart, as `is_gated_act` and `dense_act_fn`, which take precedence.
     """
-    default = "gated-gelu" if reader.text("model_type", "t5") == "mt5" else "relu"
+    default = "relu" if reader.text("model_type", "t5") == "t5" else "gated-gelu"
     given = reader.text("feed_forward_proj", default)
     name = given.removeprefix("gated-")
     is_gated = name != given
@@ -134,12 +144,13 @@ def _activation(reader: ConfigReader) -> tuple[bool, str]:
 
 
 def _is_output_scaled(reader: ConfigReader) -> bool:
-    """Of T5 alone: v1.1 announces by untied embeddings that it does not scale.
+    """Of T5 and UMT5: v1.1 announces by untied embeddings that it does not scale.
 
     `transformers` writes `scale_decoder_outputs` since it ties by value.
     """
-    if reader.text("model_type", "t5") == "mt5":
-        return False
+    kind = reader.text("model_type", "t5")
+    if kind != "t5":
+        return kind == "umt5"
     return reader.flag("scale_decoder_outputs", reader.flag("tie_word_embeddings", True))
 
 
@@ -149,14 +160,21 @@ def _is_output_scaled(reader: ConfigReader) -> bool:
 def make_encoder_block(config: Config) -> EncoderBlock:
     """Norm, self-attention, norm and MLP, each pair with a residual."""
     norm = partial(RMSNorm, config.width, config.epsilon)
-    return EncoderBlock(SelfAttention(config.heads), make_mlp(config), norm, is_norm_first=True)
+    attention, mlp = SelfAttention(config.heads), make_mlp(config)
+    if config.has_own_biases:
+        relative = relative_positions(config, is_bidirectional=True)
+        return BiasedEncoderBlock(relative, attention, mlp, norm, is_norm_first=True)
+    return EncoderBlock(attention, mlp, norm, is_norm_first=True)
 
 
 def make_decoder_block(config: Config) -> DecoderBlock:
     """The same, with cross-attention between."""
     norm = partial(RMSNorm, config.width, config.epsilon)
-    attention, cross = CachedAttention(config.heads), CrossAttention(config.heads)
-    return DecoderBlock(attention, make_mlp(config), norm, cross, is_norm_first=True)
+    parts = CachedAttention(config.heads), make_mlp(config), norm, CrossAttention(config.heads)
+    if config.has_own_biases:
+        relative = relative_positions(config, is_bidirectional=False)
+        return BiasedDecoderBlock(relative, *parts, is_norm_first=True)
+    return DecoderBlock(*parts, is_norm_first=True)
 
 
 def make_mlp(config: Config) -> MLP:
@@ -165,8 +183,45 @@ def make_mlp(config: Config) -> MLP:
     return kind(config.width, config.mlp_width, config.activation, bias=False)
 
 
+class BiasedEncoderBlock(EncoderBlock):
+    """A block with a bias of its own."""
+
+    def __init__(self, relative: RelativePositions, *parts: Any, is_norm_first: bool) -> None:
+        super().__init__(*parts, is_norm_first=is_norm_first)
+        self.relative = relative
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """(B, S, D) → (B, S, D); there is no other bias."""
+        positions = torch.arange(x.shape[1])
+        return super().forward(x, lengths, self.relative(positions[None], positions))
+
+
+class BiasedDecoderBlock(DecoderBlock):
+    """A block with a bias of its own."""
+
+    def __init__(self, relative: RelativePositions, *parts: Any, is_norm_first: bool) -> None:
+        super().__init__(*parts, is_norm_first=is_norm_first)
+        self.relative = relative
+
+    def self_attention(
+        self, x: Tensor, rows: Rows, past: KeyValue, bias: Tensor | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """The first sub-layer; there is no other bias: (R, T, D) and the cache."""
+        bias = self.relative(rows.positions(x.shape[1]), torch.arange(past[0].shape[2]))
+        return super().self_attention(x, rows, past, bias)
+
+
+def shared_positions(config: Config, *, is_bidirectional: bool) -> RelativePositions | None:
+    """The bias that all layers of a stack share; None where each has one."""
+    if config.has_own_biases:
+        return None
+    return relative_positions(config, is_bidirectional=is_bidirectional)
+
+
 def relative_positions(config: Config, *, is_bidirectional: bool) -> RelativePositions:
-    """The bias that all layers of a stack share."""
+    """A bias of scores by distance."""
     return RelativePositions(
         config.heads.count, config.buckets, config.farthest, is_bidirectional=is_bidirectional
     )
@@ -181,7 +236,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.tokens = tokens
-        self.relative = relative_positions(config, is_bidirectional=True)
+        self.relative = shared_positions(config, is_bidirectional=True)
         self.blocks = nn.ModuleList(
             make_encoder_block(config) for _ in range(config.encoder_layers)
         )
@@ -198,7 +253,7 @@ class Encoder(nn.Module):
     def read(self, x: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """What `forward` computes of embeddings (B, S, D); positions depend on no token."""
         positions = torch.arange(x.shape[1])
-        bias = self.relative(positions[None], positions)  # (1, H, S, S)
+        bias = self.relative(positions[None], positions) if self.relative else None  # (1, H, S, S)
         for block in self.blocks:
             x = block(x, lengths, bias)
         return self.norm(x)
@@ -212,7 +267,7 @@ class Decoder(TransformerDecoder):
         self.heads = config.heads
         self.vocabulary_size = config.vocabulary_size
         self.tokens = tokens
-        self.relative = relative_positions(config, is_bidirectional=False)
+        self.relative = shared_positions(config, is_bidirectional=False)
         self.blocks = nn.ModuleList(
             make_decoder_block(config) for _ in range(config.decoder_layers)
         )
@@ -224,9 +279,9 @@ class Decoder(TransformerDecoder):
         """(R, T) → (R, T, D); positions are a bias of the scores."""
         return self.tokens(tokens)
 
-    def position_bias(self, positions: Tensor, room: int) -> Tensor:
+    def position_bias(self, positions: Tensor, room: int) -> Tensor | None:
         """(R, T) positions → (R, H, T, P)."""
-        return self.relative(positions, torch.arange(room))
+        return self.relative(positions, torch.arange(room)) if self.relative else None
 
     def finish(self, x: Tensor) -> Tensor:
         """The final norm: (R, T, D) → (R, T, D)."""
@@ -264,8 +319,11 @@ def rename(config: Config) -> Rename:
         "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias": None,
     }
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
-        table |= {bias: f"{side}.relative.bias", f"{side}.final_layer_norm": f"{side}.norm"}
+        table[f"{side}.final_layer_norm"] = f"{side}.norm"
+        for block in range(layers if config.has_own_biases else 1):
+            bias = f"{side}.block.{block}.layer.0.SelfAttention.relative_attention_bias"
+            place = f"{side}.blocks.{block}" if config.has_own_biases else side
+            table[bias] = f"{place}.relative.bias"
         sublayers = ["attention", "cross", "mlp"] if side == "decoder" else ["attention", "mlp"]
         for block in range(layers):
             for number, ours in enumerate(sublayers):
@@ -304,3 +362,11 @@ ARCHITECTURE = Architecture(
     details=lambda network: alignment(network.decoder),
     tasks_of=tasks_of,
 )
+
+UMT5 = replace(
+    ARCHITECTURE,
+    name="umt5",
+    read_config=lambda values: read_config({"model_type": "umt5", **values}),
+)
+"""Chung et al. 2023, "UniMax: Fairer and More Effective Language Sampling for Large-Scale
+Multilingual Pretraining", §4.2 (arXiv 2304.09151): `google/umt5-*`."""

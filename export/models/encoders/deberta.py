@@ -245,7 +245,11 @@ def build(config: Config) -> TextModel:
 
 # ----------------------------------------------------------------------------------------- names
 
-_PROJECTIONS = "self.query_proj self.key_proj self.value_proj output.dense"
+_BLOCK = (
+    "attention.self.query_proj attention.self.key_proj attention.self.value_proj "
+    "attention.output.dense attention.output.LayerNorm "
+    "intermediate.dense output.dense output.LayerNorm"
+)
 
 
 def rename(config: Config) -> Rename:
@@ -266,7 +270,7 @@ def rename(config: Config) -> Rename:
         "encoder.LayerNorm": f"{table}.norm" if config.distances else None,
         "encoder.conv.conv": "encoder.convolution.convolution",
         "encoder.conv.LayerNorm": "encoder.convolution.norm",
-        **bert_block(theirs, ours, _PROJECTIONS),
+        **bert_block(theirs, ours, _BLOCK),
         f"{theirs}.attention.self.pos_key_proj": f"{ours}.attention.position_key",
         f"{theirs}.attention.self.pos_query_proj": f"{ours}.attention.position_query",
     }
@@ -278,11 +282,14 @@ def _head_names(config: Config) -> Names:
     head = config.head
     unused = HeadConfig(HeadKind.BARE)
     legacy, current = (head, unused) if config.has_legacy_head else (unused, head)
-    names = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
-    table = masked_names(legacy, "cls.predictions", **names)
-    table |= masked_names(current, "lm_predictions.lm_head", dense="dense", norm="LayerNorm")
-    names = {"dense": "dense", "norm": "LayerNorm"}
-    table |= masked_names(unused, "mask_predictions", **names)
+    table: Names = {}
+    for part, each, dense, norm in (
+        ("cls.predictions", legacy, "transform.dense", "transform.LayerNorm"),
+        ("lm_predictions.lm_head", current, "dense", "LayerNorm"),
+        ("mask_predictions", unused, "dense", "LayerNorm"),
+    ):
+        names = (f"{part}.{name}" for name in (dense, norm, "decoder", "bias"))
+        table |= masked_names(each, *names)
     table["pooler.dense"] = "classifier.dense" if head.classifies else None
     table["mask_predictions.classifier"] = None
     return table | class_names(head)

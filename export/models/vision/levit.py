@@ -21,13 +21,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.config.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename
 from export.layers.attention.windows import DistanceAttention
 from export.layers.images.convolutions import BatchNorm, NormedConvolution, NormedLinear
 from export.layers.images.image_heads import ImageModel, Mean
 from export.layers.images.vision import PixelNorm, check_recipe
-from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
+from export.text_encoders.image_graphs import Head, ImageConfig, image_architecture, read_head
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
@@ -46,59 +46,38 @@ HEADS: Mapping[str, Head] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(ImageHead):
-    """The network and what is on top of it; tuples hold one number a stage."""
+class Config:
+    """The network's part of `config.json`; tuples hold one number a stage."""
 
-    side: int
-    grid: int
-    """r of the first stage."""
-    kernel: int
-    stride: int
-    padding: int
-    widths: tuple[int, ...]
-    heads: tuple[int, ...]
-    key_widths: tuple[int, ...]
-    depths: tuple[int, ...]
-    mlp_ratios: tuple[int, ...]
-    value_ratios: tuple[int, ...]
+    supported = {"num_channels": 3}
+    image: tuple[int, int] = key("image_size", 224)
+    patch: tuple[int, int] = key("patch_size", 16)
+    kernel: int = key("kernel_size", 3)
+    stride: int = key("stride", 2)
+    padding: int = key("padding", 1)
+    widths: tuple[int, ...] = key("hidden_sizes", count=STAGES)
+    heads: tuple[int, ...] = key("num_attention_heads", count=STAGES)
+    key_widths: tuple[int, ...] = key("key_dim", count=STAGES)
+    depths: tuple[int, ...] = key("depths", count=STAGES)
+    mlp_ratios: tuple[int, ...] = key("mlp_ratio", count=STAGES)
+    value_ratios: tuple[int, ...] = key("attention_ratio", count=STAGES)
     """Width of a value over that of a key."""
 
     @property
-    def has_teacher(self) -> bool:
-        """Whether a second classifier imitates the teacher."""
-        return self.head_class == TEACHER
+    def grid(self) -> int:
+        """Rows of the first stage, r."""
+        return self.image[0] // self.patch[0]
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any]) -> ImageConfig:
     """The configuration; what we lack is refused."""
-    reader = ConfigReader(values)
-    reader.refuse_unless(num_channels=3)
-    sides, patches = reader.pair("image_size", 224), reader.pair("patch_size", 16)
-    if sides[0] != sides[1] or patches[0] != patches[1]:
-        raise CheckpointError(f"config.json: image_size and patch_size must be square, not {sides}")
-    config = Config(
-        side=sides[0],
-        grid=sides[0] // patches[0],
-        kernel=reader.integer("kernel_size", 3),
-        stride=reader.integer("stride", 2),
-        padding=reader.integer("padding", 1),
-        widths=_stages(reader, "hidden_sizes"),
-        heads=_stages(reader, "num_attention_heads"),
-        key_widths=_stages(reader, "key_dim"),
-        depths=_stages(reader, "depths"),
-        mlp_ratios=_stages(reader, "mlp_ratio"),
-        value_ratios=_stages(reader, "attention_ratio"),
-        **read_head(values, HEADS),
-    )
+    config = ConfigReader(values).read(Config)
+    if any(height != width for height, width in (config.image, config.patch)):
+        raise CheckpointError(
+            f"config.json: image_size and patch_size must be square, not {config.image}"
+        )
     _check_grid(config)
-    return config
-
-
-def _stages(reader: ConfigReader, name: str) -> tuple[int, ...]:
-    sizes = reader.sizes(name)
-    if len(sizes) != STAGES:
-        raise CheckpointError(f"{reader.place}: {name} needs {STAGES} numbers, not {list(sizes)}")
-    return sizes
+    return ImageConfig(network=config, **read_head(values, HEADS))
 
 
 def _check_grid(config: Config) -> None:
@@ -107,13 +86,13 @@ def _check_grid(config: Config) -> None:
     Raises:
         CheckpointError: names both.
     """
-    size = config.side
+    size = config.image[0]
     for _ in range(4):
         size = (size + 2 * config.padding - config.kernel) // config.stride + 1
     if size != config.grid:
         raise CheckpointError(
             f"config.json: the convolutions make {size} x {size} patches of image_size "
-            f"{config.side}, but patch_size gives {config.grid} x {config.grid}"
+            f"{config.image[0]}, but patch_size gives {config.grid} x {config.grid}"
         )
 
 
@@ -189,7 +168,7 @@ class LeViT(nn.Module):
         Raises:
             CheckpointError: another size; the tables of biases belong to one.
         """
-        check_recipe(image, (self.config.side, self.config.side))
+        check_recipe(image, self.config.image)
         self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -219,11 +198,13 @@ class Classifier(nn.Module):
 class Classifiers(nn.Module):
     """One classifier, or the mean of it and the teacher's (§4.2, "Classification")."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ImageConfig) -> None:
         super().__init__()
-        width = config.widths[-1]
+        width = config.network.widths[-1]
         self.by_class = Classifier(width, config.classes)
-        self.by_teacher = Classifier(width, config.classes) if config.has_teacher else None
+        self.by_teacher = (
+            Classifier(width, config.classes) if config.head_class == TEACHER else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) → (B, C)."""
@@ -231,10 +212,11 @@ class Classifiers(nn.Module):
         return logits if self.by_teacher is None else (logits + self.by_teacher(x)) / 2
 
 
-def build(config: Config) -> ImageModel:
+def build(config: ImageConfig) -> ImageModel:
     """The network with the checkpoint's head."""
     head = Classifiers(config) if config.head == "classify" else None
-    return ImageModel(LeViT(config), Mean(config.widths[-1]), head, config.classes)
+    pool = Mean(config.network.widths[-1])
+    return ImageModel(LeViT(config.network), pool, head, config.classes)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -249,7 +231,7 @@ def _normed(theirs: str, ours: str) -> dict[str, Entry]:
     }
 
 
-def rename(config: Config) -> Rename:
+def rename(config: ImageConfig) -> Rename:
     """`transformers`' names → ours."""
     table: dict[str, Entry] = {}
     prefix = "levit." if config.head == "classify" else ""
@@ -278,10 +260,4 @@ def rename(config: Config) -> Rename:
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = image_architecture(
-    "levit",
-    read_config,
-    build,
-    rename,
-    image_size=lambda config: (config.side, config.side),
-)
+ARCHITECTURE = image_architecture("levit", read_config, build, rename)

@@ -2,29 +2,34 @@
 
 Paper: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
 §3 (arXiv 2103.14030).
-The network alone, which `swin_classifier` and `vision_encoder_decoder` take.
+Checkpoints: `microsoft/swin-*` and others of `model_type: swin`: classes
+`SwinForImageClassification` and `SwinModel`; encoders of `vision_encoder_decoder`.
 
 Legend: B batch, h x w grid of patches, D width of a stage.
 
-Differences from `transformers`: pixels come as uint8; a grid smaller than the window is refused
-(the table of relative positions does not fit it there either). Windows, shifts and masks follow
-from the image recipe's size, so that they are constants of the graph.
+Differences from `transformers`: pixels come as uint8; embeddings have length one; a grid smaller
+than the window is refused (the table of relative positions does not fit it there either). Windows,
+shifts and masks follow from the image recipe's size, so that they are constants of the graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from export.config.config_reader import ConfigReader, key
-from export.config.weight_names import BERT_ATTENTION, Entry, Rename, projections
+from export.config.weight_names import BERT_ATTENTION, Names, Rename, projections
 from export.layers.attention.heads import Heads
 from export.layers.attention.windows import AnyGridWindows, Grid, WindowAttention, pad_grid
 from export.layers.blocks import MLP
+from export.layers.images.image_heads import Mean
 from export.layers.images.vision import GridPositions, PatchEmbedding, PixelNorm
+from export.text_encoders.image_graphs import Head, image_family
 from inference.bundle.inputs import ImageSpec
 from inference.errors import CheckpointError
 
@@ -79,9 +84,11 @@ def read_document_config(reader: ConfigReader) -> NetworkConfig:
     return replace(read_network_config(reader), has_final_norm=False)
 
 
-def read_network_config(reader: ConfigReader) -> NetworkConfig:
+def read_network_config(
+    reader: ConfigReader, form: type[NetworkConfig] = NetworkConfig
+) -> NetworkConfig:
     """The network's part of `config.json`."""
-    config = reader.read(NetworkConfig)
+    config = reader.read(form)
     if len(config.depths) != len(config.heads) or not config.depths:
         raise CheckpointError(f"{reader.place}: depths and num_heads need one number a stage")
     for stage, count in enumerate(config.heads):
@@ -111,10 +118,14 @@ class Block(nn.Module):
         heads = Heads(width, config.heads[stage], bias=config.has_bias)
         make_norm = partial(nn.LayerNorm, width, eps=config.norm_epsilon)
         self.attention_norm = make_norm()
-        windows = AnyGridWindows if config.has_any_size else WindowAttention
-        self.windows = windows(heads, config.window)
+        self.windows = self.make_windows(config, stage, heads)
         self.mlp_norm = make_norm()
         self.mlp = MLP(width, int(config.mlp_ratio * width), config.activation)
+
+    def make_windows(self, config: Any, stage: int, heads: Heads) -> WindowAttention:
+        """The attention inside windows."""
+        windows = AnyGridWindows if config.has_any_size else WindowAttention
+        return windows(heads, config.window)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, h, w, D) → (B, h, w, D)."""
@@ -131,21 +142,29 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D); column by column, as published."""
+        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D)."""
+        return self.reduction(self.norm(self.gather(x)))
+
+    @staticmethod
+    def gather(x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 4·D); column by column, as published."""
         x = pad_grid(x, (2, 2))
         parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        return self.reduction(self.norm(torch.cat(parts, dim=-1)))
+        return torch.cat(parts, dim=-1)
 
 
 class Stage(nn.Module):
     """Blocks of one resolution, and the merging of patches for the next stage if there is one."""
 
+    block: ClassVar[type[Block]] = Block
+    patch_merging: ClassVar[type[PatchMerging]] = PatchMerging
+
     def __init__(self, config: NetworkConfig, stage: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(config, stage) for _ in range(config.depths[stage]))
+        self.blocks = nn.ModuleList(self.block(config, stage) for _ in range(config.depths[stage]))
         self.merging: nn.Module = nn.Identity()
         if stage + 1 < len(config.depths):
-            self.merging = PatchMerging(config.stage_width(stage))
+            self.merging = self.patch_merging(config.stage_width(stage))
 
     def prepare(self, grid: Grid) -> None:
         """Every other block's windows are shifted by half a window."""
@@ -166,6 +185,8 @@ class Stage(nn.Module):
 class Swin(nn.Module):
     """Pixels → one vector a patch of the last stage."""
 
+    stage: ClassVar[type[Stage]] = Stage
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
@@ -176,7 +197,9 @@ class Swin(nn.Module):
         if config.has_positions:
             trained = config.image[0] // config.patch[0], config.image[1] // config.patch[1]
             self.positions = GridPositions(config.first_width, trained, leading=0)
-        self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
+        self.stages = nn.ModuleList(
+            self.stage(config, stage) for stage in range(len(config.depths))
+        )
         self.norm: nn.Module = nn.Identity()
         if config.has_final_norm:
             self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
@@ -189,7 +212,6 @@ class Swin(nn.Module):
                 positions do not divide the image.
         """
         size = image.shape[:2]
-        self.pixel_norm = PixelNorm(image)
         grids = stage_grids(self.config, size)
         side = self.config.window
         if min(grids[-1]) < side:
@@ -197,11 +219,17 @@ class Swin(nn.Module):
                 f"an image of {size[0]} x {size[1]} leaves {grids[-1][0]} x {grids[-1][1]} patches "
                 f"in the last stage, fewer than window_size = {side}"
             )
+        patch = self.config.patch
+        if self.positions is not None and (size[0] % patch[0] or size[1] % patch[1]):
+            raise CheckpointError(
+                f"use_absolute_embeddings needs an image of whole patches, not {size}"
+            )
+        self.prepare_grids(image, grids)
+
+    def prepare_grids(self, image: ImageSpec, grids: list[Grid]) -> None:
+        """Takes the recipe's pixels from now on, and a grid for each stage."""
+        self.pixel_norm = PixelNorm(image)
         if self.positions is not None:
-            if size[0] % self.config.patch[0] or size[1] % self.config.patch[1]:
-                raise CheckpointError(
-                    f"use_absolute_embeddings needs an image of whole patches, not {size}"
-                )
             self.positions.resize(grids[0])
         for stage, grid in zip(self.stages, grids, strict=True):
             assert isinstance(stage, Stage)
@@ -225,22 +253,32 @@ class Swin(nn.Module):
 _THEIRS, _OURS = "encoder.layers.*.blocks.*", "stages.*.blocks.*"
 
 
-def rename_network(theirs: str, ours: str) -> dict[str, Entry]:
+NAMES: Names = {
+    "embeddings.mask_token": None,
+    "embeddings.norm": "patch_norm",
+    "embeddings.patch_embeddings.projection": "patches.projection",
+    "embeddings.position_embeddings": "positions.table",
+    f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
+    **projections(f"{_THEIRS}.attention", f"{_OURS}.windows.attention", BERT_ATTENTION),
+    f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
+    f"{_THEIRS}.attention.self.relative_position_index": None,
+    f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",
+    f"{_THEIRS}.intermediate.dense": f"{_OURS}.mlp.up",
+    f"{_THEIRS}.output.dense": f"{_OURS}.mlp.down",
+    "encoder.layers.*.downsample.norm": "stages.*.merging.norm",
+    "encoder.layers.*.downsample.reduction": "stages.*.merging.reduction",
+    "layernorm": "norm",
+}
+
+
+def rename_network(theirs: str, ours: str) -> Names:
     """The network's names below a prefix on either side."""
-    table: dict[str, Entry] = {
-        "embeddings.mask_token": None,
-        "embeddings.norm": "patch_norm",
-        "embeddings.patch_embeddings.projection": "patches.projection",
-        "embeddings.position_embeddings": "positions.table",
-        f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
-        **projections(f"{_THEIRS}.attention", f"{_OURS}.windows.attention", BERT_ATTENTION),
-        f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
-        f"{_THEIRS}.attention.self.relative_position_index": None,
-        f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",
-        f"{_THEIRS}.intermediate.dense": f"{_OURS}.mlp.up",
-        f"{_THEIRS}.output.dense": f"{_OURS}.mlp.down",
-        "encoder.layers.*.downsample.norm": "stages.*.merging.norm",
-        "encoder.layers.*.downsample.reduction": "stages.*.merging.reduction",
-        "layernorm": "norm",
-    }
-    return Rename(table).prefixed(theirs, ours)
+    return Rename(NAMES).prefixed(theirs, ours)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
+ARCHITECTURE = image_family(
+    "swin", HEADS, read_network_config, Swin, lambda each: Mean(each.width), NAMES
+)

@@ -30,19 +30,18 @@ from export.architecture import Architecture, Graphs
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Entry, Rename, projections
 from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
-from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.attention.rotary import read_rotary
-from export.layers.blocks import BlockConfig, DecoderBlock, GatedMLP, RMSNorm
-from export.layers.decoder import output_table, tied_logits
+from export.layers.blocks import BlockConfig, GatedMLP, RMSNorm
+from export.layers.decoder import output_name, output_table, tied_logits
 from export.layers.images.vision import patch_count, prepare_tower
+from export.models.decoders import llama
 from export.models.dual_encoders import clip
 from export.models.vision_language import perceiver_resampler
 from export.quantization.quantize import NARROWEST
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
 from inference.bundle.inputs import ImageSpec, PromptImages
-from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
 
 
@@ -64,65 +63,48 @@ class ImageConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """The network's part of `config.json`."""
+class Config(llama.Config):
+    """Llama's, and what is between its blocks."""
 
     supported = {"head_dim": None}
     image: ImageConfig
-    vocabulary_size: int = key("vocab_size", 32000)
     added_tokens: int = key("additional_vocab_size", 0, "index")
     """A: behind the vocabulary, in tables of their own."""
-    positions: int = key("max_position_embeddings", 2048)
-    layers: int = key("num_hidden_layers", 32, "layers")
-    heads: Heads
-    mlp_width: int = key("intermediate_size", 11008)
-    activation: str = key("hidden_act", "silu", "activation")
-    norm_epsilon: float = key("rms_norm_eps", 1e-6)
     interval: int = key("cross_layer_interval", 1)
     """A gated block is in front of every so many layers, from the first on."""
     gate: Literal["float", "vector"] = key(
         "alpha_type", "float", "choice", supported=("float", "vector")
     )
-    has_head_norms: bool = key("qk_layer_norms", False)
-    has_tied_output: bool = key("tie_word_embeddings", False)
+    has_gated_norms: bool = key("qk_layer_norms", False)
+    """Whether gated blocks normalise each head's queries and keys."""
     image_token: int
     end_token: int | None
 
     @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-    @property
     def gated_blocks(self) -> int:
         """Number of gated blocks."""
-        return self.layers // self.interval
-
-    @property
-    def limits(self) -> Limits:
-        """Positions bound prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
+        return len(self.layers) // self.interval
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
-    reader = ConfigReader(values, defaults={"hidden_size": 4096, "num_attention_heads": 32})
+    reader = llama.open_config(values, **_DEFAULTS)
     reader.refuse_heads("ForVisionText2Text")
     heads = reader.read(Heads, bias=False, out_bias=False)
-    rotary = read_rotary(reader, heads.width, reader.integer("max_position_embeddings", 2048))
+    rotary = read_rotary(reader, heads.width, reader.integer("max_position_embeddings"))
     # the published checkpoints' second added token, where no tokenizer gives its id
-    image_token = reader.index(IMAGE_TOKEN, reader.integer("vocab_size", 32000) + 1)
-    ends = values.get("eos_token_id", 2)
+    image_token = reader.index(IMAGE_TOKEN, reader.integer("vocab_size") + 1)
     config = reader.read(
         Config,
         image=_read_image(reader),
-        heads=replace(heads, rotary=rotary),
+        layers=(replace(heads, rotary=rotary),) * reader.layers("num_hidden_layers"),
+        has_mlp_bias=False,
         image_token=image_token,
-        end_token=ends[0] if isinstance(ends, list) else ends,
+        end_token=_end_token(reader),
     )
-    if config.layers % config.interval:
+    if len(config.layers) % config.interval:
         raise CheckpointError(
-            f"{reader.place}: num_hidden_layers = {config.layers} is not a multiple of "
+            f"{reader.place}: num_hidden_layers = {len(config.layers)} is not a multiple of "
             f"cross_layer_interval = {config.interval}"
         )
     vocabulary, added = config.vocabulary_size, config.added_tokens
@@ -132,6 +114,22 @@ def read_config(values: Mapping[str, Any]) -> Config:
             f"{vocabulary} tokens and {added} added ones"
         )
     return config
+
+
+def _end_token(reader: ConfigReader) -> int | None:
+    """The end token, the first where there are several; None where there is none.
+
+    Raises:
+        CheckpointError: no token's id.
+    """
+    given = reader.values.get("eos_token_id", 2)
+    end = given[0] if isinstance(given, list) and given else given
+    if end is not None and type(end) is not int:
+        raise CheckpointError(
+            f"{reader.place}: eos_token_id must be the id of a token, or a list of such, "
+            f"not {given!r}"
+        )
+    return end
 
 
 def _read_image(reader: ConfigReader) -> ImageConfig:
@@ -144,6 +142,13 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     return vision.read(ImageConfig, tower=tower, resampler=resampler)
 
 
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 32000,
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "intermediate_size": 11008,
+}
 _IMAGE_DEFAULTS = {
     "num_hidden_layers": 32,
     "hidden_size": 768,
@@ -156,20 +161,10 @@ _IMAGE_DEFAULTS = {
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def make_block(config: Config) -> DecoderBlock:
-    """Llama's: causal self-attention and gated MLP, behind norms."""
-    return DecoderBlock(
-        CachedAttention(config.heads),
-        GatedMLP(config.width, config.mlp_width, config.activation),
-        partial(RMSNorm, config.width, config.norm_epsilon),
-        is_norm_first=True,
-    )
-
-
 def make_gated_block(config: Config) -> GatedCrossBlock:
     """Attention to images and gated MLP, each multiplied by tanh(α)."""
-    heads = Heads(config.width, config.heads.count, bias=False, out_bias=False)
-    head_norm = partial(RMSNorm, eps=config.norm_epsilon) if config.has_head_norms else None
+    heads = Heads(config.width, config.layers[0].count, bias=False, out_bias=False)
+    head_norm = partial(RMSNorm, eps=config.norm_epsilon) if config.has_gated_norms else None
     return GatedCrossBlock(
         ImageAttention(heads, config.image.tower.width, head_norm),
         GatedMLP(config.width, config.mlp_width, config.activation),
@@ -204,12 +199,12 @@ class Decoder(InterleavedDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size + config.added_tokens
         self.interval = config.interval
         self.readers = config.gated_blocks
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(llama.make_block(config, heads) for heads in config.layers)
         self.gated_blocks = nn.ModuleList(
             make_gated_block(config) for _ in range(config.gated_blocks)
         )
@@ -292,43 +287,34 @@ class Idefics(nn.Module):
 
 # ----------------------------------------------------------------------------------------- names
 
-_LLAMA, _OWN = "model.layers.*", "decoder.blocks.*"
-_GATED, _OWN_GATED = "model.gated_cross_attn_layers.*", "decoder.gated_blocks.*"
+_GATED, _OWN = "model.gated_cross_attn_layers.*", "decoder.gated_blocks.*"
 
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     tied = config.has_tied_output
+    projected = "q_proj k_proj v_proj o_proj"
     table: dict[str, Entry] = {
         **clip.vision_names("model.vision_model", "encoder.vit"),
         "model.vision_model.post_layernorm": None,
         **perceiver_resampler.rename("model.perceiver_resampler", "encoder.resampler"),
-        **_block_names(_LLAMA, _OWN, "self_attn"),
-        **_block_names(_GATED, _OWN_GATED, "cross_attn"),
-        f"{_GATED}.cross_attn.q_layer_norm": f"{_OWN_GATED}.attention.query_norm",
-        f"{_GATED}.cross_attn.k_layer_norm": f"{_OWN_GATED}.attention.key_norm",
-        f"{_GATED}.alpha_cross_attn": f"{_OWN_GATED}.attention_gate",
-        f"{_GATED}.alpha_dense": f"{_OWN_GATED}.mlp_gate",
-        "model.embed_tokens": "decoder.tokens",
+        **Rename(llama.NAMES).prefixed("", "decoder."),
         "model.embed_tokens.additional_embedding": "decoder.added_tokens",
-        "model.norm": "decoder.norm",
-        "lm_head.weight": "decoder.tokens.weight" if tied else "decoder.output",
+        **projections(f"{_GATED}.cross_attn", f"{_OWN}.attention", projected),
+        f"{_GATED}.cross_attn.rotary_emb.inv_freq": None,  # which old versions stored
+        f"{_GATED}.input_layernorm": f"{_OWN}.attention_norm",
+        f"{_GATED}.post_attention_layernorm": f"{_OWN}.mlp_norm",
+        **{f"{_GATED}.mlp.{name}_proj": f"{_OWN}.mlp.{name}" for name in ("gate", "up", "down")},
+        f"{_GATED}.cross_attn.q_layer_norm": f"{_OWN}.attention.query_norm",
+        f"{_GATED}.cross_attn.k_layer_norm": f"{_OWN}.attention.key_norm",
+        f"{_GATED}.alpha_cross_attn": f"{_OWN}.attention_gate",
+        f"{_GATED}.alpha_dense": f"{_OWN}.mlp_gate",
+        "lm_head.weight": f"decoder.{output_name(is_tied=tied)}",
         "lm_head.additional_fc.weight": (
             "decoder.added_tokens.weight" if tied else "decoder.added_output"
         ),
     }
     return Rename(table)
-
-
-def _block_names(theirs: str, ours: str, attention: str) -> dict[str, Entry]:
-    """A block of either kind."""
-    return {
-        **projections(f"{theirs}.{attention}", f"{ours}.attention", "q_proj k_proj v_proj o_proj"),
-        f"{theirs}.{attention}.rotary_emb.inv_freq": None,  # which old versions stored
-        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
-        f"{theirs}.post_attention_layernorm": f"{ours}.mlp_norm",
-        **{f"{theirs}.mlp.{name}_proj": f"{ours}.mlp.{name}" for name in ("gate", "up", "down")},
-    }
 
 
 # ---------------------------------------------------------------------------------------- graphs

@@ -6,7 +6,7 @@ into tiles of the tower's size and comes once more as a whole; s x s neighbourin
 concatenated (pixel shuffle) before one linear layer projects them.
 Checkpoints: `model_type: idefics3` (`HuggingFaceM4/Idefics3-8B-Llama3`,
 `HuggingFaceTB/SmolVLM-256M-Instruct`, `-500M-`) and `smolvlm` (`HuggingFaceTB/SmolVLM2-*`), whose
-language model is one of `LANGUAGE_MODELS` (`llava_config.py`).
+language model is one of `LANGUAGE_MODELS` (`llava.py`).
 
 Legend: B tiles, N patches, s `scale_factor`, L = N / s² tokens of a tile, E width of the image
 tower, D width.

@@ -1,23 +1,26 @@
-"""Qwen2-VL: a language model with positions in three axes, and images of any size.
+"""Qwen2-VL and Qwen2.5-VL: positions in three axes, and images of any size.
 
-Paper: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any
-Resolution", §2.1 (arXiv 2409.12191): an image keeps its size, to whole squares of two by two
+Papers: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at
+Any Resolution", §2.1 (arXiv 2409.12191): an image keeps its size, to whole squares of two by two
 patches; the tower rotates queries and keys by a patch's row and column, and two linear layers make
 one vector of each square. The language model is Qwen2's, with rotary positions of three axes.
-Checkpoints: `model_type: qwen2_vl` (`Qwen/Qwen2-VL-2B-Instruct`, `Qwen/Qwen2-VL-7B-Instruct`).
+Bai et al. 2025, "Qwen2.5-VL Technical Report", §2.1.1 (arXiv 2502.13923): in most blocks patches
+attend to those of their window of 112 by 112 pixels, in a few to all; norms and MLPs are those of
+the language model. Windows begin at the upper left, those at the other edges are smaller.
+Checkpoints: `model_type: qwen2_vl` (`Qwen/Qwen2-VL-2B-Instruct`, `-7B-Instruct`) and `qwen2_5_vl`
+(`Qwen/Qwen2.5-VL-3B-Instruct`, `-7B-Instruct`).
 
 Legend: B images of one size, M rows and columns of a square's patches, N patches, L vectors of an
-image (N / M²), P pixels of a patch's side, H heads, K width of a head, E width of the tower,
-D width.
+image (N / M²), P pixels of a patch's side, F windows of an image, G patches of a window, H heads,
+K width of a head, E width of the tower, D width.
 
 Differences from `transformers`: images only. An image, there the frames of a short video, is one
 frame here, whose weights are summed; an image's vectors are computed once, by `admit`; pixels come
 as uint8. A prompt may end with an image, and images may be neighbours: there, a cache continues
-each axis by itself, and neighbours are taken for one image.
+each axis by itself, and neighbours are taken for one image. Windows at the edges are filled up and
+what fills them is hidden.
 
 Decision D104.
-
-Legend: M rows and columns of a square's patches, P pixels of a patch's side.
 """
 
 from __future__ import annotations
@@ -37,11 +40,13 @@ from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.image_tokens import image_token_graphs
 from export.decoder_graphs.language_model import ImageLanguageModel, image_language_model
 from export.layers.activation import activation
-from export.layers.attention.axial_attention import PatchAttention, PatchBlock, axial_angles
+from export.layers.attention.axial_attention import Angles, PatchAttention, PatchBlock, axial_angles
+from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.heads import Heads
-from export.layers.blocks import MLP, BlockConfig
+from export.layers.attention.rotary import rope_parameters
+from export.layers.blocks import MLP, BlockConfig, GatedMLP, RMSNorm
 from export.layers.images.vision import PixelNorm, check_recipe
-from export.models.decoders import llama, qwen2
+from export.models.decoders import llama
 from inference.bundle.inputs import ImageSpec, PatchGrid, PromptImages
 from inference.errors import CheckpointError
 
@@ -146,11 +151,19 @@ def read_tower(vision: ConfigReader, blocks: BlockConfig) -> TowerConfig:
     Raises:
         CheckpointError: another kind of rotation.
     """
-    given = vision.values.get("rope_parameters") or {}
-    parameters = ConfigReader(given, f"{vision.place}, rope_parameters")
+    parameters = read_rope(vision, vision.values.get("rope_parameters"))
     parameters.refuse_unless(rope_type="axial")
     base = parameters.number("rope_theta", 10000.0)
     return vision.read(TowerConfig, blocks=blocks, base=base)
+
+
+def read_rope(reader: ConfigReader, given: object) -> ConfigReader:
+    """The reader of rotary parameters; of none where the file has none.
+
+    Raises:
+        CheckpointError: they are no dictionary.
+    """
+    return ConfigReader(rope_parameters(reader, given), f"{reader.place}, rope_parameters")
 
 
 def read_tokens(reader: ConfigReader, text: llama.Config) -> dict[str, int]:
@@ -175,8 +188,8 @@ def read_text(reader: ConfigReader) -> llama.Config:
     section = reader if nested is None else reader.section("text_config")
     given = section.given
     is_tied = any(each.flag("tie_word_embeddings", False) for each in (reader, section))
-    rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None) or {}
-    parameters = ConfigReader({"rope_parameters": rope}, section.place).section("rope_parameters")
+    rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None)
+    parameters = read_rope(section, rope)
     kinds = [kind for kind in ("rope_type", "type") if parameters.values.get(kind) == "mrope"]
     plain = dict.fromkeys(kinds, "default")
     values = {
@@ -195,7 +208,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
             "pairs of a head"
         )
     heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
-    return llama.read_shape(text, qwen2.set_windows(text, heads))
+    return llama.read_shape(text, llama.set_windows(text, heads))
 
 
 # --------------------------------------------------------------------------------------- network
@@ -315,7 +328,7 @@ def rename(config: Config, block: Names = _BLOCK) -> Rename:
         table[f"{prefix}.merger.ln_q"] = "encoder.norm"
         table[f"{prefix}.merger.mlp.0"] = "encoder.first"
         table[f"{prefix}.merger.mlp.2"] = "encoder.second"
-    for name, entry in qwen2.ARCHITECTURE.rename(config.text).table.items():
+    for name, entry in llama.QWEN2.rename(config.text).table.items():
         table[name] = entry
         table[name.replace("model.", "model.language_model.", 1)] = entry
     return Rename(table)
@@ -338,7 +351,7 @@ def graphs(model: Qwen2VL, image: ImageSpec | None) -> Graphs:
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = image_language_model(
+QWEN2_VL = image_language_model(
     "qwen2_vl",
     read_config,
     Qwen2VL,
@@ -346,4 +359,173 @@ ARCHITECTURE = image_language_model(
     image_size=lambda config: config.image,
     ends=llama.ENDS,
     graphs=graphs,
+)
+
+
+# --------------------------------------------------------------------------------------- Qwen2.5-VL
+
+_WHOLE = [7, 15, 23, 31]
+
+
+@dataclass(frozen=True)
+class WindowedConfig(TowerConfig):
+    """The image tower.
+
+    Attributes:
+        window: Rows, and columns, of a window's squares.
+        whole: Blocks, from 0, in which patches attend to all others.
+    """
+
+    window: int
+    whole: frozenset[int]
+
+
+def read_windowed(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own.
+
+    Raises:
+        CheckpointError: a tower or a language model of another kind.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    vision = reader.section("vision_config")
+    width = vision.integer("hidden_size", 3584)
+    mlp_width = vision.integer("intermediate_size", 3420)
+    blocks = read_blocks(vision, width, mlp_width, "silu")
+    tower = read_tower(vision, blocks)
+    text = read_text(reader)
+    vision.refuse_unless(out_hidden_size=text.width)
+    window = vision.integer("window_size", 112)
+    if window < tower.grid.edge:
+        raise CheckpointError(
+            f"{vision.place}: window_size = {window} is smaller than one square of patches, "
+            f"{tower.grid.edge}"
+        )
+    whole = vision.given.get("fullatt_block_indexes", _WHOLE)
+    if not isinstance(whole, list) or not all(isinstance(block, int) for block in whole):
+        raise CheckpointError(
+            f"{vision.place}: fullatt_block_indexes must be a list of blocks, not {whole!r}"
+        )
+    windowed = WindowedConfig(
+        **vars(tower), window=window // tower.merge // tower.patch, whole=frozenset(whole)
+    )
+    return Config(windowed, text, **read_tokens(reader, text))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where the patches of an image lie in windows, all of one size.
+
+    Attributes:
+        places: (F · G,) the patch at each place of a window; any one where there is none.
+        returns: (N,) the place of each patch.
+        is_filled: (F, G) bool: whether there is a patch.
+    """
+
+    places: Tensor
+    returns: Tensor
+    is_filled: Tensor
+
+    @classmethod
+    def of(cls, rows: int, columns: int, side: int, patches: int) -> Windows:
+        """Of an image of rows and columns of squares.
+
+        Args:
+            side: Rows and columns of a window's squares.
+            patches: Of a square, M².
+        """
+        # ONNX rounds quotients towards zero: of positive numbers only
+        down, across = (rows + side - 1) // side, (columns + side - 1) // side
+        row = torch.arange(down * side).reshape(down, 1, side, 1)
+        column = torch.arange(across * side).reshape(1, across, 1, side)
+        is_filled = (row < rows) & (column < columns)  # (down, across, side, side)
+        square = torch.where(is_filled, row * columns + column, 0).flatten()
+        number = torch.arange(down * across * side**2).reshape(down, across, side, side)
+        inside = number.transpose(1, 2).reshape(down * side, across * side)[:rows, :columns]
+        each = torch.arange(patches)
+        return cls(
+            (square[:, None] * patches + each).flatten(),
+            (inside.reshape(-1, 1) * patches + each).flatten(),
+            is_filled.reshape(-1, side**2, 1).expand(-1, -1, patches).flatten(1),
+        )
+
+    def enter(self, x: Tensor) -> Tensor:
+        """(B, N, …) → the windows' patches, (B · F, G, …)."""
+        return x[:, self.places].unflatten(1, self.is_filled.shape).flatten(0, 1)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """(B · F, G, E) → (B, N, E): what `enter` took apart."""
+        return x.unflatten(0, (-1, self.is_filled.shape[0])).flatten(1, 2)[:, self.returns]
+
+    def bias(self, images: int) -> Tensor:
+        """(B · F, 1, G, G) of the scores, which hides what fills a window up."""
+        count, size = self.is_filled.shape
+        hidden = torch.where(self.is_filled, 0.0, MASKED_SCORE)[None, :, None, None]
+        return hidden.expand(images, count, 1, size, size).flatten(0, 1)
+
+
+class WindowedEncoder(ImageEncoder):
+    """Qwen2-VL's with windows."""
+
+    config: WindowedConfig
+
+    def make_norm(self) -> nn.Module:
+        """A norm of the tower."""
+        return RMSNorm(self.config.blocks.width, EPSILON)
+
+    def make_block(self) -> PatchBlock:
+        """A block of the tower."""
+        blocks = self.config.blocks
+        mlp = GatedMLP(blocks.width, blocks.mlp_width, blocks.activation, bias=True)
+        return PatchBlock(PatchAttention(blocks.heads), mlp, self.make_norm)
+
+    def run_blocks(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        """(B, N, E) → (B, N, E), of an image of rows and columns of squares."""
+        config = self.config
+        angles = axial_angles(rows, columns, config.merge, config.blocks.heads.width, config.base)
+        windows = Windows.of(rows, columns, config.window, config.merge**2)
+        bias, within = windows.bias(x.shape[0]), _within(windows, angles, x.shape[0])
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, PatchBlock)
+            if number in config.whole:
+                x = block(x, angles)
+            else:
+                inside = windows.enter(block.attention_norm(x))
+                x = block.finish(x + windows.leave(block.attention(inside, within, bias)))
+        return x
+
+
+def _within(windows: Windows, angles: Angles, images: int) -> Angles:
+    """Angles (1, 1, N, K / 2) of the windows' patches, (B · F, 1, G, K / 2)."""
+    cosine, sine = (windows.enter(each[:, 0].expand(images, -1, -1))[:, None] for each in angles)
+    return cosine, sine
+
+
+class Qwen25VL(Qwen2VL):
+    """Image encoder and language model."""
+
+    encoder_type = WindowedEncoder
+
+
+_WINDOWED_BLOCK: Names = {
+    "norm1": "attention_norm",
+    "norm2": "mlp_norm",
+    "attn.proj": "attention.out",
+    "mlp.gate_proj": "mlp.gate",
+    "mlp.up_proj": "mlp.up",
+    "mlp.down_proj": "mlp.down",
+}
+
+
+def rename_windowed(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    return rename(config, _WINDOWED_BLOCK)
+
+
+QWEN2_5_VL = replace(
+    QWEN2_VL,
+    name="qwen2_5_vl",
+    read_config=read_windowed,
+    build=Qwen25VL,
+    rename=rename_windowed,
 )

@@ -189,23 +189,20 @@ class HostLogits:
         self._values, self._rank = values, rank
 
     def edit(self, cells: CellEdits) -> Floats:
-        """See `Logits.edit`."""
         places = cells.rows, cells.token_ids
         raw: Floats = self._values[places]
-        self._values[places] = _edited(raw, cells.bias, cells.factor, cells.offset)
+        self._values[places] = _apply_edit(raw, cells.bias, cells.factor, cells.offset)
         return raw
 
     def rank(
         self, count: int, temperatures: Floats | None = None, *, with_logits: bool = False
     ) -> Candidates:
-        """See `Logits.rank`."""
         found = self._rank(self._values, count, temperatures)
         if with_logits:
             found = replace(found, logits=np.take_along_axis(self._values, found.token_ids, 1))
         return found
 
     def row(self, index: int) -> HostLogits:
-        """See `Logits.row`."""
         return HostLogits(self._values[index : index + 1], self._rank)
 
 
@@ -259,7 +256,9 @@ class _Read:
         """(n,) normalised as the row's ranking is."""
         assert found.logits is not None
         best, log_prob = found.logits[self.row, 0], found.log_probs[self.row, 0]
-        return self.raw - (best - log_prob) if log_prob > -np.inf else _banned(len(self.raw))
+        return (
+            self.raw - (best - log_prob) if log_prob > -np.inf else _minus_infinity(len(self.raw))
+        )
 
 
 @dataclass(frozen=True)
@@ -306,7 +305,7 @@ class _LogProbEdit:
         rest_mass = rest[0] - found.log_probs[self.row, 0] if rest[0] > -np.inf else rest[0]
         mass = np.logaddexp(rest_mass, _log_sum_exp(self.raw))
         shift = mass
-        edited = _edited(self.raw - mass, edit.bias, edit.factor, edit.offset)
+        edited = _apply_edit(self.raw - mass, edit.bias, edit.factor, edit.offset)
         others = rest - mass
         if edit.renormalises:
             total = np.logaddexp(rest_mass - mass, _log_sum_exp(edited))
@@ -344,7 +343,7 @@ def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Log
     for row, request in enumerate(row_requests):
         if request.edit is not None:
             rows_of.setdefault(request.edit, []).append(row)
-    raw = logits.edit(_flattened(rows_of))
+    raw = logits.edit(_flatten_edits(rows_of))
     folds, start = [], 0
     for edit, rows in rows_of.items():
         size = len(edit.token_ids)
@@ -355,13 +354,13 @@ def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Log
     return folds
 
 
-def _flattened(rows_of: dict[Edit, list[int]]) -> CellEdits:
+def _flatten_edits(rows_of: dict[Edit, list[int]]) -> CellEdits:
     """One cell for each row and token of each edit, rows in order within an edit."""
     columns: list[tuple[NDArray[Any], ...]] = []
     for edit, rows in rows_of.items():
         count, factors = len(edit.token_ids), (edit.bias, edit.factor, edit.offset)
         if edit.is_of_log_probs:
-            factors = (np.zeros_like(edit.bias), np.ones_like(edit.factor), _banned(count))
+            factors = (np.zeros_like(edit.bias), np.ones_like(edit.factor), _minus_infinity(count))
         if len(rows) == 1:
             columns.append((np.full(count, rows[0]), edit.token_ids, *factors))
             continue
@@ -372,11 +371,11 @@ def _flattened(rows_of: dict[Edit, list[int]]) -> CellEdits:
     return CellEdits(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def _banned(count: int) -> Floats:
+def _minus_infinity(count: int) -> Floats:
     return np.full(count, -np.inf, np.float32)
 
 
-def _edited(scores: Floats, bias: Floats, factor: Floats, offset: Floats) -> Floats:
+def _apply_edit(scores: Floats, bias: Floats, factor: Floats, offset: Floats) -> Floats:
     """Scores after an edit, (n,) float32."""
     biased = scores + bias
     edited: Floats = np.where(biased < 0, biased * factor, biased / factor) + offset

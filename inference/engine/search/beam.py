@@ -17,13 +17,13 @@ from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
-    allowed,
-    normalised,
+    apply_length_penalty,
+    keep_allowed,
+    no_token_left,
 )
 from inference.engine.search.protocol import Beams, Continuations, Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.errors import InvalidRequest
 from inference.sequences import Hypothesis
 
 
@@ -91,7 +91,7 @@ class BeamSearch(Search):
         best = search_input.continuations
         assert best is not None, "continuations of beams are ranked"
         if not best.token_ids:
-            raise InvalidRequest("the generation rules ban every token: allow at least one")
+            raise no_token_left()
         length = len(self._steps) + 1
         going: Sequence[int] = range(len(best.token_ids))
         if length >= self._rules.max_new_tokens or not self._ends.isdisjoint(best.token_ids):
@@ -116,7 +116,7 @@ class BeamSearch(Search):
         reasons = [self._policy.finish_reason(i, length, constraint) for i in best.token_ids]
         for index, reason in enumerate(reasons[: self._width]):
             if reason is not None:
-                score = normalised(best.scores[index], length, self._rules.length_penalty)
+                score = apply_length_penalty(best.scores[index], length, self._rules.length_penalty)
                 record = self._record(best, index, search_input) if self._trace.is_enabled else None
                 place = best.parents[index], best.token_ids[index]
                 self._finished.append(Ending(float(score), reason, length, *place, record))
@@ -133,7 +133,7 @@ class BeamSearch(Search):
             return True
         assumes_max_length = rules.early_stopping == "never" and rules.length_penalty > 0
         final_length = rules.max_new_tokens if assumes_max_length else length
-        attainable = normalised(best_running, final_length, rules.length_penalty)
+        attainable = apply_length_penalty(best_running, final_length, rules.length_penalty)
         return float(attainable) <= self._finished[-1].score
 
     def _continue(
@@ -200,7 +200,7 @@ class BeamSearch(Search):
         """The record of one continuation's token."""
         parent, token_id = best.parents[index], best.token_ids[index]
         row = search_input.first + self._beams.rows[parent]
-        ids, log_probs = allowed(
+        ids, log_probs = keep_allowed(
             self._constraints[parent],
             search_input.candidates.ids[row],
             search_input.candidates.log_probs[row],

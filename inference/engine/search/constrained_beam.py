@@ -91,7 +91,7 @@ class PhraseTracker:
         """Tokens that begin or continue a phrase which is not met."""
         found = self._next.get(state)
         if found is None:
-            found = self._next[state] = tuple(dict.fromkeys(self._continuing(state)))
+            found = self._next[state] = tuple(dict.fromkeys(self._continuations(state)))
         return found
 
     def _read(self, state: State, token: int | None, *, is_last: bool) -> State:
@@ -175,7 +175,7 @@ class PhraseTracker:
                 if len(spelling) > len(tail) and spelling[: len(tail)] == tail:
                     yield before.met, phrase, spelling[len(tail) :]
 
-    def _continuing(self, state: State) -> Iterator[int]:
+    def _continuations(self, state: State) -> Iterator[int]:
         for _, _, rest in self._partial(state):
             yield rest[0]
         ended = self._read(state, None, is_last=True)
@@ -245,7 +245,7 @@ class ConstrainedBeamSearch(BeamSearch):
         Raises:
             InvalidRequest: the rules ban every token, or no output contains all phrases.
         """
-        ranked = self._ranked(search_input)
+        ranked = self._rank(search_input)
         length = len(self._steps) + 1
         is_last = length >= self._rules.max_new_tokens
         whole, running = [], []
@@ -269,7 +269,7 @@ class ConstrainedBeamSearch(BeamSearch):
             )
         return None
 
-    def _ranked(self, search_input: SearchInput) -> list[_Ranked]:
+    def _rank(self, search_input: SearchInput) -> list[_Ranked]:
         """All continuations, best first; those that end a hypothesis too early are left out."""
         candidates, first, _ = search_input
         found: list[_Ranked] = []
@@ -302,7 +302,7 @@ class ConstrainedBeamSearch(BeamSearch):
         """The next beams, best first: as many of each bank as it may have."""
         total = self._tracker.total
         banks = [max(0, total - self._tracker.remaining(one.state)) for one in running]
-        return [running[index] for index in allocated(banks, self._width)]
+        return [running[index] for index in allocate_places(banks, self._width)]
 
     def _record(self, best: Continuations, index: int, search_input: SearchInput) -> TokenRecord:
         """The record of one continuation's token, which need not be among the best ones."""
@@ -317,7 +317,7 @@ class ConstrainedBeamSearch(BeamSearch):
         return TokenRecord(float(log_prob), record.top, record.emitted)
 
 
-def allocated(banks: Sequence[int], width: int) -> list[int]:
+def allocate_places(banks: Sequence[int], width: int) -> list[int]:
     """Places of the continuations that become beams, in order.
 
     Every bank that has continuations gets an equal share; what a bank leaves goes to the others'

@@ -11,13 +11,13 @@ from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
-    allowed,
-    normalised,
+    apply_length_penalty,
+    keep_allowed,
+    no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.errors import InvalidRequest
 from inference.generation import FinishReason
 from inference.sequences import Hypothesis
 
@@ -63,9 +63,11 @@ class GreedySearch(Search):
             InvalidRequest: the rules ban every token.
         """
         candidates, row, _ = search_input
-        ids, log_probs = allowed(self._constraint, candidates.ids[row], candidates.log_probs[row])
+        ids, log_probs = keep_allowed(
+            self._constraint, candidates.ids[row], candidates.log_probs[row]
+        )
         if not ids:
-            raise _no_token_left()
+            raise no_token_left()
         token_id = ids[0]
         self._accept(token_id)
         self._score += log_probs[0]
@@ -101,7 +103,7 @@ class GreedySearch(Search):
         """
         for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
             if self._constraint.restricts and not log_prob > -np.inf:
-                raise _no_token_left()
+                raise no_token_left()
             self._accept(token_id)
             self._score += log_prob
             if self._ends(token_id):
@@ -112,7 +114,7 @@ class GreedySearch(Search):
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The one finished sequence."""
         assert self._finish_reason is not None
-        score = normalised(self._score, len(self._tokens), self._length_penalty)
+        score = apply_length_penalty(self._score, len(self._tokens), self._length_penalty)
         found = self._trace.hypothesis(
             self._tokens, float(score), self._finish_reason, self._records
         )
@@ -137,10 +139,6 @@ class GreedySearch(Search):
     def _apply(self, constraint: Constraint) -> None:
         self._constraint = constraint
         self._row_requests = (constraint.row_request(max(1, self._trace.count)),)
-
-
-def _no_token_left() -> InvalidRequest:
-    return InvalidRequest("the generation rules ban every token: allow at least one")
 
 
 class ForcedDecoding(Search):
@@ -186,7 +184,7 @@ class ForcedDecoding(Search):
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The given tokens."""
-        score = normalised(self._score, self._taken, self._length_penalty)
+        score = apply_length_penalty(self._score, self._taken, self._length_penalty)
         found = self._trace.hypothesis(
             self._given, float(score), FinishReason.LENGTH, self._records
         )

@@ -28,6 +28,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.search.request import Grammar, GrammarState
 from inference.engine.search.token_history import TokenHistory
+from inference.errors import InvalidRequest
 from inference.generation import FinishReason, Generation
 
 
@@ -119,9 +120,9 @@ class LogitsProcessors:
 
     def common(self, prompt_length: int, generated: int) -> Constraint | None:
         """The constraint after `generated` tokens; None where it depends on which they are."""
-        forced = self._forced(prompt_length, generated)
+        forced = self._forced_token(prompt_length, generated)
         if forced is not None:
-            return forcing(forced)
+            return require_token(forced)
         if self.follows_history:
             return None
         return self._early if generated < self._rules.min_new_tokens else self._always
@@ -162,12 +163,12 @@ class LogitsProcessors:
         """
         at_cap = length >= self._rules.max_new_tokens
         if self._grammar is not None:
-            return self._matched(self._grammar, token_id, constraint, at_cap=at_cap)
+            return self._match_reason(self._grammar, token_id, constraint, at_cap=at_cap)
         if token_id in self._rules.eos_token_ids and not (at_cap and constraint.forced is not None):
             return FinishReason.STOP
         return FinishReason.LENGTH if at_cap else None
 
-    def _matched(
+    def _match_reason(
         self, grammar: GrammarState, token_id: int, constraint: Constraint, *, at_cap: bool
     ) -> str | None:
         """As `finish_reason`; `stop` means that the output matches."""
@@ -178,7 +179,7 @@ class LogitsProcessors:
             return FinishReason.STOP if grammar.accepts else FinishReason.LENGTH
         return FinishReason.STOP if grammar.is_complete else None
 
-    def _forced(self, prompt_length: int, generated: int) -> int | None:
+    def _forced_token(self, prompt_length: int, generated: int) -> int | None:
         rules = self._rules
         if rules.forced_eos_token_id is not None and generated == rules.max_new_tokens - 1:
             return rules.forced_eos_token_id
@@ -195,7 +196,7 @@ class LogitsProcessors:
             or (self._counts and history.generated)
         )
         if not changes:
-            return banning(banned, by_edit=bool(shares_all and banned))
+            return ban_tokens(banned, by_edit=bool(shares_all and banned))
         is_beam = rules.num_beams > 1
         bans_by_edit = shares_all or is_beam
         edit = history.edit(banned if bans_by_edit else frozenset())
@@ -225,13 +226,13 @@ class LogitsProcessors:
 
 
 @lru_cache(maxsize=256)
-def forcing(token_id: int) -> Constraint:
+def require_token(token_id: int) -> Constraint:
     """The constraint to one token; one object for all rows."""
     return Constraint(forced=token_id)
 
 
 @lru_cache(maxsize=256)
-def banning(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
+def ban_tokens(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
     """The constraint to any other tokens; one object for all rows."""
     return Constraint(edit=ban(token_ids)) if by_edit else Constraint(banned=token_ids)
 
@@ -251,7 +252,7 @@ def ban(token_ids: frozenset[int]) -> Edit:
     return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
 
 
-def allowed(
+def keep_allowed(
     constraint: Constraint, ids: list[int], log_probs: NDArray[np.float32]
 ) -> tuple[list[int], NDArray[np.float32]]:
     """One row's candidates under its constraint, best first.
@@ -275,6 +276,13 @@ def allowed(
     return [ids[index] for index in kept], log_probs[kept]
 
 
-def normalised(score: float | np.float32, length: int, length_penalty: float) -> np.float32:
+def apply_length_penalty(
+    score: float | np.float32, length: int, length_penalty: float
+) -> np.float32:
     """`score / length ** length_penalty` in float32, as `transformers` computes it."""
     return np.float32(np.float32(score) / np.float32(length**length_penalty))
+
+
+def no_token_left() -> InvalidRequest:
+    """The error of a request whose rules allow no token."""
+    return InvalidRequest("the generation rules ban every token: allow at least one")

@@ -17,11 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
-from inference.engine.search.logits_processors import Constraint, LogitsProcessors, normalised
+from inference.engine.search.logits_processors import (
+    Constraint,
+    LogitsProcessors,
+    apply_length_penalty,
+    no_token_left,
+)
 from inference.engine.search.protocol import Search, SearchInput, StepResult
 from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_history import TokenHistory, TokenRecord, TokenTrace
-from inference.errors import InvalidRequest
 from inference.generation import Generation
 from inference.sequences import Hypothesis
 
@@ -71,7 +75,7 @@ def mass_temperature(rules: Generation) -> float | None:
     return None if rules.top_k or rules.temperature == 1 else rules.temperature
 
 
-def truncated(
+def truncate(
     log_probs: NDArray[np.float32], rules: Generation, mass: float, *, is_whole: bool
 ) -> Truncated | None:
     """The distribution after truncation; None when more candidates are needed.
@@ -235,9 +239,7 @@ class SampleSearch(Search):
             return None
         copies = tuple((0, row) for row in live if row) if is_prefill else ()
         records = self._samples[0].records
-        token_ids = tuple(
-            sample.tokens[-1] for sample in self._samples
-        )  # finished samples repeat theirs
+        token_ids = tuple(one.tokens[-1] for one in self._samples)  # finished ones repeat theirs
         return StepResult(token_ids, copies, records[-1] if records else None)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -254,9 +256,7 @@ class SampleSearch(Search):
 
     def _extend(self, sample: Sample, candidates: Candidates, row: int) -> None:
         """Takes one more token of a sample."""
-        uniform = (
-            sample.uniforms.random()
-        )  # also for a forced token: the t-th number is the t-th token's
+        uniform = sample.uniforms.random()  # for forced tokens, too: the t-th is the t-th token's
         forced = sample.constraint.forced
         if forced is None:
             ids, log_probs, rank = self._drawn(candidates, row, uniform)
@@ -277,10 +277,8 @@ class SampleSearch(Search):
         if sample.finish_reason is None:
             constraint = sample.policy.constraint(sample.history)
             if constraint is not sample.constraint:
-                sample.constraint, sample.row_request = (
-                    constraint,
-                    self._row_request(constraint),
-                )
+                sample.constraint = constraint
+                sample.row_request = self._row_request(constraint)
 
     def _drawn(
         self, candidates: Candidates, row: int, uniform: float
@@ -288,7 +286,7 @@ class SampleSearch(Search):
         """The row's candidates, their log-probabilities, and the rank of the drawn one."""
         ids, log_probs = candidates.token_ids[row], candidates.log_probs[row]
         if not log_probs[0] > -np.inf:  # not a number where nothing is left
-            raise InvalidRequest("the generation rules ban every token: allow at least one")
+            raise no_token_left()
         mass = float(np.exp(-np.float64(log_probs[0])))
         if self._temperature is not None and candidates.masses is not None:
             mass = float(candidates.masses[row])
@@ -304,7 +302,7 @@ class SampleSearch(Search):
 
     def _hypothesis(self, sample: Sample) -> Hypothesis:
         assert sample.finish_reason is not None
-        score = normalised(sample.score, len(sample.tokens), self._rules.length_penalty)
+        score = apply_length_penalty(sample.score, len(sample.tokens), self._rules.length_penalty)
         return self._trace.hypothesis(
             sample.tokens, float(score), sample.finish_reason, sample.records
         )
@@ -318,5 +316,5 @@ def _rank(
     *,
     is_whole: bool,
 ) -> int | None:
-    found = truncated(log_probs, rules, mass, is_whole=is_whole)
+    found = truncate(log_probs, rules, mass, is_whole=is_whole)
     return None if found is None else draw(found, uniform)

@@ -87,7 +87,11 @@ class Device(ABC):
 
     @abstractmethod
     def allocate(self, size: int, dtype: Dtype) -> DeviceTensor:
-        """A one-dimensional tensor of zeros."""
+        """A one-dimensional tensor of zeros.
+
+        Raises:
+            MemoryError: there is too little memory.
+        """
 
     @abstractmethod
     def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> DeviceTensor:

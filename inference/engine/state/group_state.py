@@ -1,17 +1,17 @@
 """All arenas of a group, the lengths of its sequences, and the bytes that they take.
 
-Allocation (`group_state`) and admission (`running_batches`) use the same functions, so what is
+Allocation (`group_state`) and admission (`scheduler`) use the same functions, so what is
 reserved equals what is allocated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.state.device import item_bytes
+from inference.engine.state.device import DeviceTensor, item_bytes
 from inference.engine.state.state_buffer import BufferPool, StateBuffer
 
 _SMALLEST_BUCKET = 16
@@ -47,7 +47,7 @@ class BufferShape:
         places = bucket(sequences, smallest=1) if sequences else 0
         return cls(places, bucket(length), bucket(source_length))
 
-    def settled(self, tight: BufferShape, reservation: BufferShape) -> BufferShape:
+    def adapt(self, tight: BufferShape, reservation: BufferShape) -> BufferShape:
         """Sizes to use when `tight` is needed: the current ones unless far too large.
 
         Without this slack every admission and retirement would move all states. Entries are given
@@ -57,11 +57,11 @@ class BufferShape:
         positions = max(tight.positions, min(reservation.positions, 2 * tight.positions))
         return BufferShape(
             max(self.sequences, tight.sequences),
-            _settled(self.positions, positions, 2 * positions, tight.positions),
-            _settled(self.sources, tight.sources, 2 * tight.sources),
+            _adapt_size(self.positions, positions, 2 * positions, tight.positions),
+            _adapt_size(self.sources, tight.sources, 2 * tight.sources),
         )
 
-    def covering(self, other: BufferShape) -> BufferShape:
+    def union(self, other: BufferShape) -> BufferShape:
         """The larger of each size."""
         return BufferShape(
             max(self.sequences, other.sequences),
@@ -107,7 +107,7 @@ class MemoryModel:
         return extent.sequences * (width * a_row + a_sequence)
 
 
-def _settled(current: int, wanted: int, too_large: int, least: int | None = None) -> int:
+def _adapt_size(current: int, wanted: int, too_large: int, least: int | None = None) -> int:
     """The current size if it is large enough and not too large, else the wanted one."""
     enough = wanted if least is None else least
     return current if enough <= current < too_large else wanted
@@ -172,13 +172,13 @@ class GroupState:
 
     def ensure_capacity(self, sequences: int, length: int, source_length: int = 0) -> None:
         """Makes arenas large enough, and smaller where they have become far too large."""
-        tight = self._needed(sequences, length, source_length)
-        self._resize(self._extent.settled(tight, self.reservation))
+        tight = self._needed_shape(sequences, length, source_length)
+        self._resize(self._extent.adapt(tight, self.reservation))
 
     def shrink(self) -> None:
         """Gives back what the live sequences do not need now."""
         self.reservation = BufferShape()
-        self._resize(self._needed(len(self), 0, 0))
+        self._resize(self._needed_shape(len(self), 0, 0))
 
     def release(self) -> None:
         """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
@@ -189,6 +189,16 @@ class GroupState:
         self.reservation, self.expected_sequences = BufferShape(), 0
         for arena in (*self._per_row, *self._held):
             arena.release()
+
+    def write_held(self, first: int, values: Mapping[str, DeviceTensor]) -> None:
+        """Writes the HOLD states of slots from `first` on.
+
+        Args:
+            values: By the names of the outputs of `admit`.
+        """
+        for arena in self._held:
+            assert arena.state.admit_output is not None
+            arena.write(first, values[arena.state.admit_output])
 
     def admit(self, length: int, source_length: int) -> None:
         """Adds a sequence whose state has been written behind the last slot."""
@@ -250,7 +260,7 @@ class GroupState:
         for arena in self._held:
             arena.copy(source, target, self.source_lengths[source])
 
-    def _needed(self, sequences: int, length: int, source_length: int) -> BufferShape:
+    def _needed_shape(self, sequences: int, length: int, source_length: int) -> BufferShape:
         """The smallest sizes for the live sequences and the given ones."""
         longest = max((*self.lengths, length))
         return BufferShape.holding(sequences, longest, max((*self.source_lengths, source_length)))

@@ -195,7 +195,7 @@ class PrefixCache(Generic[B]):
         stored = len(token_ids) if has_rest else len(token_ids) - self.block_tokens + 1
         for start in range(0, stored, self.block_tokens):
             tokens = tuple(token_ids[start : start + self.block_tokens])
-            key = self._holding(parent, tokens)
+            key = self._find_holding(parent, tokens)
             if key is None:
                 block = copy_block(start, start + len(tokens))
                 key = parent, tokens
@@ -249,7 +249,7 @@ class PrefixCache(Generic[B]):
                 found = child, common
         return found
 
-    def _holding(self, parent: int, tokens: _Tokens) -> _Key | None:
+    def _find_holding(self, parent: int, tokens: _Tokens) -> _Key | None:
         """The block behind a parent that begins with all of these tokens."""
         nearest, common = self._nearest(parent, tokens)
         return (parent, nearest) if common == len(tokens) else None

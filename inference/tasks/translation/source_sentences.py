@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from inference.errors import InvalidRequest, TooLong
 from inference.processing.cancellation import check_abandoned
-from inference.processing.long_sentences import Fits, with_parts
-from inference.processing.sentences import Paragraph, split_sentences
+from inference.processing.sentences import Fits, Paragraph, split_sentences, with_parts
 from inference.processing.terms import FoundTerm, composed
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters, naming
 from inference.tasks.translation.languages import LanguageEncoding, target_prefixes

@@ -25,8 +25,11 @@ from inference.errors import BundleError
 from inference.generation import Generation
 from inference.load_check import load_check
 from inference.stateless.sessions import text_parameters
-from serving.backends.autoregressive.pending_queue import PendingQueue
-from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
+from serving.backends.autoregressive.request_queue import (
+    PendingQueue,
+    PendingResponse,
+    ResponseSender,
+)
 from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
 from serving.liveness.heartbeat import COUNTERS, GAUGES, Heartbeat
 from serving.settings.triton_settings import CapacitySettings

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -131,21 +131,6 @@ class Keys:
             log.error("the keys stay as they were: %s", error.message)
             return
         log.info("keys read again", extra={"keys": len(self._by_digest)})
-
-
-class KeyedRoutes:
-    """Base of routes whose requests need a key.
-
-    Args:
-        keys: Required of every request, if there are any.
-    """
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def authorise(self, headers: Mapping[str, str]) -> None:
-        """Check `Authorization: Bearer KEY`."""
-        self._keys.check_header(headers.get("authorization"))
 
 
 def bearer(authorization: str | None) -> str:

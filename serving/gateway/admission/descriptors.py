@@ -40,7 +40,7 @@ def raise_limit() -> int:
     return possible
 
 
-def divided(limit: int, max_connections: int | None) -> Descriptors:
+def limit_connections(limit: int, max_connections: int | None) -> Descriptors:
     """The connections that a limit on open files allows.
 
     Args:

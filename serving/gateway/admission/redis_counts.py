@@ -25,7 +25,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from serving.gateway.admission.counts import Counts, LocalCounts, Turns, Usage
+from serving.gateway.admission.admission import Counts, LocalCounts, Turns, Usage
 from serving.gateway.observability.metrics import Load, Metrics
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class RedisCounts:
         read_s, others = self._others.get(name, (0.0, Usage()))
         if time.monotonic() - read_s > _FRESH_S:
             return self._inner.of_key(name)
-        return self._joined(name, others)
+        return self._add_own(name, others)
 
     async def of_key_everywhere(self, name: str) -> Usage:
         """What they use at all gateways; at this one alone while the server is away."""
@@ -120,7 +120,7 @@ class RedisCounts:
             self._publish(name)
             await asyncio.shield(self._next)
         _, others = self._others.get(name, (0.0, Usage()))
-        return self._joined(name, others)
+        return self._add_own(name, others)
 
     def requests_elsewhere(self) -> int:
         """Requests of this gateway's other processes."""
@@ -212,8 +212,8 @@ class RedisCounts:
                 self._expired.add((PREFIX + name, process))
         return others
 
-    def _joined(self, name: str, others: Usage) -> Usage:
-        """With what this process uses now; other processes of this gateway are among the others."""
+    def _add_own(self, name: str, others: Usage) -> Usage:
+        """Others, which include its gateway's other processes, and this process as it is now."""
         everywhere = Usage(*astuple(self._own.of_key(name)))
         everywhere.add(others)
         here = self._inner.of_key(name)

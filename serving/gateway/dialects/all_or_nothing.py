@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.items import error_of

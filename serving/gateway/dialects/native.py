@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastapi import Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.bodies import read_json, read_message
-from serving.gateway.http.dialect import Route, RouteTable, Use, path_parameter
+from serving.gateway.http.dialect import Handler, Route, RouteTable, path_parameter
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
@@ -155,8 +156,8 @@ class NativeDialect(RouteTable):
 
     def _glossary_route(
         self,
-        verb: str,
-        use: Use,
+        method: str,
+        handler: Handler,
         summary: str,
         answer: type[BaseModel],
         statuses: Sequence[int] = (422,),
@@ -164,11 +165,11 @@ class NativeDialect(RouteTable):
     ) -> Route:
         return Route(
             f"{_GLOSSARIES}/{{name}}",
-            self.keyed(use),
+            self.keyed(handler),
             summary,
             answer,
             (404, 500, *statuses, 401, 400, 412),
-            verb=verb,
+            methods=(method,),
             parameters=[_GLOSSARY_NAME, *CONDITIONS],
             **described,
         )

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from inference.errors import InternalError, ServingError
 from serving.gateway.admission.auth import key_name
-from serving.gateway.observability.request_record import CANCELLED, record, request_id
+from serving.gateway.observability.metrics import CANCELLED, record, request_id
 from serving.gateway.observability.trace_context import (
     TRACE,
     TRACEPARENT,
@@ -22,8 +22,7 @@ from serving.gateway.observability.trace_context import (
     TRACESTATE,
     parse,
 )
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import TIMEOUT_S, Service
+from serving.gateway.requests.service import TIMEOUT_S, Service, from_validation
 from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import to_proto

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -21,9 +21,9 @@ from inference.errors import (
 )
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
 from serving.gateway.grpc.grpc_call import NAME, GrpcCall
 from serving.gateway.grpc.grpc_messages import decode, encoder_of, read, task_request
-from serving.gateway.http.gates import KeyInterceptor
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.health import Readiness
@@ -245,7 +245,7 @@ class GrpcTasks:
         service = self._service
         service.check()
         parsed = await service.in_pool(len(data), task_request, data, task, method, stream)
-        return await service.completed(parsed)
+        return await service.add_stored_terms(parsed)
 
     async def _list_models(self, data: bytes) -> BaseModel:
         await self._service.in_pool(len(data), decode, data, "ListModels")
@@ -258,7 +258,7 @@ class GrpcTasks:
 
         async def answer(_: Any, context: Any) -> Any:
             async with GrpcCall(method, context, self._service) as call:
-                data = await self._received(context)
+                data = await self._receive(context)
                 with service.admission.body() as reserve:
                     reserve(len(data))
                     call.response = await service.in_pool(None, to_proto, await work(data))
@@ -276,21 +276,21 @@ class GrpcTasks:
 
         async def send(_: Any, context: Any) -> None:
             async with GrpcCall(method, context, self._service) as call:
-                data = await self._received(context)
+                data = await self._receive(context)
                 with self._service.admission.body() as reserve:
                     reserve(len(data))
                     stream = await begin(data)
                     try:
                         async for chunks in stream.batches():
                             for chunk in chunks:
-                                await _written(context, to_proto(chunk), timeout_s)
+                                await _write(context, to_proto(chunk), timeout_s)
                     finally:
                         await stream.close()
             await call.end()
 
         return grpc.stream_stream_rpc_method_handler(send, response_serializer=encoder_of(method))
 
-    async def _received(self, context: Any) -> bytes:
+    async def _receive(self, context: Any) -> bytes:
         """The call's message. gRPC does not show how much of one has arrived.
 
         Raises:
@@ -356,7 +356,7 @@ def _metadata_bytes(metadata: Any) -> int:
     return _ENTRY_BYTES * len(metadata) + sum(len(name) + len(value) for name, value in metadata)
 
 
-async def _written(context: Any, message: Any, timeout_s: float) -> None:
+async def _write(context: Any, message: Any, timeout_s: float) -> None:
     """Send a message of a stream.
 
     Raises:
@@ -370,3 +370,37 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
         raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
     except grpc.aio.InternalError:  # the client left while the message was sent
         raise asyncio.CancelledError from None
+
+
+_OPEN_SERVICE = "/grpc.health.v1.Health/"
+
+
+class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Requires a key of every service but health and those that check it themselves.
+
+    Args:
+        keys: There is at least one.
+        own: Full names of services whose methods check the key.
+    """
+
+    def __init__(self, keys: Keys, own: Iterable[str]) -> None:
+        self._keys = keys
+        self._passed = (_OPEN_SERVICE, *(f"/{name}/" for name in own))
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """The method's handler, or one that refuses."""
+        if not details.method.startswith(self._passed):
+            try:
+                self._keys.check_header(dict(details.invocation_metadata).get("authorization"))
+            except Unauthorized as error:
+                return _refusing(error.message)
+        return await continuation(details)
+
+
+def _refusing(message: str) -> grpc.RpcMethodHandler:
+    async def refuse(_: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -19,8 +19,7 @@ from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.grpc.grpc_call import route_of
 from serving.gateway.http.bodies import MAX_VALUES
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import TaskRequest
+from serving.gateway.requests.service import TaskRequest, from_validation
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import from_proto
 from triptych.task import IMAGES

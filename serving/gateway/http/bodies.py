@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, get_args, get_origin
 
 from annotated_types import MaxLen
-from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import from_json
 from starlette.datastructures import FormData
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from inference.tasks.shared.image_inputs import ImageInput
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import Service, from_validation
 from triptych.task import IMAGES
 
 GZIP, DEFLATE = "gzip", "deflate"
@@ -203,7 +203,7 @@ async def read_form(request: Request, max_files: int, max_fields: int) -> AsyncI
     A body that nearly has its boundary in every place takes a microsecond a byte to parse.
 
     Raises:
-        HTTPException: not a form, or of too many fields or files.
+        MalformedBody: not a form, or of too many fields or files.
     """
 
     async def receive() -> Message:
@@ -215,8 +215,14 @@ async def read_form(request: Request, max_files: int, max_fields: int) -> AsyncI
 
     pieces = _pieces(request)
     whole = Request(request.scope, receive)
-    async with whole.form(max_files=max_files, max_fields=max_fields) as form:
+    try:
+        form = await whole.form(max_files=max_files, max_fields=max_fields)
+    except MultiPartException as error:
+        raise MalformedBody(f"the body cannot be read: {error.message}") from None
+    try:
         yield form
+    finally:
+        await form.close()
 
 
 async def _pieces(request: Request) -> AsyncIterator[Message]:

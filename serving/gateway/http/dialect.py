@@ -7,19 +7,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import ServingError
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.admission.auth import KeyedRoutes
-from serving.gateway.http.openapi import KEY_ERRORS, SECURITY, errors
+from serving.gateway.admission.auth import Keys
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, ErrorResponse
 
-Use: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
 
 
 class StreamRenderer(Protocol):
@@ -43,8 +42,13 @@ class StreamRenderer(Protocol):
 class Routes(Protocol):
     """One HTTP API, as the application sees it."""
 
-    def router(self, service: Service) -> APIRouter:
-        """The routes, with their documentation."""
+    @property
+    def error(self) -> type[BaseModel]:
+        """Body of every response with a status of 400 or more."""
+        ...
+
+    def routes(self) -> Iterable[Route]:
+        """The routes."""
         ...
 
     def render_error(self, error: ServingError) -> Response:
@@ -94,32 +98,46 @@ class Route:
 
     Attributes:
         path: May contain parameters.
-        use: Makes the response.
+        handler: Makes the response.
+        summary: Of the document; by default the name.
         answer: Type of the response's body; None: `responses` describe it.
         statuses: Those of errors. With 401 the route requires a key, if there are any.
-        verb: By default POST where there is a body, else GET.
+        methods: By default POST where there is a body, else GET; the document has the first one.
         content: Content type → what is documented of the request's body.
         parameters: Of the path and of headers.
         responses: Status → what is documented of it beside `statuses`.
+        is_documented: Whether the document has the route.
     """
 
     path: str
-    use: Use
-    summary: str
-    answer: Any
-    statuses: Sequence[int]
-    verb: str | None = None
+    handler: Handler
+    summary: str | None = None
+    answer: Any = None
+    statuses: Sequence[int] = ()
+    methods: Sequence[str] = ()
     name: str | None = None
+    description: str | None = None
     content: Mapping[str, Any] | None = None
     parameters: Sequence[Mapping[str, Any]] | None = None
     responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
+    is_documented: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            object.__setattr__(self, "methods", ("GET",) if self.content is None else ("POST",))
 
 
-class RouteTable(KeyedRoutes, ABC):
-    """Base of dialects; implements `Routes`."""
+class RouteTable(ABC):
+    """Base of dialects; implements `Routes`.
+
+    Args:
+        keys: Required of every request, if there are any.
+    """
 
     error: ClassVar[type[BaseModel]] = ErrorResponse
-    """Body of every response with a status of 400 or more."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     @abstractmethod
     def routes(self) -> Iterable[Route]:
@@ -129,46 +147,18 @@ class RouteTable(KeyedRoutes, ABC):
     def render_error(self, error: ServingError) -> Response:
         """A failed request."""
 
-    def router(self, service: Service) -> APIRouter:
-        """The routes, with their documentation."""
-        router = APIRouter()
-        for route in self.routes():
-            self._add(router, route, service)
-        return router
+    def authorise(self, headers: Mapping[str, str]) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        self._keys.check_header(headers.get("authorization"))
 
-    def keyed(self, use: Use) -> Use:
-        """`use` behind a check of the key, before the body is read."""
+    def keyed(self, handler: Handler) -> Handler:
+        """The handler behind a check of the key, before the body is read."""
 
         async def check(request: Request, service: Service) -> Response:
             self.authorise(request.headers)
-            return await use(request, service)
+            return await handler(request, service)
 
         return check
-
-    def _add(self, router: APIRouter, route: Route, service: Service) -> None:
-        async def endpoint(request: Request) -> Response:
-            return await route.use(request, service)
-
-        has_key = self._keys.are_required
-        statuses = [one for one in route.statuses if has_key or one not in KEY_ERRORS]
-        extra: dict[str, Any] = {}
-        if route.parameters is not None:
-            extra["parameters"] = route.parameters
-        if route.content is not None:
-            extra["requestBody"] = {"content": route.content, "required": True}
-        if 401 in statuses:
-            extra |= SECURITY
-        router.add_api_route(
-            route.path,
-            endpoint,
-            methods=[route.verb or ("GET" if route.content is None else "POST")],
-            name=route.name,
-            summary=route.summary,
-            response_model=route.answer,
-            responses={**errors(*statuses, message=self.error), **route.responses},
-            openapi_extra=extra,
-            response_class=Response if route.answer is None else JSONResponse,
-        )
 
 
 def path_parameter(name: str, **schema: Any) -> dict[str, Any]:

@@ -7,15 +7,15 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 
-from inference.errors import InternalError, ServingError
+from inference.errors import InternalError, MethodNotAllowed, ServingError, UnknownRoute
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.http.dialect import Dialect, StreamRenderer
+from serving.gateway.http.dialect import Dialect, Route, StreamRenderer
 from serving.gateway.http.http_errors import ErrorRenderer
 from serving.gateway.http.middleware import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Timings
@@ -23,45 +23,62 @@ from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service, TaskRequest
 
 
-class DirectRoutes:
-    """ASGI middleware; every other request goes to the application.
+class Router:
+    """ASGI application: the route of a path and method. Paths without parameters come first.
+
+    Starlette's own compares a path with one route after the other, and FastAPI's inspects each
+    endpoint: that takes as long as the rest of a small request.
 
     Args:
+        service: Serves the routes.
         render_error: Responses of requests that failed.
     """
 
     def __init__(
-        self, app: ASGIApp, routes: Iterable[BaseRoute], render_error: ErrorRenderer
+        self, routes: Iterable[Route], service: Service, render_error: ErrorRenderer
     ) -> None:
-        self._app = app
+        self._service = service
         self._render_error = render_error
-        self._routes = {
-            route.path: route
-            for route in routes
-            if isinstance(route, APIRoute)
-            and route.methods == {"POST"}
-            and not route.param_convertors  # paths with parameters are matched by the application
-        }
+        self._paths: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            methods = self._paths.setdefault(route.path, {})
+            for method in route.methods:
+                methods.setdefault(method, route)
+        patterns = [path for path in self._paths if "{" in path]
+        self._patterns = [(compile_path(path)[0], self._paths.pop(path)) for path in patterns]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; bugs are left to the outer `Middleware`."""
-        is_post = scope["type"] == "http" and scope["method"] == "POST"
-        route = self._routes.get(scope["path"]) if is_post else None
+        methods = self._methods_of(scope)
+        route = methods.get(scope["method"])
         if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        response = await self._response(route, Request(scope, receive))
+            response = self._refuse(scope, methods)
+        else:
+            scope["route"] = route
+            try:
+                response = await route.handler(Request(scope, receive), self._service)
+            except (ServingError, ValidationError) as error:
+                response = self._render_error(scope, error)
         await response(scope, receive, send)
 
-    async def _response(self, route: APIRoute, request: Request) -> Response:
-        try:
-            response: Response = await route.endpoint(request)
-        except Exception as error:
-            rendered = self._render_error.rendered(request, error)
-            if rendered is None:
-                raise
-            return rendered
+    def _methods_of(self, scope: Scope) -> Mapping[str, Route]:
+        """The routes of a path by method; sets its parameters."""
+        path = scope["path"]
+        if (methods := self._paths.get(path)) is not None:
+            return methods
+        for pattern, methods in self._patterns:
+            if (match := pattern.match(path)) is not None:
+                scope["path_params"] = match.groupdict()
+                return methods
+        return {}
+
+    def _refuse(self, scope: Scope, methods: Mapping[str, Route]) -> Response:
+        if not methods:
+            return self._render_error(scope, UnknownRoute("no such path: /docs lists them"))
+        scope["route"] = next(iter(methods.values()))
+        refusal = f"{scope['method']} is not for this path: /docs lists the methods"
+        response = self._render_error(scope, MethodNotAllowed(refusal))
+        response.headers["allow"] = ", ".join(sorted(methods))
         return response
 
 
@@ -73,9 +90,9 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
         ClientDisconnect: the client disconnected.
     """
     dialect.authorise(request.headers)
-    parsed = await service.completed(await dialect.parse(request, task, service))
+    parsed = await service.add_stored_terms(await dialect.parse(request, task, service))
     if parsed.streams:
-        return await _streamed(dialect, request, parsed, service.stream(parsed))
+        return await _begin_stream(dialect, request, parsed, service.stream(parsed))
     answer, timings = await unless_disconnected(
         request.scope, request.receive, service.answer(parsed)
     )
@@ -84,7 +101,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     return response
 
 
-async def _streamed(
+async def _begin_stream(
     dialect: Dialect, request: Request, parsed: TaskRequest, stream: ChunkStream
 ) -> Response:
     """The stream, once it has a first chunk: an error before it has a status of its own."""
@@ -182,19 +199,17 @@ async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]
     assert task is not None
     is_disconnected = is_over = False
 
-    def on_disconnect(watching: asyncio.Future[None]) -> None:
+    def on_disconnect(disconnected: asyncio.Future[None]) -> None:
         nonlocal is_disconnected
-        if (
-            watching.cancelled() or is_over
-        ):  # is called after its removal if it was scheduled before
+        if disconnected.cancelled() or is_over:  # removed, and scheduled before
             return
-        watching.exception()  # reading failed: disconnected as well
+        disconnected.exception()  # reading failed: disconnected as well
         is_disconnected = True
         task.cancel()
 
-    told: asyncio.Future[None] | None = scope.get(DISCONNECTED)
-    watching = asyncio.ensure_future(_disconnected(receive)) if told is None else told
-    watching.add_done_callback(on_disconnect)
+    by_server: asyncio.Future[None] | None = scope.get(DISCONNECTED)
+    disconnected = by_server or asyncio.ensure_future(_await_disconnect(receive))
+    disconnected.add_done_callback(on_disconnect)
     try:
         return await work
     except asyncio.CancelledError:
@@ -203,11 +218,11 @@ async def unless_disconnected(scope: Scope, receive: Receive, work: Awaitable[T]
         raise ClientDisconnect from None
     finally:
         is_over = True
-        watching.remove_done_callback(on_disconnect)
-        if watching is not told:
-            watching.cancel()
+        disconnected.remove_done_callback(on_disconnect)
+        if disconnected is not by_server:
+            disconnected.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _await_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
 from starlette.types import Scope
 
-from inference.errors import (
-    InternalError,
-    MalformedBody,
-    MethodNotAllowed,
-    ServingError,
-    Unauthorized,
-    UnknownRoute,
-)
+from inference.errors import MethodNotAllowed, ServingError, Unauthorized, UnknownRoute
 from serving.gateway.http.dialect import Routes
 from serving.gateway.http.middleware import FAILURE
-from serving.gateway.requests.request_errors import from_validation
+from serving.gateway.requests.service import from_validation
 
 _OF_NO_ROUTE = (UnknownRoute, MethodNotAllowed, Unauthorized)
 """Errors of paths that belong to no dialect, in the form of the one beside them."""
@@ -34,12 +24,9 @@ class ErrorRenderer:
     Args:
         owners: Path of a route → its dialect.
         default: Dialect of all other paths, but for unknown ones beside those of one dialect.
-        routes: All routes of the application.
     """
 
-    def __init__(
-        self, owners: Mapping[str, Routes], default: Routes, routes: Iterable[BaseRoute]
-    ) -> None:
+    def __init__(self, owners: Mapping[str, Routes], default: Routes) -> None:
         self._owners = owners
         self._default = default
         self._first_parts: dict[str, Routes] = {}
@@ -48,49 +35,16 @@ class ErrorRenderer:
             first = _first_part(path)
             if owner is default or first not in self._first_parts:
                 self._first_parts[first] = owner
-        self._methods: dict[str, set[str]] = {}
-        for route in routes:
-            if isinstance(route, Route):
-                self._methods.setdefault(route.path, set()).update(route.methods or ())
 
-    def __call__(self, scope: Scope, error: ServingError) -> Response:
+    def __call__(self, scope: Scope, error: ServingError | ValidationError) -> Response:
         """The response of an error; its name goes to the log line and metrics."""
+        if isinstance(error, ValidationError):
+            error = from_validation(error)
         scope[FAILURE] = error.wire
         owner = self._owners.get(getattr(scope.get("route"), "path", ""))
         if owner is None and isinstance(error, _OF_NO_ROUTE):
             owner = self._first_parts.get(_first_part(scope["path"]))
         return (owner or self._default).render_error(error)
-
-    def rendered(self, request: Request, error: Exception) -> Response | None:
-        """The response of an exception that a route can raise; None for bugs."""
-        if isinstance(error, ServingError):
-            return self(request.scope, error)
-        if isinstance(error, ValidationError | RequestValidationError):
-            return self(request.scope, from_validation(error))
-        if not isinstance(error, HTTPException):
-            return None
-        # Refusals of Starlette: paths, methods, multipart bodies.
-        response = self(request.scope, _of_status(error, request))
-        for name, value in (error.headers or {}).items():
-            is_allow = name.lower() == "allow"
-            response.headers[name] = self._allowed(request, value) if is_allow else value
-        return response
-
-    def _allowed(self, request: Request, found: str) -> str:
-        """The methods of a path, of which Starlette's refusal lists those of one route."""
-        path = getattr(request.scope.get("route"), "path", "")
-        return ", ".join(sorted({*found.split(", "), *self._methods.get(path, ())}))
-
-    def install(self, app: FastAPI) -> None:
-        """Handle every exception that a route can raise; bugs are left to the `Middleware`."""
-
-        async def handle(request: Request, error: Exception) -> Response:
-            response = self.rendered(request, error)
-            assert response is not None, "a handler of another kind of exception"
-            return response
-
-        for kind in (ServingError, ValidationError, RequestValidationError, HTTPException):
-            app.add_exception_handler(kind, handle)
 
 
 def json_error(error: ServingError, body: str | bytes, status: int | None = None) -> Response:
@@ -112,13 +66,3 @@ def json_error(error: ServingError, body: str | bytes, status: int | None = None
 
 def _first_part(path: str) -> str:
     return path.split("/", 2)[1] if "/" in path else ""
-
-
-def _of_status(error: HTTPException, request: Request) -> ServingError:
-    if error.status_code == 404:
-        return UnknownRoute("no such path: /docs lists them")
-    if error.status_code == 405:
-        return MethodNotAllowed(f"{request.method} is not for this path: /docs lists the methods")
-    if error.status_code == 400:
-        return MalformedBody(f"the body cannot be read: {error.detail}")
-    return InternalError("the gateway failed: its log has the cause")

@@ -1,32 +1,48 @@
-"""The outermost layer of HTTP: request ids, body limit, log line and metrics of each request."""
+"""The layers around the router: what each request has (id, body limit, log line), and refusals.
+
+`Middleware` is the outermost. `OriginGate` refuses requests of other sites' pages: a browser
+reaches the gateway through the site's own name, which has been made to point here (DNS rebinding:
+the `Host` header is that name), or by a request that it sends to any site without asking first (a
+form, or text: the `Origin` header is the site).
+
+`KeyGate` refuses paths without a key. Dialects check keys themselves: each has its own form of
+refusal, and LibreTranslate's key is in the body. A new path therefore needs a key unless it is
+listed here as open.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import re
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inference.errors import (
+    CrossSite,
     InternalError,
     InvalidRequest,
     PayloadTooLarge,
     ServingError,
+    Unauthorized,
     Unavailable,
+    UnknownHost,
 )
 from serving.gateway.admission.admission import Reserve
-from serving.gateway.admission.auth import KEY, key_name
+from serving.gateway.admission.auth import KEY, Keys, key_name
 from serving.gateway.http.bodies import decode
-from serving.gateway.http.page_routes import ASSETS
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.request_record import CANCELLED, record, request_id
+from serving.gateway.http.routes import ASSETS
+from serving.gateway.observability.metrics import CANCELLED, Metrics, record, request_id
 from serving.gateway.observability.trace_context import (
     TRACE,
     TRACEPARENT,
@@ -37,6 +53,7 @@ from serving.gateway.observability.trace_context import (
     parse,
 )
 from serving.gateway.requests.service import TIMEOUT_HEADER, set_timeout, shutting_down
+from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
@@ -218,3 +235,157 @@ def _observe(send: Send, exchange: _Exchange) -> Send:
         await send(message)
 
     return observed
+
+
+_OPEN = frozenset({"/", "/health", "/ready", "/v2/health/live", "/v2/health/ready"})
+"""Probes, and the page, which asks for the key."""
+_PAGE = "/ui/"
+
+
+class KeyGate:
+    """ASGI middleware that requires a key of every path, but for probes and the page.
+
+    Args:
+        keys: There is at least one.
+        paths: Those of routes that check the key themselves, each in its own form.
+        render_error: Responses of refused requests.
+    """
+
+    def __init__(
+        self, app: ASGIApp, keys: Keys, paths: Collection[str], render_error: RenderError
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._render_error = render_error
+        self._passed = _OPEN.union(paths)
+        self._patterns = [compile_path(path)[0] for path in paths if "{" in path]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or answer with 401."""
+        if scope["type"] == "http" and not self._is_passed(scope["path"]):
+            try:
+                self._keys.check_header(Headers(scope=scope).get("authorization"))
+            except Unauthorized as error:
+                await self._render_error(scope, error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_passed(self, path: str) -> bool:
+        return (
+            path in self._passed
+            or path.startswith(_PAGE)
+            or any(pattern.match(path) for pattern in self._patterns)
+        )
+
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(r"(\[(?P<address>[^]]*)\]|(?P<name>[\w.-]*))(:\d*)?")
+_OWN_SITE = frozenset({"same-origin", "none"})
+"""`Sec-Fetch-Site`, which no page can set, of requests by the gateway's own page or its user."""
+
+
+def is_guarded(settings: GatewaySettings, *, has_keys: bool) -> bool:
+    """Whether a browser on the same machine or network could be used against the gateway."""
+    return not has_keys or _is_loopback(settings.host)
+
+
+class OriginGate:
+    """ASGI middleware.
+
+    Args:
+        settings: Names of the gateway, and sites that browsers may call it from.
+        render_error: Responses of refused requests.
+    """
+
+    def __init__(self, app: ASGIApp, settings: GatewaySettings, render_error: RenderError) -> None:
+        self._app = app
+        self._render_error = render_error
+        self._hosts = Hosts(_names(settings))
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in _origins(settings))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or refuse with 421 or 403."""
+        error = self._refusal(scope) if scope["type"] == "http" else None
+        if error is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._render_error(scope, error)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ServingError | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if not all(map(self._hosts.has, hosts)):
+            return UnknownHost(
+                "the gateway is not served under the name of the Host header: use its address, or "
+                "start it with --allowed-hosts NAME"
+            )
+        if scope["method"] in _READING or self._is_own(headers, hosts):
+            return None
+        return CrossSite(
+            "a page of another site sent this request: start the gateway with "
+            "--cors-allow-origin SITE to allow it"
+        )
+
+    def _is_own(self, headers: Headers, hosts: list[str]) -> bool:
+        """Whether no page sent the request, or one that may."""
+        site = headers.get("sec-fetch-site")
+        origin = headers.get("origin", "").lower()
+        if site in _OWN_SITE or "*" in self._origins:
+            return True
+        if not origin:
+            return site is None
+        return origin in self._origins or origin.partition("://")[2] in map(str.lower, hosts)
+
+
+class Hosts:
+    """Names under which the gateway is served.
+
+    Addresses always belong to them, and names without dots: no site can have one.
+
+    Args:
+        names: Others; `*.DOMAIN` are all names below one.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        lowered = {name.lower().rstrip(".") for name in names}
+        self._names = {name for name in lowered if not name.startswith("*.")}
+        self._suffixes = tuple(name[1:] for name in lowered if name.startswith("*."))
+
+    def has(self, host: str) -> bool:
+        """Whether a `Host` header has one of the names.
+
+        Args:
+            host: A name or an address, perhaps with a port.
+        """
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = (found["address"] or found["name"]).lower().rstrip(".")
+        is_safe = "." not in name or name.endswith(".localhost") or _is_address(name)
+        return is_safe or name in self._names or name.endswith(self._suffixes)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _names(settings: GatewaySettings) -> list[str]:
+    published = settings.public_url.host if settings.public_url else None
+    return [socket.gethostname(), *settings.allowed_hosts, *([published] if published else [])]
+
+
+def _origins(settings: GatewaySettings) -> list[str]:
+    url = settings.public_url
+    if url is None:
+        return list(settings.cors_allow_origin)
+    default = {"http": 80, "https": 443}[url.scheme]
+    port = "" if url.port in (None, default) else f":{url.port}"
+    return [*settings.cors_allow_origin, f"{url.scheme}://{url.host}{port}"]

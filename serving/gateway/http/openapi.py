@@ -1,20 +1,26 @@
-"""OpenAPI for what FastAPI cannot derive: the routes read their bodies themselves."""
+"""The OpenAPI document, which FastAPI makes of the routes' descriptions. It serves none of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serving.gateway.http.bodies import MULTIPART
+from serving.gateway.http.dialect import Route
+from triptych import __version__
 from triptych.messages import Chunk, ErrorResponse
 from triptych.task import IMAGES, Task
+
+TITLE = "Triptych"
+SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 
 _REF = "#/components/schemas/{model}"
 TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504, 401)
@@ -91,31 +97,34 @@ def events(description: str) -> dict[str, Any]:
     return {"content": content, "description": "The response, or its events."}
 
 
-def install(
-    app: FastAPI,
-    tasks: Iterable[Task],
-    further: Iterable[type[BaseModel]] = (),
+def openapi_route(
+    routes: Sequence[tuple[type[BaseModel], Route]],
+    messages: Sequence[type[BaseModel]],
     *,
     has_key: bool,
     has_origin_gate: bool,
-) -> None:
-    """Serve a document whose components include the tasks' request messages.
-
-    It is made once, for the first request.
+) -> Route:
+    """`/openapi.json`: a document that is made once, for the first request.
 
     Args:
-        app: The application, all its routes added.
-        further: Requests of other dialects.
+        routes: All others, each with the body of its errors.
+        messages: Requests, which are among the document's components.
         has_key: Whether some routes require a key.
         has_origin_gate: Whether hosts and sites are refused, on every path.
     """
-    messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
 
     def document() -> bytes:
         made = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            title=TITLE,
+            version=__version__,
+            summary=SUMMARY,
+            routes=[
+                _describe(route, error, has_key=has_key)
+                for error, route in routes
+                if route.is_documented
+            ],
         )
-        made["components"]["schemas"] |= _components(messages)
+        made["components"]["schemas"] |= _components([*messages, Chunk])
         if has_origin_gate:
             _add_gate(made["paths"])
         if has_key:
@@ -124,15 +133,40 @@ def install(
 
     making: asyncio.Task[bytes] | None = None
 
-    async def respond(_: Request) -> Response:
+    async def respond(request: Request, service: object) -> Response:
         nonlocal making
         if making is None:  # half a second, in which the event loop serves other requests
             making = asyncio.create_task(asyncio.to_thread(document))
         return Response(await asyncio.shield(making), media_type="application/json")
 
-    others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
-    app.router.routes[:] = others  # FastAPI's own renders it for each request
-    app.add_route(app.openapi_url or "/openapi.json", respond, include_in_schema=False)
+    return Route("/openapi.json", respond, methods=("GET", "HEAD"), is_documented=False)
+
+
+def _describe(route: Route, error: type[BaseModel], *, has_key: bool) -> APIRoute:
+    """A route in the form that FastAPI describes; it serves nothing."""
+
+    async def endpoint() -> None: ...
+
+    statuses = [one for one in route.statuses if has_key or one not in KEY_ERRORS]
+    extra: dict[str, Any] = {}
+    if route.parameters is not None:
+        extra["parameters"] = route.parameters
+    if route.content is not None:
+        extra["requestBody"] = {"content": route.content, "required": True}
+    if 401 in statuses:
+        extra |= SECURITY
+    return APIRoute(
+        route.path,
+        endpoint,
+        methods=[route.methods[0]],
+        name=route.name,
+        summary=route.summary,
+        description=route.description,
+        response_model=route.answer,
+        responses={**errors(*statuses, message=error), **route.responses},
+        openapi_extra=extra or None,
+        response_class=Response if route.answer is None else JSONResponse,
+    )
 
 
 def _add_gate(paths: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,12 +1,29 @@
-"""Routes of the gateway itself, for operators and probes; the latter need no key."""
+"""Routes of no dialect: probes and metrics, the page at `/`, and the documentation at `/docs`.
+
+Probes and the page need no key. The page is a client of the HTTP API like any other: it learns from
+`/v1/models` what is served, and its files, which are read once, contain no data.
+
+`/docs` is Swagger UI over our OpenAPI document, from files of this machine alone. The page of
+FastAPI loads its scripts from another host: a closed network cannot reach it, and it
+decides what runs in the browser of an operator who enters a key there. The files of Swagger UI are
+those of the package `fastapi-offline`; the page around them is ours.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 
-from inference.errors import Unavailable
-from serving.gateway.http.openapi import SECURITY, errors
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from inference.errors import Unavailable, UnknownRoute
+from serving.gateway.http.dialect import Handler, Route
+from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 
@@ -43,57 +60,209 @@ _METRICS: dict[str, object] = {
 }
 
 
-def system_routes(service: Service, readiness: Readiness) -> APIRouter:
+_ALIVE = "The process responds."
+_IS_READY = "Every model responds, and the gateway is not shutting down; otherwise 503 and why."
+
+
+def system_routes(readiness: Readiness) -> list[Route]:
     """Liveness, readiness and metrics."""
-    router = APIRouter()
 
-    async def alive() -> Response:
-        """The process responds."""
-        return Response("{}", media_type=_JSON)
-
-    async def ready() -> Response:
-        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
+    async def check_ready() -> None:
         problem = await readiness.problem()
         if problem:
             raise Unavailable(f"not ready: {problem}", retry_after_s=1)
+
+    async def alive(request: Request, service: Service) -> Response:
+        return Response("{}", media_type=_JSON)
+
+    async def ready(request: Request, service: Service) -> Response:
+        await check_ready()
         is_checked = service.catalog.record.self_check
         return Response("{}" if is_checked else '{"self_check":"off"}', media_type=_JSON)
 
-    async def metrics() -> Response:
-        """Metrics for Prometheus."""
+    async def metrics(request: Request, service: Service) -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    async def server_live() -> Response:
-        """The process responds."""
+    async def server_live(request: Request, service: Service) -> Response:
         return Response('{"live":true}', media_type=_JSON)
 
-    async def server_ready() -> Response:
-        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
-        await ready()
+    async def server_ready(request: Request, service: Service) -> Response:
+        await check_ready()
         return Response('{"ready":true}', media_type=_JSON)
 
-    for path, endpoint, body, statuses in (
-        ("/health", alive, _EMPTY, ()),
-        ("/v2/health/live", server_live, _flag("live"), ()),
-        ("/ready", ready, _READY, (500, 503)),
-        ("/v2/health/ready", server_ready, _flag("ready"), (500, 503)),
-    ):
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=["GET"],
-            response_class=Response,
-            responses={200: body, **errors(*statuses)},
+    both = "GET", "HEAD"  # as `wget --spider` checks
+    return [
+        Route(path, handler, name=handler.__name__, description=text, responses={200: body}, **more)
+        for path, handler, text, body, more in (
+            ("/health", alive, _ALIVE, _EMPTY, {"methods": both}),
+            ("/v2/health/live", server_live, _ALIVE, _flag("live"), {}),
+            ("/ready", ready, _IS_READY, _READY, {"methods": both, "statuses": (500, 503)}),
+            ("/v2/health/ready", server_ready, _IS_READY, _flag("ready"), {"statuses": (500, 503)}),
+            ("/metrics", metrics, "Metrics for Prometheus.", _METRICS, {"statuses": (401,)}),
         )
-    keyed = service.keys.are_required
-    router.add_api_route(
-        "/metrics",
-        metrics,
-        methods=["GET"],
-        response_class=Response,
-        responses={200: _METRICS, **(errors(401) if keyed else {})},
-        openapi_extra=SECURITY if keyed else None,
+    ]
+
+
+FOLDER = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+ASSETS = "/ui/{name:path}"
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # no text becomes HTML, by accident either
+        "trusted-types 'none'",
     )
-    for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
-        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
-    return router
+)
+_HEADERS = {
+    "cache-control": "no-cache",  # stored, and asked for again by its ETag
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".jpg": "image/jpeg",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+"""Of the files that are served; others in the folder are not."""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of the page."""
+
+    content: bytes
+    media_type: str
+    version: str
+
+    @classmethod
+    def of(cls, content: bytes, suffix: str) -> Asset:
+        """A file's content, served as its suffix says."""
+        version = hashlib.sha256(content).hexdigest()[:32]
+        return cls(content, _MEDIA_TYPES[suffix], version)
+
+
+def read_assets() -> dict[str, Asset]:
+    """The files of the page, by their path below its folder."""
+    return {
+        path.relative_to(FOLDER).as_posix(): Asset.of(path.read_bytes(), path.suffix)
+        for path in sorted(FOLDER.rglob("*"))
+        if path.suffix in _MEDIA_TYPES
+    }
+
+
+def page_routes(assets: Mapping[str, Asset]) -> list[Route]:
+    """`/`, and the other files below `/ui/`."""
+
+    async def respond(request: Request, service: object) -> Response:
+        found = assets.get(request.path_params.get("name", INDEX))
+        if found is None:
+            raise UnknownRoute("no such file of the page")
+        return respond_with_asset(found, request)
+
+    return [asset_route(path, respond) for path in ("/", ASSETS)]
+
+
+def asset_route(path: str, handler: Handler) -> Route:
+    """A route of files, which the OpenAPI document leaves out."""
+    return Route(path, handler, methods=("GET", "HEAD"), is_documented=False)
+
+
+def redirect_route() -> Route:
+    """`/` of a gateway without the page: the documentation."""
+
+    async def redirect(request: Request, service: object) -> Response:
+        return RedirectResponse("docs")  # relative: a proxy may add a prefix
+
+    return Route("/", redirect, is_documented=False)
+
+
+def respond_with_asset(
+    asset: Asset, request: Request, policy: str = CONTENT_SECURITY_POLICY
+) -> Response:
+    """A file, or 304 where the browser has it.
+
+    Args:
+        request: May name the version that the browser has.
+        policy: Content security policy of the page that the file belongs to.
+    """
+    headers = _HEADERS | {"etag": etag(asset.version), "content-security-policy": policy}
+    if preconditions(request.headers).is_known(asset.version):
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+DOCS_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",  # Swagger UI writes style attributes
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_SCRIPT, _STYLE, _START = "swagger-ui-bundle.js", "swagger-ui.css", "start.js"
+# Addresses are relative: a proxy may add a prefix.
+_HTML = f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Triptych: API</title>
+<link rel="icon" href="ui/icon.svg">
+<link rel="stylesheet" href="docs/{_STYLE}">
+</head>
+<body>
+<div id="api"></div>
+<script src="docs/{_SCRIPT}"></script>
+<script type="module" src="docs/{_START}"></script>
+</body>
+</html>
+"""
+# Paths of the document are below the page's folder, whatever prefix a proxy has added.
+_STARTING = """\
+const response = await fetch("openapi.json");
+const spec = { ...(await response.json()), servers: [{ url: new URL(".", location.href).href }] };
+SwaggerUIBundle({ spec, dom_id: "#api", deepLinking: true, validatorUrl: null });
+"""
+
+
+def read_docs_assets() -> dict[str, Asset]:
+    """The page and its files, by the part of the path after `/docs/`; the page's is empty."""
+    installed = files("fastapi_offline") / "static"
+    return {
+        "": Asset.of(_HTML.encode(), ".html"),
+        _START: Asset.of(_STARTING.encode(), ".js"),
+        **{
+            name: Asset.of((installed / name).read_bytes(), f".{name.rpartition('.')[2]}")
+            for name in (_SCRIPT, _STYLE)
+        },
+    }
+
+
+def docs_routes() -> list[Route]:
+    """`/docs`, and its files below `/docs/`."""
+    assets = read_docs_assets()
+
+    async def respond(request: Request, service: object) -> Response:
+        found = assets.get(request.path_params.get("name", ""))
+        if found is None:
+            raise UnknownRoute("no such file of the documentation")
+        return respond_with_asset(found, request, DOCS_SECURITY_POLICY)
+
+    return [asset_route(path, respond) for path in ("/docs", "/docs/{name}")]

@@ -187,7 +187,7 @@ class CallSpan:
         self._queued_s = time.monotonic()
         self._has_begun = False
 
-    def sent(self, sent_s: float) -> None:
+    def note_sent(self, sent_s: float) -> None:
         """The call was sent to Triton at that monotonic time."""
         if self._trace is not None:
             self._trace.phase("queue", self._queued_s, sent_s)
@@ -198,7 +198,7 @@ class CallSpan:
             self._has_begun = True
             self._trace.event("first chunk")
 
-    def finished(self, outcome: Outcome) -> None:
+    def note_finished(self, outcome: Outcome) -> None:
         """The call has its outcome."""
         if self._trace is None:
             return

@@ -47,7 +47,7 @@ function isMark(text) {
  * @param {{tokens: number[]}[]|null} columns null: columns are kept.
  * @returns {number[][]}
  */
-export function joined(weights, rows, columns) {
+export function joinWeights(weights, rows, columns) {
   return rows.map(({ tokens }) => {
     const mean = weights[0].map((_, column) => {
       const sum = tokens.reduce((total, row) => total + weights[row][column], 0);

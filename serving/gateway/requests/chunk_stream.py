@@ -62,7 +62,7 @@ class ChunkStream:
             ready, self._ready = self._ready, []
             self._has_room.set()
             if ready:
-                yield merged(ready)
+                yield merge(ready)
             if is_over:
                 self._raise()
                 return
@@ -107,7 +107,7 @@ class ChunkStream:
             self._task.result()
 
 
-def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
+def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Chunks that are ready together, one an item where that changes nothing but their number.
 
     An error, which ends its item, stays a chunk of its own: the text before it is sent as such.
@@ -116,11 +116,11 @@ def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
     for chunk in chunks:
         place = chunk.index, chunk.error is not None
         before = last.pop(place, None)
-        last[place] = chunk if before is None else _joined(before, chunk)
+        last[place] = chunk if before is None else _concatenate(before, chunk)
     return list(last.values())
 
 
-def _joined(first: Chunk, second: Chunk) -> Chunk:
+def _concatenate(first: Chunk, second: Chunk) -> Chunk:
     logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
     return second.model_copy(
         update={"text": first.text + second.text, "logprobs": logprobs or None}

@@ -83,7 +83,7 @@ class Readiness:
         try:
             with ExitStack() as polls:
                 for one in endpoints:
-                    polls.enter_context(one.polled())
+                    polls.enter_context(one.poll())
                 found = await asyncio.gather(*(self._problems(one, calls) for one in endpoints))
         finally:
             self._checked_s = self._clock()

@@ -55,7 +55,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
-async def resolved(host: str, port: int) -> Sequence[Address]:
+async def resolve_host(host: str, port: int) -> Sequence[Address]:
     """What the system's resolver says.
 
     Raises:
@@ -74,7 +74,7 @@ class PublicBackend(httpcore.AsyncNetworkBackend):
         resolve: Finds the addresses of a host.
     """
 
-    def __init__(self, further: Iterable[Network] = (), resolve: Resolve = resolved) -> None:
+    def __init__(self, further: Iterable[Network] = (), resolve: Resolve = resolve_host) -> None:
         self._further = tuple(further)
         self._resolve = resolve
         self._backend = httpcore.AnyIOBackend()
@@ -165,7 +165,7 @@ class ImageFetcher:
     def __init__(
         self,
         settings: GatewaySettings,
-        resolve: Resolve = resolved,
+        resolve: Resolve = resolve_host,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._allowed = settings.image_urls
@@ -187,7 +187,7 @@ class ImageFetcher:
             self._pool is not None and len(images) <= self._max_images and any(map(_is_url, images))
         )
 
-    async def fetched(self, images: Sequence[ImageInput]) -> list[ImageInput]:
+    async def fetch(self, images: Sequence[ImageInput]) -> list[ImageInput]:
         """Images in their order, the bytes of a file or an error in place of each URL."""
         allowance = _Allowance(self._limit, self._limit)
         return list(
@@ -206,7 +206,7 @@ class ImageFetcher:
             return image
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._followed(image, allowance)
+                return await self._follow(image, allowance)
         except ServingError as error:
             failure = error
         except ForbiddenAddress:
@@ -218,14 +218,14 @@ class ImageFetcher:
         failure.field = f"{IMAGES}.{index}"
         return failure
 
-    async def _followed(self, address: str, allowance: _Allowance) -> bytes:
+    async def _follow(self, address: str, allowance: _Allowance) -> bytes:
         """The image at an address, or where it redirects to."""
-        url = self._checked(address)
+        url = self._check(address)
         for _ in range(MAX_REDIRECTS + 1):
             found = await self._body(url, allowance)
             if isinstance(found, bytes):
                 return found
-            url = self._checked(found, base=url)
+            url = self._check(found, base=url)
         raise InvalidRequest(f"the image's URL redirects more than {MAX_REDIRECTS} times")
 
     async def _body(self, url: httpx.URL, allowance: _Allowance) -> bytes | str:
@@ -252,7 +252,7 @@ class ImageFetcher:
                 body += part
             return bytes(body)
 
-    def _checked(self, address: str, base: httpx.URL | None = None) -> httpx.URL:
+    def _check(self, address: str, base: httpx.URL | None = None) -> httpx.URL:
         """A URL that may be fetched.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A gateway's requests: plan, admission, deadline, at most two attempts, and response or stream.
+"""A gateway's requests: plan, admission, deadline, at most two plans, and response or stream.
 
 plan (thread pool) → admitted by tokens → calls, each in its turn → finish (thread pool).
 """
@@ -17,9 +17,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
+from pydantic import ValidationError
+
 from inference.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    MalformedBody,
     ServingError,
     SetupError,
     Unavailable,
@@ -31,19 +34,16 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.draining import SHUTTING_DOWN
-from serving.gateway.admission.admission import Admission
+from serving.gateway.admission.admission import Admission, Counts, LocalCounts
 from serving.gateway.admission.auth import Keys, key_name
-from serving.gateway.admission.counts import Counts, LocalCounts
 from serving.gateway.admission.task_threads import TaskThreads
-from serving.gateway.observability.metrics import Metrics, Timings
-from serving.gateway.observability.request_record import RequestTimes
+from serving.gateway.observability.metrics import Metrics, RequestTimes, Timings
 from serving.gateway.observability.trace_context import TRACE, Tracer
-from serving.gateway.requests.attempt import Attempt, StreamAttempt
-from serving.gateway.requests.call_runner import CallRunner
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
+from serving.gateway.requests.plan_runner import CallRunner, PlanRun, StreamRun
 from serving.gateway.triton_client.pool import TritonPool
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
@@ -186,7 +186,7 @@ class Service:
         self._refuse_if_draining()
         self.admission.check()
 
-    async def completed(self, request: TaskRequest) -> TaskRequest:
+    async def add_stored_terms(self, request: TaskRequest) -> TaskRequest:
         """The request with the terms that it refers to by name; others as they are.
 
         Raises:
@@ -204,7 +204,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_planned(request.route, self._make_plan(request))
+        return await self.answer_plan(request.route, self._make_plan(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -212,9 +212,9 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        return self.stream_planned(request.route, self._make_plan(request))
+        return self.stream_plan(request.route, self._make_plan(request))
 
-    async def answer_planned(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
+    async def answer_plan(self, route: str, make_plan: MakePlan) -> tuple[TaskResponse, Timings]:
         """The response of one request, and where its time went.
 
         Args:
@@ -224,12 +224,12 @@ class Service:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        async with self._admitted() as reserve:
+        async with self._admit() as reserve:
             response, timings = await self._run(route, make_plan, reserve)
         assert response is not None
         return response, timings
 
-    def stream_planned(self, route: str, make_plan: MakePlan) -> ChunkStream:
+    def stream_plan(self, route: str, make_plan: MakePlan) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
 
         Raises:
@@ -238,7 +238,7 @@ class Service:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            async with self._admitted() as reserve:
+            async with self._admit() as reserve:
                 await stream.finish(self._run(route, make_plan, reserve, stream))
 
         return ChunkStream(produce)
@@ -255,7 +255,7 @@ class Service:
             )
         return self.catalog.entry(self.catalog.named(name))
 
-    async def is_served_again(self, before: LoadedModel, refused: Call) -> bool:
+    async def is_served_again(self, before: LoadedModel, unloaded: Call) -> bool:
         """Wait for the version that replaced the one which a request was planned for.
 
         Two versions whose Triton configurations differ cannot overlap: a call that waited in the
@@ -266,10 +266,10 @@ class Service:
             False if no version of the called model is loaded: it is being restarted.
         """
         pool, until_s = self.calls.pool, time.monotonic() + _SWITCH_S
-        while time.monotonic() < until_s and await pool.served_version(refused.model):
+        while time.monotonic() < until_s and await pool.served_version(unloaded.model):
             if self.catalog.version(before.name) != before.manifest.version:
                 return True
-            if await pool.is_ready(refused.model, refused.version):
+            if await pool.is_ready(unloaded.model, unloaded.version):
                 return True
             await asyncio.sleep(_SWITCH_POLL_S)
         return False
@@ -289,26 +289,30 @@ class Service:
         return partial(self._plan, request, model)
 
     async def _plan(
-        self, request: TaskRequest, model: LoadedModel, reserve: ReservePixels, refused: Call | None
+        self,
+        request: TaskRequest,
+        model: LoadedModel,
+        reserve: ReservePixels,
+        unloaded: Call | None,
     ) -> Plan | None:
         """See `MakePlan`; made off the event loop where that is much work."""
-        if refused is not None:
-            if not await self.is_served_again(model, refused):
+        if unloaded is not None:
+            if not await self.is_served_again(model, unloaded):
                 return None
             model = self.catalog.resolve(request.task, request.message)
         images, size = request.images, request.task.size(request.message)
         if images:
             if self.fetcher.fetches(images):
-                images = await self.fetcher.fetched(images)
+                images = await self.fetcher.fetch(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.in_pool(work, measured, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
-            images = await self._decoded(images, pixels, model, header)
+            images = await self._decode_images(images, pixels, model, header)
         prepare = request.task.prepare
         return await self.in_pool(size, prepare, request.message, images, model)
 
-    async def _decoded(
+    async def _decode_images(
         self,
         images: Sequence[ImageInput],
         pixels: Sequence[int],
@@ -325,7 +329,7 @@ class Service:
         """
         spec = model.manifest.image
 
-        async def decoded(image: ImageInput, size: int) -> ImageInput:
+        async def decode(image: ImageInput, size: int) -> ImageInput:
             if not isinstance(image, bytes) or spec is None:
                 return image
             expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
@@ -336,13 +340,13 @@ class Service:
                 return error
 
         if len(images) == 1:
-            return [await decoded(images[0], pixels[0])]
+            return [await decode(images[0], pixels[0])]
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+            work = [group.create_task(decode(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[ReservePixels]:
+    async def _admit(self) -> AsyncIterator[ReservePixels]:
         """Admission of a request, and the reservation of its pixels."""
         with self.admission.request(), self.admission.pixels() as reserve:
             await self.admission.agree("requests", "bytes")
@@ -370,28 +374,24 @@ class Service:
         """
         limit_s = min(self._timeout_s, TIMEOUT_S.get())  # the gateway's, or its client's
         times = RequestTimes(self.metrics, route, limit_s)
-
         plan_again = partial(make_plan, reserve)
-
-        async def attempted(plan: Plan) -> Attempt:
-            made = Attempt(plan, self.calls, self.admission, times)
-            if stream is not None:
-                made = StreamAttempt(plan, self.calls, self.admission, times, stream, plan_again)
-            await made.run()
-            following = made.following()
-            return made if following is None else await attempted(following)
-
+        is_planned_again = False
         try:
             async with asyncio.timeout(limit_s):
                 plan = await make_plan(reserve, None)
-                assert plan is not None, "nothing of it was refused yet"
-                times.planned()
-                attempt = await attempted(plan)
-                if attempt.refused is not None:
-                    replanned = await plan_again(attempt.refused)
-                    attempt = await attempted(replanned) if replanned else attempt
-                timings = times.until_now(attempt.sent_s)
-                response = await attempt.finish(self.in_pool)
+                assert plan is not None, "no call of it has run yet"
+                times.note_plan()
+                while plan is not None:
+                    parts = plan, self.calls, self.admission, times
+                    last = (
+                        PlanRun(*parts) if stream is None else StreamRun(*parts, stream, plan_again)
+                    )
+                    await last.run()
+                    plan = last.following()
+                    if last.unloaded is not None and not is_planned_again:
+                        plan, is_planned_again = await plan_again(last.unloaded), True
+                timings = times.until_now(last.sent_s)
+                response = await last.finish(self.in_pool)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"no response within {limit_s:g} s: send a smaller request"
@@ -407,6 +407,25 @@ class Service:
 def shutting_down() -> Unavailable:
     """The error of requests that a gateway which shuts down does not finish."""
     return Unavailable(f"{SHUTTING_DOWN}: try another", retry_after_s=1)
+
+
+_MAPS = {"logit_bias", "glossary", "terms"}
+
+
+def from_validation(error: ValidationError) -> InvalidRequest:
+    """The first fault that a message's schema found; never the user's text."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "invalid")
+        return MalformedBody(f"the body is not JSON: {reason}")
+    # Keys of a map are the user's text, so the map is named instead.
+    place = first["loc"][:1] if first["loc"] and first["loc"][0] in _MAPS else first["loc"]
+    field = ".".join(str(part) for part in place) or None
+    value = first.get("input")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    got = f", got {value}" if is_number and abs(value) < 1e15 else ""
+    message = first["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f"{field or 'the body'}: {message}{got}", field=field)
 
 
 def set_timeout(header: str | None) -> None:

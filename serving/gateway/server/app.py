@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from fastapi import FastAPI
-from fastapi.middleware.cors import CORSMiddleware
 from pydantic import BaseModel
-from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from inference.tasks import TASKS
@@ -17,39 +13,31 @@ from serving.gateway.dialects import huggingface, libretranslate, open_inference
 from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.http import openapi
-from serving.gateway.http.api_docs import docs_routes
-from serving.gateway.http.dialect import Routes
-from serving.gateway.http.gates import KeyGate, OriginGate, is_guarded
-from serving.gateway.http.handle_request import DirectRoutes
+from serving.gateway.http.dialect import Route, Routes
+from serving.gateway.http.handle_request import Router
 from serving.gateway.http.http_errors import ErrorRenderer
-from serving.gateway.http.middleware import Middleware
-from serving.gateway.http.page_routes import page_routes, read_assets, redirect_routes
-from serving.gateway.http.routes import system_routes
+from serving.gateway.http.middleware import KeyGate, Middleware, OriginGate, is_guarded
+from serving.gateway.http.openapi import openapi_route
+from serving.gateway.http.routes import (
+    docs_routes,
+    page_routes,
+    read_assets,
+    redirect_route,
+    system_routes,
+)
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 from serving.settings.gateway_settings import DialectName
-from triptych import __version__
 from triptych.glossaries.messages import GlossaryUpload
 
-TITLE = "Triptych"
-SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
-
-
-class Application(FastAPI):
-    """FastAPI from the first of our layers on.
-
-    Its own, around them, would handle bugs, bound bodies and trace a second time.
-    """
-
-    __call__ = Starlette.__call__
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """The layers, `Middleware` outermost."""
-        stack: Any = super().build_middleware_stack()
-        while not isinstance(stack, Middleware):
-            stack = stack.app
-        return stack
+_MESSAGES: tuple[type[BaseModel], ...] = (
+    *(task.declaration.request for task in TASKS.values()),
+    GlossaryUpload,
+    *openai.MESSAGES,
+    *huggingface.MESSAGES,
+    *libretranslate.MESSAGES,
+    *open_inference.MESSAGES,
+)
 
 
 def create_app(
@@ -57,7 +45,7 @@ def create_app(
     readiness: Readiness,
     further_dialects: Sequence[Routes] = (),
     downloads: DownloadStore | None = None,
-) -> FastAPI:
+) -> Middleware:
     """The application; it neither starts nor stops what it is given.
 
     Args:
@@ -66,75 +54,57 @@ def create_app(
         further_dialects: HTTP APIs beside Triptych's own and those of other services.
         downloads: Keeps translated files; by default in memory.
     """
-    app = Application(
-        title=TITLE,
-        summary=SUMMARY,
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    settings = service.settings
-    native = NativeDialect(service.keys)
-    owners: dict[str, Routes] = {}
-    routes: list[BaseRoute] = []
+    settings, keys = service.settings, service.keys
+    native = NativeDialect(keys)
     others: dict[DialectName, Sequence[Routes]] = {
-        "openai": openai.dialects(service.keys),
-        "huggingface": huggingface.dialects(service.keys),
-        "tgi": [path(service.keys) for path in TGI_PATHS],
-        "tei": [path(service.keys) for path in TEI_PATHS],
-        "libretranslate": libretranslate.dialects(service.keys, downloads),
-        "openinference": open_inference.dialects(service.keys),
+        "openai": openai.dialects(keys),
+        "huggingface": huggingface.dialects(keys),
+        "tgi": [path(keys) for path in TGI_PATHS],
+        "tei": [path(keys) for path in TEI_PATHS],
+        "libretranslate": libretranslate.dialects(keys, downloads),
+        "openinference": open_inference.dialects(keys),
     }
     dialects: list[Routes] = [
         native,
         *(one for name, found in others.items() if name in settings.dialects for one in found),
         *further_dialects,
     ]
-    for dialect in dialects:
-        router = dialect.router(service)
-        owners |= {getattr(route, "path", ""): dialect for route in router.routes}
-        routes += router.routes
-        app.include_router(router)
-    own = [
-        *(system_routes(service, readiness), docs_routes()),
-        page_routes(read_assets()) if settings.page else redirect_routes(),
-    ]
-    for router in own:
-        app.include_router(router)
-    every = [*routes, *(route for router in own for route in router.routes)]
-    render_error = ErrorRenderer(owners, native, every)
-    render_error.install(app)
-    declared = [task.declaration for task in TASKS.values()]
-    messages: tuple[type[BaseModel], ...] = (
-        GlossaryUpload,
-        *openai.MESSAGES,
-        *huggingface.MESSAGES,
-        *libretranslate.MESSAGES,
-        *open_inference.MESSAGES,
+    routes = [(dialect, route) for dialect in dialects for route in dialect.routes()]
+    owners = {route.path: dialect for dialect, route in routes}
+    routes += [(native, route) for route in _own_routes(readiness, has_page=settings.page)]
+    has_origin_gate = is_guarded(settings, has_keys=keys.are_required)
+    document = openapi_route(
+        [(owner.error, route) for owner, route in routes],
+        _MESSAGES,
+        has_key=keys.are_required,
+        has_origin_gate=has_origin_gate,
     )
-    has_keys = service.keys.are_required
-    has_origin_gate = is_guarded(settings, has_keys=has_keys)
-    openapi.install(app, declared, messages, has_key=has_keys, has_origin_gate=has_origin_gate)
-    app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
-    if has_keys:
-        app.add_middleware(KeyGate, keys=service.keys, dialects=routes, render_error=render_error)
+    render_error = ErrorRenderer(owners, native)
+    app: ASGIApp = Router([document, *(route for _, route in routes)], service, render_error)
+    if keys.are_required:
+        app = KeyGate(app, keys, owners, render_error)
     if settings.cors_allow_origin:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.cors_allow_origin),
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_allow_origin,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
             expose_headers=["etag"],
         )
     if has_origin_gate:
-        app.add_middleware(OriginGate, settings=settings, render_error=render_error)
-    app.add_middleware(
-        Middleware,
-        metrics=service.metrics,
-        payload_limit=settings.payload_limit,
-        body=service.admission.body,
-        render_error=render_error,
-        tracer=service.tracer,
+        app = OriginGate(app, settings, render_error)
+    return Middleware(
+        app,
+        service.metrics,
+        settings.payload_limit,
+        service.admission.body,
+        render_error,
+        service.tracer,
     )
-    return app
+
+
+def _own_routes(readiness: Readiness, *, has_page: bool) -> Iterator[Route]:
+    """Those of no dialect."""
+    yield from system_routes(readiness)
+    yield from docs_routes()
+    yield from page_routes(read_assets()) if has_page else (redirect_route(),)

@@ -21,12 +21,11 @@ import uvloop
 from inference.bundle.repository import Repository
 from inference.errors import SetupError
 from serving.draining import await_drained
-from serving.gateway.admission.counts import Counts, LocalCounts
-from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
+from serving.gateway.admission.admission import Counts, LocalCounts
+from serving.gateway.admission.descriptors import Descriptors, limit_connections, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc.grpc_front import create_grpc_server
-from serving.gateway.http.http_protocol import Connections
-from serving.gateway.http.http_server import FLUSH_S, HttpServer
+from serving.gateway.http.http_server import FLUSH_S, Connections, HttpServer
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import load_catalog
@@ -35,7 +34,7 @@ from serving.gateway.requests.service import Service
 from serving.gateway.requests.version_follower import VersionFollower
 from serving.gateway.server.app import create_app
 from serving.gateway.server.worker_context import Share
-from serving.gateway.triton_client.endpoint import paired
+from serving.gateway.triton_client.endpoint import pair_sources
 from serving.gateway.triton_client.pool import TritonPool
 from serving.gateway.triton_client.server import Server
 from serving.gateway.triton_client.triton_inference import TritonInference
@@ -113,7 +112,7 @@ async def _serve(
     Raises:
         SetupError: a port is in use, or there is no repository.
     """
-    descriptors = divided(raise_limit(), settings.max_connections)
+    descriptors = limit_connections(raise_limit(), settings.max_connections)
     repository = Repository(settings.repository)
     catalog = load_catalog(repository, settings.task_limits)
     http_socket = (
@@ -124,7 +123,7 @@ async def _serve(
         # the polling thread (grpc/grpc#40989): with this reference it never runs.
         grpc.aio.init_grpc_aio()
         metrics = share.metrics if share else Metrics()
-        sources = paired(settings.triton, settings.triton_metrics)
+        sources = pair_sources(settings.triton, settings.triton_metrics)
         moves = settings.recovery_timeout > 0
         tasks = BackgroundTasks(metrics.failed_in_background)
         connect = connect or partial(TritonInference, tasks=tasks)
@@ -222,7 +221,7 @@ async def _until_signal(
         http_server.should_exit = True
         await grpc_server.stop(FLUSH_S)
 
-    commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
+    commands = share.follow(stopping.set, hurrying.set) if share else contextlib.nullcontext()
     with handle_signals(dict.fromkeys(STOP_SIGNALS, on_signal)), commands:
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.errors import Overloaded
-from serving.gateway.admission.counts import Turns, Usage
+from serving.gateway.admission.admission import Turns, Usage
 from serving.gateway.observability.metrics import Load
 
 _WORD = 8

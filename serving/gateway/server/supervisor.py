@@ -140,7 +140,7 @@ class Supervisor:
 
     async def _serves(self, worker: WorkerProcess) -> bool:
         """Wait until a new worker serves; False if it ended before."""
-        ended = asyncio.create_task(self._watched(worker))
+        ended = asyncio.create_task(self._watch(worker))
         while not ended.done() and not worker.beats:
             await asyncio.wait((ended,), timeout=_STARTING_POLL_S)
         if ended.done():
@@ -158,14 +158,14 @@ class Supervisor:
         while not self._stopping.is_set() or worker is not None:
             worker = worker or await self._start(number)
             started_s = time.monotonic()
-            reason = await self._watched(worker)
+            reason = await self._watch(worker)
             if not self._stopping.is_set():
                 await self._replace(worker, reason, time.monotonic() - started_s)
             worker = None
 
-    async def _watched(self, worker: WorkerProcess) -> str:
+    async def _watch(self, worker: WorkerProcess) -> str:
         """Wait for the end of a worker, and kill it if its event loop stands still; the reason."""
-        ended = asyncio.create_task(worker.ended())
+        ended = asyncio.create_task(worker.await_end())
         before, still_s = 0, 0.0
         try:
             while not (await asyncio.wait((ended,), timeout=_POLL_S))[0]:

@@ -61,7 +61,7 @@ class Share:
             await asyncio.sleep(BEAT_S)
 
     @contextlib.contextmanager
-    def commanded(self, drain: Callable[[], None], abort: Callable[[], None]) -> Iterator[None]:
+    def follow(self, drain: Callable[[], None], abort: Callable[[], None]) -> Iterator[None]:
         """Follow the supervisor's commands; its end means to drain.
 
         Args:

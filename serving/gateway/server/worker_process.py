@@ -78,7 +78,7 @@ class Start:
         """The workers' shared memory."""
         return segment_of(self.settings, self.folder)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The message as it is sent."""
         content = pickle.dumps(self)
         return len(content).to_bytes(_LENGTH_BYTES) + content
@@ -146,7 +146,7 @@ class WorkerProcess:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         worker = WorkerProcess(process, memory, message.number)
-        worker.send(message.encoded())
+        worker.send(message.encode())
         return worker
 
     @property
@@ -177,7 +177,7 @@ class WorkerProcess:
             await asyncio.wait_for(self._process.wait(), STACKS_S)
         self._signal(signal.SIGKILL)
 
-    async def ended(self) -> str:
+    async def await_end(self) -> str:
         """Wait for the end; the reason.
 
         What the worker had admitted is free then.

@@ -55,7 +55,7 @@ class QueuedCall:
     trace: Trace | None = field(default_factory=TRACE.get)
     """Of the caller."""
     bucket: Hashable = field(init=False)
-    """Equal for calls that can be joined: outputs, and the name, type and trailing shape of each
+    """Equal for calls that can be one batch: outputs, and the name, type and trailing shape of each
     input."""
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class CallQueue:
         return taken
 
 
-def joined(calls: Sequence[InferCall]) -> InferCall:
+def concatenate(calls: Sequence[InferCall]) -> InferCall:
     """One call with the rows of several calls of one bucket, in their order."""
     first = calls[0]
     if len(calls) == 1:
@@ -134,8 +134,8 @@ def joined(calls: Sequence[InferCall]) -> InferCall:
     return replace(first, inputs=inputs)
 
 
-def divided(outputs: Outputs, calls: Sequence[InferCall]) -> Iterator[Outputs]:
-    """Each call's rows of the outputs of the joined call.
+def split_outputs(outputs: Outputs, calls: Sequence[InferCall]) -> Iterator[Outputs]:
+    """Each call's rows of the outputs of their batch.
 
     Small ones are copies, so that a row that a caller keeps does not keep the whole batch.
     """
@@ -160,15 +160,15 @@ Infer = Callable[[InferCall, float], Awaitable[Outputs]]
 
 
 class DynamicBatcher:
-    """Sends stateless calls, joined where they wait. Used on one event loop.
+    """Sends stateless calls, in batches where they wait. Used on one event loop.
 
     Args:
         infer: Runs a call.
-        infer_joined: Runs several calls as one; if their model ends meanwhile, each of them is run
+        infer_batch: Runs several calls as one; if their model ends meanwhile, each of them is run
             by `infer`. None: they fail.
-        metrics: Rows and joined calls are counted there.
+        metrics: Rows and batched calls are counted there.
         max_calls: In flight, of each version of a model; None: one more than it has instances.
-        max_tokens: Of a joined call, padding included; a call that has more is sent alone.
+        max_tokens: Of a batch, padding included; a call that has more is sent alone.
         replicas: Servers that have a version of a model; each has its instances.
     """
 
@@ -179,11 +179,11 @@ class DynamicBatcher:
         *,
         max_calls: int | None,
         max_tokens: int,
-        infer_joined: Infer | None = None,
+        infer_batch: Infer | None = None,
         replicas: Callable[[str, int], int] = lambda model, version: 1,
     ) -> None:
         self._infer = infer
-        self._infer_joined = infer_joined
+        self._infer_batch = infer_batch
         self._metrics = metrics
         self._max_calls = max_calls
         self._max_tokens = max_tokens
@@ -243,14 +243,14 @@ class DynamicBatcher:
             return
         now_s = time.monotonic()
         sent_s = sent_s or now_s
-        whole = joined([queued.call for queued in calls])
+        whole = concatenate([queued.call for queued in calls])
         self._metrics.observe_call(whole.model, whole.rows, len(calls))
         timeout_s = max(0.001, max(queued.deadline_s for queued in calls) - now_s)
         # Triton takes one parent a call: the first caller's whose trace is recorded.
         traces = [queued.trace for queued in calls if queued.trace is not None]
         TRACE.set(next((trace for trace in traces if trace.context.is_sampled), None))
         try:
-            infer = self._infer_joined if len(calls) > 1 else None
+            infer = self._infer_batch if len(calls) > 1 else None
             outputs = await (infer or self._infer)(whole, timeout_s)
         except ServingError as error:
             if infer is not None and isinstance(error, Unavailable):
@@ -265,7 +265,7 @@ class DynamicBatcher:
             for queued in calls:
                 queued.settle(copy.copy(error), sent_s)
             return
-        parts = divided(outputs, [queued.call for queued in calls])
+        parts = split_outputs(outputs, [queued.call for queued in calls])
         for queued, part in zip(calls, parts, strict=True):
             queued.settle(part, sent_s)
 
@@ -277,7 +277,7 @@ class _ModelQueue:
         run: Sends calls of one bucket and settles their results.
         on_idle: Called when nothing waits and nothing is in flight any more.
         max_calls: Reads how many may be in flight.
-        max_tokens: Of a joined call.
+        max_tokens: Of a batch.
     """
 
     def __init__(

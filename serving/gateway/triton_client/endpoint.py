@@ -57,7 +57,7 @@ class AddressSource:
         return Address(grpc, host_port(host, split(self.metrics)[1]))
 
 
-def paired(grpc: Sequence[str], metrics: Sequence[str]) -> list[AddressSource]:
+def pair_sources(grpc: Sequence[str], metrics: Sequence[str]) -> list[AddressSource]:
     """The entries of both flags; there are as many of the second, or none."""
     return [AddressSource(*pair) for pair in zip(grpc, metrics or (None,) * len(grpc), strict=True)]
 
@@ -311,7 +311,7 @@ class Endpoint:
         return bool(self.in_flight or self._polls)
 
     @contextmanager
-    def polled(self) -> Iterator[Server]:
+    def poll(self) -> Iterator[Server]:
         """Keep the connection open: `grpc.aio` cancels what waits when its channel is closed."""
         self._polls += 1
         try:
@@ -325,7 +325,7 @@ class Endpoint:
         Raises:
             ServingError: it failed.
         """
-        with self.polled() as server:
+        with self.poll() as server:
             if isinstance(call, InferCall):
                 await server.infer(call, timeout_s)
             else:
@@ -342,7 +342,7 @@ class Endpoint:
         absence = self._absent[key] = _Absence(now_s, not failure.is_unnoticed)
         self.wake.set()
         if failure.is_unnoticed:
-            with self.polled() as server:
+            with self.poll() as server:
                 absence.dead = await server.incarnation(call.model)
             absence.is_noticed = absence.dead == GONE
 
@@ -352,7 +352,7 @@ class Endpoint:
         Triton reports a dead process as ready until the supervisor unloads it, which may take
         seconds where it heals other models first.
         """
-        with self.polled() as server:
+        with self.poll() as server:
             return await self._is_ready(server, model, version)
 
     async def _is_ready(self, server: Server, model: str, version: int) -> bool:

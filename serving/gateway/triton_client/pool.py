@@ -133,7 +133,7 @@ class TritonPool:
         """Whether calls wait for this version, as no server has it."""
         return (call.model, call.version) in self._polls
 
-    async def awaited(self, call: Call, wait_s: float) -> int | None:
+    async def await_version(self, call: Call, wait_s: float) -> int | None:
         """The version of a call once it is up again, or the one in its place.
 
         Args:
@@ -158,14 +158,14 @@ class TritonPool:
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded on any server; the first that has it decides."""
-        asked = [asyncio.ensure_future(one.is_ready(model, version)) for one in self._asked()]
+        polls = [asyncio.ensure_future(one.is_ready(model, version)) for one in self._reachable()]
         try:
-            for answer in asyncio.as_completed(asked):
+            for answer in asyncio.as_completed(polls):
                 if await answer:
                     return True
             return False
         finally:
-            for each in asked:
+            for each in polls:
                 each.cancel()
 
     async def served_version(self, model: str) -> int | None:
@@ -175,7 +175,7 @@ class TritonPool:
         long as more have it.
         """
         with ExitStack() as polls:
-            servers = [polls.enter_context(one.polled()) for one in self._asked()]
+            servers = [polls.enter_context(one.poll()) for one in self._reachable()]
             return await self._served_version(servers, model)
 
     async def _served_version(self, servers: Sequence[Server], model: str) -> int | None:
@@ -221,7 +221,7 @@ class TritonPool:
         chosen.last_choice = next(self._numbers)
         return chosen
 
-    def _asked(self) -> list[Endpoint]:
+    def _reachable(self) -> list[Endpoint]:
         """Servers whose state counts: those that are up, or all that have not left."""
         listed = [one for one in self.endpoints if one.is_listed]
         return [one for one in listed if one.is_up] or listed

@@ -8,10 +8,14 @@
 | lost: its process or server ended | either | either | `WAIT`; the third time `RAISE` |
 | lost a second time, once alone | either | either | `QUARANTINE` |
 | moved: its server shuts down | either | yes | `WAIT`, which another server ends at once |
+| another version is served (`is_not_loaded`) | no | no | `RAISE`; then it is planned again |
 
 Where nothing is recovered, all but `OTHER_SERVER` is `RAISE`. After a wait the call is sent to any
-server: a stream goes on behind its tokens, others begin anew. If the version was replaced
-meanwhile, the failure is raised as `is_not_loaded`, and `attempt` plans again what has not begun.
+server: a stream goes on behind its tokens, others begin anew.
+
+`plan_runner` plans for the version that has replaced another: the whole request, once, while
+nothing of its response was returned; then the sequences of its stream that have not begun, each
+`MAX_SWITCHES` times at most.
 
 The last time a call is sent alone, for a second at least: if the process ends once more, it is the
 only suspect. Then, or if it was alone at one of two ends by chance, it is put in quarantine. A call

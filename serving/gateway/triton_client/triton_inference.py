@@ -1,9 +1,13 @@
-"""A Triton server over gRPC: a stateless batch is one ModelInfer, sequences share streams."""
+"""A Triton server over gRPC: a stateless batch is one ModelInfer, sequences share streams.
+
+Its errors become ours (`from_triton`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import (
@@ -31,15 +35,21 @@ from tritonclient.utils import (
 )
 
 from inference.engine.codec import decode_chunk, decode_finished, encode_request
-from inference.errors import DeadlineExceeded, InternalError, Unavailable
+from inference.errors import (
+    DeadlineExceeded,
+    InternalError,
+    Overloaded,
+    ServingError,
+    Unavailable,
+)
 from inference.generation import Overrides
+from inference.model_errors import decode_error
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.trace_context import metadata
 from serving.gateway.triton_client.server import GONE, Liveness
 from serving.gateway.triton_client.stream_pool import StreamPool
-from serving.gateway.triton_client.triton_errors import from_triton, is_shutting_down
 
 _INCARNATION = "incarnation"
 _CLOSE_TIMEOUT_S = 0.5
@@ -87,7 +97,7 @@ class TritonInference:
     async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence, aborted when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
-        return await self._restarts.guarded(call.model, work)
+        return await self._restarts.guard(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
@@ -96,7 +106,7 @@ class TritonInference:
         arrived: asyncio.Queue[TokenChunk | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
         work = self._generate(call, timeout_s, options, arrived.put_nowait)
-        running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
+        running = asyncio.ensure_future(self._restarts.guard(call.model, work))
         running.add_done_callback(lambda _: arrived.put_nowait(None))
         try:
             while (tokens := await arrived.get()) is not None:
@@ -110,7 +120,7 @@ class TritonInference:
 
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         """One unary request; Triton batches it with others of equal shape."""
-        return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
+        return await self._restarts.guard(call.model, self._infer(call, timeout_s))
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Triton's readiness of the model; False if Triton is unreachable."""
@@ -166,7 +176,7 @@ class TritonInference:
         sequence = self._streams.begin(request, metadata())
         try:
             async with asyncio.timeout(timeout_s):
-                return await _collected(sequence.responses(), call.model, on_tokens)
+                return await _collect(sequence.responses(), call.model, on_tokens)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
@@ -250,7 +260,7 @@ class RestartWatcher:
         """Takes a reading: calls that begin from now on are of that incarnation or a later one."""
         self._latest[model] = incarnation
 
-    async def guarded(self, model: str, work: Awaitable[T]) -> T:
+    async def guard(self, model: str, work: Awaitable[T]) -> T:
         """The work's result; it runs in the current task.
 
         Raises:
@@ -310,7 +320,7 @@ class RestartWatcher:
             task.cancel()
 
 
-async def _collected(
+async def _collect(
     responses: AsyncIterator[ModelInferResponse],
     model: str,
     on_tokens: Callable[[TokenChunk], None],
@@ -376,3 +386,70 @@ def _output_of(result: InferResult, name: str, model: str) -> Array:
     if array is None:
         raise InternalError(f"{model} answered without {name}: export it again")
     return array
+
+
+RETRY_AFTER_S = 1.0
+
+# Messages of Triton (core/src: scheduler_utils.cc, model.cc, dynamic_batch_scheduler.cc):
+# their only status is UNAVAILABLE.
+_QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
+# python_backend/src: its process was killed; `triptych triton` replaces it within a second.
+_DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
+# core/src/model_repository_manager: unloaded, which `triptych triton` does to restart it.
+_NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
+# grpc.aio: a request was written to a connection that had just broken; its status is INTERNAL.
+_CONNECTION_LOST = re.compile(r"Internal error from Core")
+_NO_CONNECTION = re.compile(r"failed to connect to", re.IGNORECASE)
+# core/src (server.cc, dynamic_batch_scheduler.cc): of new requests, and of the health endpoint.
+_SHUTTING_DOWN = re.compile(r"\bserver (?:not ready|exiting|is stopping)", re.IGNORECASE)
+_QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
+
+
+def from_triton(error: Exception, model: str) -> ServingError:
+    """The error of a response for one of Triton's.
+
+    An error of our own backends, `<wire name>: <message>`, keeps its type and message; of others
+    and of internal errors only the type is returned, and the log has the message.
+    """
+    text, status = _text(error), _status(error)
+    own = decode_error(text)
+    if own is not None and not isinstance(own, InternalError):
+        if isinstance(own, Overloaded | Unavailable):
+            own.retry_after_s = RETRY_AFTER_S
+        return own
+    if _QUEUE_FULL.search(text):
+        return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
+    if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
+        return DeadlineExceeded(f"{model} did not finish in time")
+    expected = (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST, _SHUTTING_DOWN)
+    is_restarting = any(pattern.search(text) for pattern in expected)
+    level = (
+        logging.DEBUG if is_restarting else logging.WARNING
+    )  # expected during a restart, for many requests
+    log.log(level, "triton refused model=%s status=%s text=%s", model, status, text)
+    if is_restarting or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
+        unavailable = Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
+        unavailable.is_not_loaded = bool(_NOT_LOADED.search(text))
+        unavailable.is_unnoticed = bool(_DEAD_STUB.search(text))
+        refusals = (_NOT_LOADED, _NO_CONNECTION, _SHUTTING_DOWN)
+        unavailable.is_loss = not any(pattern.search(text) for pattern in refusals)
+        return unavailable
+    return InternalError(f"{model} failed: the gateway's log has the cause")
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, InferenceServerException):
+        return error.message() or ""
+    return (error.details() or "") if isinstance(error, grpc.aio.AioRpcError) else str(error)
+
+
+def _status(error: Exception) -> str:
+    """Name of the gRPC status, empty where there is none."""
+    if isinstance(error, InferenceServerException):
+        return (error.status() or "").removeprefix("StatusCode.")
+    return str(error.code().name) if isinstance(error, grpc.aio.AioRpcError) else ""
+
+
+def is_shutting_down(error: Exception) -> bool:
+    """Whether Triton has refused a call because it shuts down."""
+    return bool(_SHUTTING_DOWN.search(_text(error)))

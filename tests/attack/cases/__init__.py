@@ -1,15 +1,12 @@
 """The cases, by what they send; importing them registers them."""
 
 from tests.attack.cases import (
-    bodies,
-    browsers,
     connections,
     documents,
     generation,
     images,
     oddities,
     rpc,
-    stores,
     texts,
     triton,
 )

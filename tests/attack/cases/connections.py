@@ -12,8 +12,17 @@ import struct
 import time
 from collections.abc import Iterator
 
-from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack, first_status
-from tests.attack.case import Run, case, unprepared
+from tests.attack.attack import (
+    CLOSED,
+    LEFT,
+    NO_ANSWER,
+    OPEN,
+    Attack,
+    Run,
+    case,
+    first_status,
+    unprepared,
+)
 
 _LARGE = b"x" * 1_000_000
 

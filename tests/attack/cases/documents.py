@@ -10,8 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 
-from tests.attack.attack import Request
-from tests.attack.case import requests
+from tests.attack.attack import Request, requests
 
 _TYPES = (
     b'<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/'

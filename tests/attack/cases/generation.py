@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from tests.attack.attack import Request
-from tests.attack.case import requests
+from tests.attack.attack import Request, requests
 
 
 def _generate(**fields: object) -> Request:

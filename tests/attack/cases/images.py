@@ -10,9 +10,8 @@ from functools import cache
 
 from PIL import Image
 
-from tests.attack.attack import Request
-from tests.attack.case import requests
-from tests.fuzz.http_cases import PICTURE
+from tests.attack.attack import Request, requests
+from tests.fuzz.cases import PICTURE
 from tests.pictures import encoded
 
 _MODEL = "example-vit"

@@ -1,12 +1,116 @@
-"""Odd HTTP: paths, methods, headers, other protocols; and what they leave in metrics and logs."""
+"""Odd HTTP, pages of other sites, and what clients can leave."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import random
+from urllib.parse import quote
 
-from tests.attack.attack import Attack, Request
-from tests.attack.case import Run, case, requests
+from tests.attack.attack import Attack, Request, Run, case, requests
+from tests.attack.cases.documents import _translate_file
+
+_BODY = b'{"texts": "Hola.", "model": "example-es-en"}'
+_REFUSED = frozenset({"400", "403", "415", "421"})
+
+
+@case(
+    "rebound-hosts",
+    "requests with the names of other hosts, as after DNS rebinding",
+    finding=10,
+    answers=_REFUSED,
+    is_keyless=True,
+    is_short=True,
+)
+def _hosts(_: random.Random) -> Run:
+    hosts = (
+        *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8080"),
+        *("127.0.0.1@evil.example", "evil.example.", "EVIL.example", "[evil.example]", "1.2.3.4.5"),
+        *("evil%2eexample", "evil.example, localhost", "localhost\tevil.example"),
+    )
+    made = [
+        request
+        for host in hosts
+        for request in (
+            Request("/v1/translate", _BODY, headers={"host": host}),
+            Request("/v1/models", kind=None, method="GET", headers={"host": host}),
+            Request("/", kind=None, method="GET", headers={"host": host}),
+            Request("/metrics", kind=None, method="GET", headers={"host": host}),
+        )
+    ]
+    return lambda attack: attack.send_all(made)
+
+
+@case(
+    "cross-site-posts",
+    "bodies that a form or script of another site can send without a preflight",
+    finding=10,
+    answers=_REFUSED,
+    is_keyless=True,
+    is_short=True,
+)
+def _posts(_: random.Random) -> Run:
+    kinds = (
+        *("text/plain", "text/plain; a=application/json", "application/x-www-form-urlencoded"),
+        *("multipart/form-data; boundary=b", "application/json-not", None),
+    )
+    paths = ("/v1/translate", "/translate", "/hf/translate/example-es-en", "/v1/completions")
+    made = [Request(path, _BODY, kind=kind) for kind in kinds[:2] for path in paths]
+    made += [Request(paths[0], _BODY, kind=kind) for kind in kinds[2:]]
+    made += [
+        Request(path, _BODY, headers={name: value})
+        for path in paths
+        for name, value in (
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("sec-fetch-site", "cross-site"),
+            ("origin", "http://localhost.evil.example"),
+        )
+    ]
+    made.append(Request("/v1/glossaries/kitchen", method="DELETE", headers={"origin": "null"}))
+
+    def run(attack: Attack) -> None:
+        attack.send_all(made)
+
+    return run
+
+
+@requests("glossaries", "400 glossaries of 900 KB, and names that are paths", at_once=2)
+def _glossaries(_: random.Random) -> list[Request]:
+    body = json.dumps({"terms": {f"{n:04}": "b" * 195 for n in range(1000)}}).encode()
+    paths = ("..", ".", "../../a", "%2e%2e", "a/b", "\0", "a" * 5000, "CON", "..%2f..%2fattacked")
+    return [
+        *(Request(f"/v1/glossaries/g{n}", body, method="PUT") for n in range(400)),
+        *(Request(f"/v1/glossaries/{quote(name)}", body, method="PUT") for name in paths),
+        *(Request(f"/v1/glossaries/{name}", body, method="PUT") for name in ("%2e%2e", "..%2fa")),
+        *(Request(f"/v1/glossaries/g{n}", kind=None, method="GET") for n in range(100)),
+    ]
+
+
+@case(
+    "downloads",
+    "60 translated files of 19 MB by one key; then another key's file",
+    finding=18,
+    seconds=20,
+)
+def _downloads(_: random.Random) -> Run:
+    large = _translate_file("a.html", b"<p>Hola.</p><!--" + b"x" * 19_000_000 + b"-->")
+
+    def run(attack: Attack) -> None:
+        attack.send_all([large] * 60, at_once=2)
+        small = _translate_file("a.txt", b"Hola.")
+        made = http.client.HTTPConnection(attack.target.host, attack.target.port, timeout=10)
+        headers = {"content-type": small.kind or ""}
+        if attack.target.other_key:
+            headers["authorization"] = f"Bearer {attack.target.other_key}"
+        made.request("POST", small.path, small.body, headers)
+        status = made.getresponse().status
+        made.close()
+        if status != 200:
+            attack.fail(f"another key's file: {status}")
+
+    return run
+
 
 _HALF = b"GET / HTTP/1.1\r\nhost: a\r\n"
 

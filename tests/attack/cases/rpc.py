@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack
-from tests.attack.case import Run, case, unprepared
+from tests.attack.attack import CLOSED, LEFT, NO_ANSWER, OPEN, Attack, Run, case, unprepared
 from triptych import triptych_pb2 as pb
 from triptych import triptych_pb2_grpc
 

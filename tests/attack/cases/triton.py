@@ -14,8 +14,16 @@ from pathlib import Path
 
 import psutil
 
-from tests.attack.attack import CLOSED, NO_ANSWER, Attack, first_status
-from tests.attack.case import DECLARED, Run, case, unprepared
+from tests.attack.attack import (
+    CLOSED,
+    DECLARED,
+    NO_ANSWER,
+    Attack,
+    Run,
+    case,
+    first_status,
+    unprepared,
+)
 
 _CODE = "import os\nos.system('touch {marker}')\n"
 _RESTART_S = 40

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import kubernetes_validate
 import yaml
-from fastapi.routing import APIRoute
 
 from serving.commands.object_storage import pull
+from serving.gateway.http.dialect import Route
 from serving.settings.command_settings import PREFIX, CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import TritonSettings
@@ -80,9 +80,9 @@ def have_no_privileges(objects: Sequence[Object]) -> Iterator[str]:
                 yield f"{container['name']} may write its root"
 
 
-def probe_what_exists(routes: Sequence[APIRoute], open_paths: frozenset[str]) -> Claim:
+def probe_what_exists(routes: Sequence[Route], open_paths: frozenset[str]) -> Claim:
     """Claim that HTTP probes go to routes that need no key, and commands are modules of ours."""
-    paths = {route.path for route in routes if "GET" in (route.methods or ())} & open_paths
+    paths = {route.path for route in routes if "GET" in route.methods} & open_paths
 
     def claim(objects: Sequence[Object]) -> Iterator[str]:
         for workload in of_kind(objects, *WORKLOADS):

@@ -6,15 +6,13 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from fastapi.routing import APIRoute
 
-from serving.gateway.http.gates import _OPEN
+from serving.gateway.http.middleware import _OPEN
 from serving.gateway.http.routes import system_routes
 from tests.docker.kubernetes import claims
 from tests.docker.kubernetes.claims import CLAIMS, CUSTOM, Claim, probe_what_exists
@@ -51,14 +49,7 @@ SAME = {
 """Folder of Kustomize → values of the chart that make the same objects."""
 
 
-def routes() -> list[APIRoute]:
-    service: Any = SimpleNamespace(keys=SimpleNamespace(are_required=True), metrics=None)
-    readiness: Any = None
-    found = system_routes(service, readiness).routes
-    return [route for route in found if isinstance(route, APIRoute)]
-
-
-ALL: tuple[Claim, ...] = (*CLAIMS, probe_what_exists(routes(), _OPEN))
+ALL: tuple[Claim, ...] = (*CLAIMS, probe_what_exists(system_routes(None), _OPEN))
 
 
 CLAIM_OF = {**{claim.__name__: claim for claim in CLAIMS}, "probe_what_exists": ALL[-1]}
@@ -195,7 +186,10 @@ def test_kserves_pods_are_the_deployments(path: Path) -> None:
         assert security.items() <= container["securityContext"].items()
         for each in claims.PROBES:
             http = container[each].get("httpGet")
-            assert http is None or http["path"] in {route.path for route in routes()} & _OPEN
+            assert (
+                http is None
+                or http["path"] in {route.path for route in system_routes(None)} & _OPEN
+            )
             if http:
                 container[each]["httpGet"]["port"] = "http"
         container.setdefault("ports", [{"name": "grpc", "containerPort": 8001}])
@@ -217,7 +211,7 @@ def test_kserves_pods_are_the_deployments(path: Path) -> None:
         claims.have_settings_of_ours,
         claims.have_images_of_ours,
         claims.mount_what_exists,
-        probe_what_exists(routes(), _OPEN),
+        probe_what_exists(system_routes(None), _OPEN),
     )
     assert [problem for claim in checked for problem in claim([workload])] == []
 

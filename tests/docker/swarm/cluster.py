@@ -16,8 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.e2e.mixed_load import Load, counted
-from tests.e2e.workload import until
+from tests.e2e.workload import Load, counted, until
 
 STACK = "triptych-test"
 FILE = Path(__file__).parents[3] / "docker" / "swarm.yaml"

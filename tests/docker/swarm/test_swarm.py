@@ -30,7 +30,7 @@ from tests.docker.swarm.cluster import (
     until_running,
 )
 from tests.e2e.conftest import MODEL, PROGRAM, repository, shared
-from tests.e2e.mixed_load import GENERATOR, same
+from tests.e2e.workload import GENERATOR, same
 from triptych import __version__
 
 __all__ = ["repository", "shared"]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Stack
-from tests.e2e.page.proxy import PrefixProxy
-from tests.e2e.page.screen import Screen
+from tests.e2e.page.screen import PrefixProxy, Screen
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

@@ -53,7 +53,7 @@ def chosen(screen: Screen) -> list[str]:
 
 
 def wanted(stack: Stack, prompt: str, *names: str) -> str:
-    """What the client gets; `test_example_vqa` compares it with `transformers`."""
+    """What the client gets; `test_examples` compares it with `transformers`."""
     pictures = [PICTURES / name for name in names]
     options = {"model": MODEL, "temperature": 0, "max_new_tokens": NEW_TOKENS}
     with Client(stack.url) as client:

@@ -161,7 +161,8 @@ def test_enormous_number_of_layers_is_refused_before_they_are_built(
 
 
 WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}
-UNREAD = {("swin", "num_layers"), ("qwen2", "max_window_layers"), ("qwen3", "max_window_layers")}
+UNREAD = {(name, "num_layers") for name in ("swin", "swinv2")}
+UNREAD |= {("qwen2", "max_window_layers"), ("qwen3", "max_window_layers")}
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
 UNREAD |= {(name, "text_config.max_window_layers") for name in ("qwen2_vl", "qwen2_5_vl")}
 """Fields that nothing is built from: `depths` counts Swin's layers."""

@@ -62,6 +62,8 @@ _T5: dict[str, Any] = {
         "translation_en_to_fr": {"prefix": "translate English to French: "},
     },
 }
+_DEEP_T5 = {name: value for name, value in _T5.items() if name != "task_specific_params"}
+_DEEP_T5 |= {"num_layers": 2, "num_decoder_layers": 2}
 _METASPACE = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
 
 
@@ -111,6 +113,21 @@ def _pegasus(folder: Path) -> Any:
     return transformers.PegasusTokenizer(vocab=pieces, offset=12)
 
 
+def _bert(folder: Path) -> Any:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    first = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=first)
+    tokenizer.train_from_iterator([text.lower() for text in SENTENCES] * 4, trainer)
+    return transformers.BertTokenizer(vocab=tokenizer.get_vocab())
+
+
+def _blenderbot(folder: Path) -> Any:
+    first = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+    vocabulary, merges = byte_pairs(first, is_byte_level=True)
+    return transformers.BlenderbotTokenizer(vocab=vocabulary, merges=merges)
+
+
 def _bart(folder: Path) -> Any:
     first = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     vocabulary, merges = byte_pairs(first, is_byte_level=True)
@@ -143,6 +160,20 @@ def _m2m100(folder: Path) -> Any:
     )
 
 
+def _pair(vocab_size: int) -> Any:
+    """The configuration of BERT with BERT as the decoder."""
+    half = {
+        "vocab_size": vocab_size, "hidden_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 3, "intermediate_size": 32, "max_position_embeddings": 64,
+    }  # fmt: skip
+    decoder = transformers.BertConfig(**half, is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig(
+        encoder=transformers.BertConfig(**half).to_dict(), decoder=decoder.to_dict()
+    )
+    config.decoder_start_token_id, config.eos_token_id, config.pad_token_id = 2, 3, 0
+    return config
+
+
 _MULTILINGUAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "t5": (_t5, transformers.T5ForConditionalGeneration, transformers.T5Config, _T5),
@@ -150,6 +181,20 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "pegasus": (
         _pegasus, transformers.PegasusForConditionalGeneration, transformers.PegasusConfig, _TINY,
     ),
+    "umt5": (_t5, transformers.UMT5ForConditionalGeneration, transformers.UMT5Config, _DEEP_T5),
+    "longt5": (
+        _t5, transformers.LongT5ForConditionalGeneration, transformers.LongT5Config,
+        _DEEP_T5 | {"local_radius": 3, "encoder_attention_type": "transient-global"},
+    ),
+    "pegasus_x": (
+        _pegasus, transformers.PegasusXForConditionalGeneration, transformers.PegasusXConfig,
+        _TINY | {"num_global_tokens": 2, "block_size": 8},
+    ),
+    "blenderbot": (
+        _blenderbot, transformers.BlenderbotForConditionalGeneration,
+        transformers.BlenderbotConfig, _TINY | {"encoder_no_repeat_ngram_size": 0},
+    ),
+    "bert2bert": (_bert, transformers.EncoderDecoderModel, _pair, {}),
     "mbart-50": (
         _mbart50, transformers.MBartForConditionalGeneration, transformers.MBartConfig,
         _TINY | _MULTILINGUAL,

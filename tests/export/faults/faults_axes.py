@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from export.decoder_graphs import image_tokens
-from export.models.vision_language import qwen2_5_vl, qwen2_vl
+from export.models.vision_language import qwen2_vl
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change
 
@@ -59,7 +59,7 @@ AXES: dict[str, Fault] = {
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("qwen2_vl", "odd"): AXES,
     ("qwen2_5_vl", "odd"): {
-        "what fills a window up is seen": lambda net: patch.object(qwen2_5_vl, "MASKED_SCORE", 0.0),
+        "what fills a window up is seen": lambda net: patch.object(qwen2_vl, "MASKED_SCORE", 0.0),
     },
     ("qwen2_5_vl", "plain"): {
         "patches attend beyond their windows": change(

@@ -116,6 +116,34 @@ GEMMA3: dict[str, Fault] = {
         lambda block: setattr(block.attention, "query_norm", nn.Identity())
     ),
 }
+SMOLLM3: dict[str, Fault] = {
+    "the other layer does not rotate": change(_swapped_heads),
+}
+GRANITE: dict[str, Fault] = {
+    "embeddings are not scaled": GEMMA2["embeddings are not scaled"],
+    "logits are not divided": change(lambda net: setattr(net.decoder, "divisor", 1.0)),
+    "scores are scaled by the head's width": GEMMA2["scores are scaled by the head's width"],
+    "the MLP's output is not scaled": _blocks(
+        lambda block: setattr(block, "mlp_out_norm", nn.Identity())
+    ),
+}
+STABLELM: dict[str, Fault] = {
+    "all of a head rotates": _rotary(width=12),
+    "a norm lacks its bias": _blocks(lambda block: block.mlp_norm.bias.zero_()),
+}
+OLMO: dict[str, Fault] = {
+    "the norm does not subtract the mean": _blocks(
+        lambda block: setattr(block, "attention_norm", RMSNorm(30, 1e-5))
+    ),
+}
+PHI3: dict[str, Fault] = {
+    "gate and up are swapped": LLAMA["gate and up are swapped"],
+    "key heads repeat in turn": LLAMA["key heads repeat in turn"],
+}
+STARCODER2: dict[str, Fault] = {
+    "no layer has a window": _heads(lambda heads: replace(heads, window=None)),
+    "a projection's bias is dropped": _blocks(lambda block: block.mlp.down.bias.zero_()),
+}
 OPT: dict[str, Fault] = {
     "positions start at the first row": change(
         lambda net: net.decoder.positions.weight.copy_(net.decoder.positions.weight.roll(2, 0))
@@ -141,6 +169,12 @@ DECODER_FAULTS: dict[str, dict[str, Fault]] = {
     "qwen3": QWEN3,
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
+    "smollm3": SMOLLM3,
+    "granite": GRANITE,
+    "olmo": OLMO,
+    "stablelm": STABLELM,
+    "phi3": PHI3,
+    "starcoder2": STARCODER2,
     "opt": OPT,
     "gpt_neo": GPT_NEO,
     "openai-gpt": GPT1,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from export.layers.attention import attention, disentangled
 from export.layers.attention.positions import RelativePositions
-from export.models.encoders import albert, deberta, roberta, xlnet
+from export.models.encoders import bert, deberta, xlnet
 from export.text_encoders import pooling
 from export.text_encoders.pooling import PoolingMode, last
 from tests.export.faults.faults import Fault, change, replaced, swap_modules
@@ -83,11 +83,16 @@ TAGS: dict[str, Fault] = {
         lambda net: net.tagger.weight.copy_(net.tagger.weight.roll(1, 0))
     ),
 }
-ROBERTA: dict[str, Fault] = {
-    "the offset of positions is forgotten": replaced(
-        roberta, "count_positions", _counted_from_zero
+MEGATRON: dict[str, Fault] = {
+    "norms are behind": change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.encoder.blocks]
     ),
-    "padding tokens are counted": replaced(roberta, "count_positions", _with_padding_counted),
+    "the last norm is left out": _set(lambda net: net.encoder, "final_norm", nn.Identity()),
+    "embeddings are normalised": _set(lambda net: net.encoder, "norm", nn.LayerNorm(30)),
+}
+ROBERTA: dict[str, Fault] = {
+    "the offset of positions is forgotten": replaced(bert, "count_positions", _counted_from_zero),
+    "padding tokens are counted": replaced(bert, "count_positions", _with_padding_counted),
     "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
 }
 ROBERTA_MASKED: dict[str, Fault] = {
@@ -100,9 +105,9 @@ DISTILBERT_CLASSES: dict[str, Fault] = {
 }
 
 
-def _own_group(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
+def _own_group(encoder: bert.AlbertEncoder, layer: int) -> nn.ModuleList:
     """The weights of the first layer, and others for each further one."""
-    group = copy.deepcopy(encoder.groups[0])
+    group = copy.deepcopy(encoder.blocks[0])
     assert isinstance(group, nn.ModuleList)
     with torch.no_grad():
         for parameter in group.parameters():
@@ -110,19 +115,19 @@ def _own_group(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
     return group
 
 
-def _in_turn(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
-    group = encoder.groups[layer % len(encoder.groups)]
+def _in_turn(encoder: bert.AlbertEncoder, layer: int) -> nn.ModuleList:
+    group = encoder.blocks[layer % len(encoder.blocks)]
     assert isinstance(group, nn.ModuleList)
     return group
 
 
 ALBERT: dict[str, Fault] = {
-    "layers do not share their weights": replaced(albert.Encoder, "group", _own_group),
+    "layers do not share their weights": replaced(bert.AlbertEncoder, "group", _own_group),
     "a shared layer runs once": _set(lambda net: net.encoder, "layers", 1),
-    "embeddings are widened without a bias": change(lambda net: net.encoder.widen.bias.zero_()),
+    "embeddings are widened without a bias": change(lambda net: net.encoder.project.bias.zero_()),
 }
 ALBERT_GROUPS: dict[str, Fault] = {
-    "groups take turns": replaced(albert.Encoder, "group", _in_turn),
+    "groups take turns": replaced(bert.AlbertEncoder, "group", _in_turn),
 }
 _bucket = RelativePositions.bucket
 MPNET: dict[str, Fault] = {
@@ -291,6 +296,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bert", "odd"): BERT,
     ("bert", "plain"): POOLED,
     ("bert", "tags"): TAGS,
+    ("megatron-bert", "odd"): MEGATRON,
     ("roberta", "odd"): ROBERTA,
     ("roberta", "masked"): ROBERTA_MASKED,
     ("distilbert", "classes"): DISTILBERT_CLASSES,

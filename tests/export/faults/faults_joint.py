@@ -12,8 +12,8 @@ from export.layers.attention import cached_attention
 from export.layers.attention.attention import CrossAttention, attend
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import KeyValue
-from export.models.captioners.bert_decoder import BertDecoder
 from export.models.dual_encoders import clip, siglip
+from export.models.encoder_decoders.bert_decoder import BertDecoder
 from tests.export.faults.faults import Fault, change, replaced, swapped
 
 

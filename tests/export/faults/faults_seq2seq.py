@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart
+from export.models.encoder_decoders import bart, longt5, pegasus_x
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -166,6 +167,189 @@ M2M_100: dict[str, Fault] = {
     "norms stand behind": MBART["norms stand behind"],
 }
 
+BLENDERBOT: dict[str, Fault] = {
+    "positions have BART's offset": _all_positions(
+        lambda positions: setattr(positions, "offset", 2)
+    ),
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "the decoder's final norm is missing": MBART["the decoder's final norm is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+BLENDERBOT_SMALL: dict[str, Fault] = {
+    "targets are normalised with their positions": change(
+        lambda net: setattr(net.decoder.embedding, "__class__", bart.Embedding)
+    ),
+    "sources are normalised without their positions": change(
+        lambda net: setattr(net.encoder.embedding, "__class__", bart.NormalisedTokens)
+    ),
+    "the source's embedding scale is forgotten": change(
+        lambda net: setattr(net.encoder.embedding, "scale", 1.0)
+    ),
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand in front": BART["norms stand in front"],
+}
+
+PLBART: dict[str, Fault] = {
+    "embeddings are scaled": change(lambda net: setattr(net.decoder.embedding, "scale", 30**0.5)),
+    "the position offset is forgotten": BART["the position offset is forgotten"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+MVP: dict[str, Fault] = {
+    "the embedding scale is forgotten": BART["the embedding scale is forgotten"],
+    "the norm of the embeddings is missing": BART["the norm of the embeddings is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+
+def _shares_first(side: str) -> Fault:
+    """All layers have the first one's bias, as in T5."""
+
+    def act(network: Any) -> None:
+        first, *others = getattr(network, side).blocks
+        for block in others:
+            block.relative = first.relative
+
+    return change(act)
+
+
+UMT5: dict[str, Fault] = {
+    "the encoder's layers share one bias": _shares_first("encoder"),
+    "the decoder's layers share one bias": _shares_first("decoder"),
+    "the output is not scaled": change(lambda net: setattr(net.decoder, "output_scale", 1.0)),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "positions count from the call": T5["positions count from the call"],
+    "scores are scaled": T5["scores are scaled"],
+    "the encoder looks back only": change(
+        lambda net: setattr(net.encoder.blocks[1].relative, "is_bidirectional", False)
+    ),
+    "the output is tied": T5["the output is tied"],
+}
+
+ENCODER_DECODER: dict[str, Fault] = {
+    "the projection is not biased": change(lambda net: net.encoder.projection.bias.zero_()),
+    "the source has no segment": change(lambda net: net.encoder.network.segments.weight[0].zero_()),
+    "the source's padding is seen": MARIAN["padding of the source is seen"],
+    "the norm of the source's embeddings is missing": change(
+        lambda net: setattr(net.encoder.network, "norm", _Identity())
+    ),
+    "the transformation of the head is missing": change(
+        lambda net: setattr(net.decoder, "transform", _Identity())
+    ),
+    "the head's bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),
+    "cross key and value are swapped": MARIAN["cross key and value are swapped"],
+    "norms stand in front": BART["norms stand in front"],
+    "another epsilon in the source's norms": change(
+        lambda net: setattr(net.encoder.network.blocks[0].mlp_norm, "eps", 1e-12)
+    ),
+    "positions are off by one": MARIAN["positions are off by one"],
+}
+
+BIGBIRD_PEGASUS: dict[str, Fault] = {
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+    "erf for tanh in GELU": change(
+        lambda net: setattr(net.decoder.blocks[0].mlp, "activation", nn.functional.gelu)
+    ),
+    "query and key are swapped": swapped("encoder.blocks.0.attention", "query", "key"),
+}
+
+
+def _each_layer(name: str, value: object) -> Fault:
+    """Sets an attribute of the attention of the encoder's layers."""
+
+    def act(network: Any) -> None:
+        for block in network.encoder.blocks:
+            setattr(block.attention, name, value)
+
+    return change(act)
+
+
+PEGASUS_X: dict[str, Fault] = {
+    "no layer is staggered": _each_layer("shift", 0),
+    "all layers are staggered": _each_layer("shift", 1),
+    "blocks have another size": _each_layer("block", 4),
+    "padding of the source is seen": replaced(
+        pegasus_x, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "global tokens are not seen": replaced(
+        pegasus_x,
+        "behind",
+        lambda visible, tokens: nn.functional.pad(visible, (0, tokens.shape[1]), value=False),
+    ),
+    "global tokens share the norm of positions": change(
+        lambda net: [
+            setattr(block, "token_norm", block.attention_norm) for block in net.encoder.blocks
+        ]
+    ),
+    "positions begin behind the padding token": _all_positions(
+        lambda positions: setattr(positions, "offset", 1)
+    ),
+    "frequencies are Pegasus'": _all_positions(
+        lambda positions: positions.table.copy_(bart.sinusoids(*positions.table.shape))
+    ),
+    "norms stand behind": MBART["norms stand behind"],
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+}
+
+_SCORES = longt5.Encoder.scores
+
+
+def _orphans_dropped(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """Positions behind the last whole sum are in none."""
+    found = _SCORES(encoder, lengths, size)
+    assert found.members is not None
+    whole = (lengths // encoder.summed * encoder.summed)[:, None, None]
+    members = found.members * (torch.arange(size) < whole)
+    return longt5.Scores(found.visible, found.bias, members)
+
+
+def _all_sums_seen(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """Sums of nothing are keys too."""
+    found = _SCORES(encoder, lengths, size)
+    visible = found.visible.clone()
+    visible[..., 3 * encoder.block :] = True
+    return longt5.Scores(visible, found.bias, found.members)
+
+
+def _farther(encoder: Any, lengths: torch.Tensor, size: int) -> longt5.Scores:
+    """All of both neighbouring blocks is near."""
+    found, near = _SCORES(encoder, lengths, size), 3 * encoder.block
+    visible = found.visible.clone()
+    visible[..., :near] = visible[..., :near].any(dim=-2, keepdim=True)
+    return longt5.Scores(visible, found.bias, found.members)
+
+
+LONGT5: dict[str, Fault] = {
+    "the window has another size": change(
+        lambda net: [
+            setattr(module, "block", 3)
+            for module in (net.encoder, *(block.attention for block in net.encoder.blocks))
+        ]
+    ),
+    "all of the neighbouring blocks is seen": replaced(longt5.Encoder, "scores", _farther),
+    "the last positions are in no sum": replaced(longt5.Encoder, "scores", _orphans_dropped),
+    "sums of nothing are seen": replaced(longt5.Encoder, "scores", _all_sums_seen),
+    "sums are of another number of positions": change(
+        lambda net: setattr(net.encoder, "summed", 4)
+    ),
+    "sums are not normalised": change(
+        lambda net: setattr(net.encoder.blocks[1].attention, "sum_norm", _Identity())
+    ),
+    "sums have the positions' bias": change(
+        lambda net: setattr(net.encoder, "relative_sums", net.encoder.relative)
+    ),
+    "padding of the source is seen": replaced(
+        longt5, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "the untied output is scaled": T5["the untied output is scaled"],
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -175,5 +359,14 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("mbart", EXPORTED): MBART,
     ("pegasus", EXPORTED): PEGASUS,
     ("m2m_100", EXPORTED): M2M_100,
+    ("blenderbot", EXPORTED): BLENDERBOT,
+    ("blenderbot-small", EXPORTED): BLENDERBOT_SMALL,
+    ("plbart", EXPORTED): PLBART,
+    ("mvp", EXPORTED): MVP,
+    ("umt5", EXPORTED): UMT5,
+    ("encoder-decoder", EXPORTED): ENCODER_DECODER,
+    ("bigbird_pegasus", EXPORTED): BIGBIRD_PEGASUS,
+    ("pegasus_x", EXPORTED): PEGASUS_X,
+    ("longt5", EXPORTED): LONGT5,
 }
 """(architecture, configuration) → faults that its twin must detect."""

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from export.layers.attention.attention import SelfAttention
 from export.layers.attention.windows import DistanceAttention, WindowAttention, pad_grid
 from export.layers.images.convolutions import BatchNorm
 from export.layers.images.vision import GridPositions
-from export.models.vision.deit import LeadingTokens
-from export.models.vision.dinov2 import Scaled
+from export.models.vision import beit, segformer, swin, swinv2
+from export.models.vision.convnext import Block, ResponseMLP, ResponseNorm
+from export.models.vision.resnet import Residual
 from export.models.vision.swin import PatchMerging
-from export.models.vision.vit import ViT
+from export.models.vision.vit import LeadingTokens, Scaled, ViT
 from tests.export.faults.faults import Fault, change, replaced
 
 
@@ -69,6 +71,21 @@ def _unshifted(windows: WindowAttention) -> None:
 
 def _doubled(windows: WindowAttention) -> None:
     windows.shift *= 2
+
+
+def _early_stride(layer: Residual) -> None:
+    first, second, _ = layer.convolutions
+    first.convolution.stride, second.convolution.stride = (
+        second.convolution.stride,
+        first.convolution.stride,
+    )
+
+
+_response = ResponseNorm.forward
+
+
+def _without_residual(norm: ResponseNorm, x: torch.Tensor) -> torch.Tensor:
+    return _response(norm, x) - x
 
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -136,6 +153,64 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "the table of biases is reversed": _each(
             DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
         ),
+    },
+    ("beit", "odd"): {
+        "an image is its class token": change(
+            lambda net: setattr(net.network, "is_averaged", False)
+        ),
+        "relative positions are ignored": _each(beit.Block, lambda block: block.table.zero_()),
+        "the index of relative positions is transposed": _each(
+            beit.Block, lambda block: block.index.copy_(block.index.T.clone())
+        ),
+    },
+    ("segformer", "odd"): {
+        "keys are not normalised": _each(
+            segformer.Block, lambda block: setattr(block, "reduced_norm", nn.Identity())
+        ),
+        "inner channels are not convolved": _each(
+            segformer.Block, lambda block: setattr(block, "depthwise", nn.Identity())
+        ),
+        "stages are not normalised": change(
+            lambda net: net.network.norms.__setitem__(0, nn.Identity())
+        ),
+    },
+    ("swinv2", "odd"): {
+        "scores are not cosines": replaced(
+            swinv2.CosineAttention, "forward", SelfAttention.forward
+        ),
+        "scales are not learned": _each(
+            swinv2.CosineAttention, lambda layer: layer.logit_scale.zero_()
+        ),
+        "biases have no greatest value": replaced(swinv2, "GREATEST_BIAS", 1),
+        "norms are in front": replaced(swinv2.Block, "forward", swin.Block.forward),
+        "windows are not shifted": _each(WindowAttention, _unshifted),
+    },
+    ("resnet", "odd"): {
+        "a residual ends in a ReLU": _each(
+            Residual, lambda layer: setattr(layer, "activation", torch.relu)
+        ),
+        "strides are on the first convolutions": _each(Residual, _early_stride),
+        "the stem's pool has no padding": change(
+            lambda net: setattr(net.network.pool, "padding", 0)
+        ),
+        "batch normalisation has another epsilon": _each(
+            BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
+        ),
+    },
+    ("convnext", "odd"): {
+        "layer scale is dropped": _each(Block, lambda block: block.scale.fill_(1)),
+        "the mean is not normalised": change(
+            lambda net: setattr(net.network, "norm", nn.Identity())
+        ),
+        "norms have the last one's epsilon": _each(
+            Block, lambda block: setattr(block.norm, "eps", 1e-3)
+        ),
+    },
+    ("convnextv2", "odd"): {
+        "responses are not normalised": _each(
+            ResponseMLP, lambda mlp: setattr(mlp, "norm", nn.Identity())
+        ),
+        "responses have no residual": replaced(ResponseNorm, "forward", _without_residual),
     },
     ("swin", "odd"): {
         "windows are not shifted": _each(WindowAttention, _unshifted),

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from export.graphs.source_model import SourceModel
-from export.models.decoders.gpt2_lm import ARCHITECTURE
+from export.models.decoders.gpt import GPT2
 from inference.errors import CheckpointError
 from tests.export.oracle import difference
 from tests.export.step_calls import teacher_forced
@@ -23,7 +23,7 @@ WEIGHTS = "model.safetensors"
 def _logits(folder: Path) -> torch.Tensor:
     network = SourceModel.open(folder).network
     with torch.no_grad():
-        return teacher_forced(ARCHITECTURE.graphs(network, None), {}, torch.arange(8)[None])[0]
+        return teacher_forced(GPT2.graphs(network, None), {}, torch.arange(8)[None])[0]
 
 
 def _twin(folder: Path, config: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -80,10 +80,10 @@ def test_unsupported_fields_are_refused_by_name(change: dict[str, Any], reason: 
     values = {"model_type": "gpt2", "vocab_size": 64, "n_positions": 32, "n_embd": 32}
     values |= {"n_layer": 2, "n_head": 4}
     with pytest.raises(CheckpointError, match=reason):
-        ARCHITECTURE.build(ARCHITECTURE.read_config(values | change))
+        GPT2.build(GPT2.read_config(values | change))
 
 
 def test_prompt_limit_reserves_positions_for_generated_tokens() -> None:
     values = {"model_type": "gpt2", "vocab_size": 64, "n_positions": 32, "n_embd": 32}
-    limits = ARCHITECTURE.read_config(values | {"n_layer": 2, "n_head": 4}).limits
+    limits = GPT2.read_config(values | {"n_layer": 2, "n_head": 4}).limits
     assert (limits.max_input_tokens, limits.max_total_tokens) == (31, 32)

@@ -18,8 +18,24 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             ({"encoder_layers": 10_001}, "encoder_layers = 10001 is over 10000 layers"),
             ({"decoder_layers": 10_001}, "decoder_layers = 10001 is over 10000 layers"),
         ]
-        for name in ("bart", "marian")
+        for name in ("bart", "marian", "blenderbot")
     },
+    "mvp plain": [({"use_prompt": True}, "use_prompt = True is not supported")],
+    "bigbird_pegasus plain": [
+        ({"attention_type": "sparse"}, "attention_type = 'sparse' is not supported, only block_"),
+    ],
+    "longt5 plain": [
+        ({"global_block_size": 12}, "global_block_size = 12 is not supported, only powers of two"),
+        ({"encoder_attention_type": "full"}, "encoder_attention_type = 'full' is not supported"),
+    ],
+    "pegasus_x plain": [({"block_size": 5}, "block_size = 5 must be even")],
+    "encoder-decoder plain": [
+        ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),
+        ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
+        ({"encoder": {"is_decoder": True}}, "encoder: is_decoder = True is not supported"),
+        ({"decoder": {"cross_attention_hidden_size": 20}}, "cross_attention_hidden_size = 20"),
+        ({"architectures": ["BertModel"]}, "only EncoderDecoderModel is"),
+    ],
     "blip odd": [
         (
             {"architectures": ["BlipForQuestionAnswering"]},
@@ -60,6 +76,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"patch_embed_hidden_size": 10}}, "is not of whole pixels"),
         ({"text_config": {"relative_attention_num_buckets": 2}}, "must be at least 4"),
         ({"architectures": ["Pix2StructForQuestions"]}, "Pix2StructForQuestions"),
+        ({"architectures": [1]}, "architectures must be a list of names"),
     ],
     "show-attend-tell plain": [
         ({"channels": [6]}, "one number a convolution"),
@@ -189,12 +206,20 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"model_type": "clip_vision_model"}}, "clip_vision_model"),
         ({"architectures": ["Gemma3ForSequenceClassification"]}, "Gemma3ForSequence"),
     ],
+    "gemma3_text odd": [
+        ({"rope_parameters": 3}, "rope parameters must be a dictionary, not 3"),
+        ({"rope_parameters": {"full_attention": 3}}, "must be a dictionary, not 3"),
+        ({"rope_parameters": {"sliding_attention": [3]}}, r"must be a dictionary, not \[3\]"),
+        ({"rope_scaling": "linear"}, "must be a dictionary, not 'linear'"),
+    ],
     "idefics plain": [
         ({"additional_vocab_size": 1}, "image_token_id = 61 is outside the vocabulary of 60"),
         ({"cross_layer_interval": 2}, "num_hidden_layers = 1 is not a multiple"),
         ({"alpha_type": "matrix"}, "alpha_type = 'matrix' is not supported"),
         ({"num_attention_heads": 5}, "5 heads do not share out width 24"),
         ({"architectures": ["IdeficsForQuestions"]}, "IdeficsForQuestions"),
+        ({"eos_token_id": []}, r"eos_token_id must be the id of a token.* not \[\]"),
+        ({"eos_token_id": ["2"]}, "eos_token_id must be the id of a token"),
     ],
     "idefics3 plain": [
         ({"image_token_id": 64}, "image_token_id = 64 is outside the vocabulary of 64"),
@@ -205,6 +230,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "instructblip plain": [
         ({"text_config": {"model_type": "bart"}}, "'bart'"),
     ],
+    "llama longrope": [
+        (
+            {"rope_parameters": {"original_max_position_embeddings": 1}},
+            "original_max_position_embeddings = 1 must be at least 2",
+        ),
+    ],
+    "qwen2 odd": [({"max_window_layers": "1"}, "max_window_layers must be a number, not '1'")],
     "llava plain": [
         ({"image_token_index": 64}, "image_token_index = 64 is outside the vocabulary of 64"),
         ({"vision_feature_layer": -5}, "vision_feature_layer = -5 is outside the 3 blocks"),
@@ -236,6 +268,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"in_channels": 1}}, "in_channels = 1"),
         ({"vision_config": {"num_heads": 5}}, "20 heads do not share out width 24"),
         ({"vision_config": {"hidden_size": 30}}, "hidden_size = 30"),
+        (
+            {"vision_config": {"rope_parameters": 3}},
+            "vision_config: rope parameters must be",
+        ),
+        ({"text_config": {"rope_parameters": [3]}}, "text_config: rope parameters must be"),
     ],
     "qwen2_5_vl plain": [
         ({"vision_config": {"window_size": 7}}, "window_size = 7 is smaller than one"),
@@ -284,3 +321,14 @@ def test_unknown_activation_is_refused_by_the_name_of_its_field(name: str, field
     values = {**twin_of(name).configs[EXPORTED], field: "mish"}
     with pytest.raises(CheckpointError, match=rf"^config.json: {field} = 'mish' is not supported"):
         declared.read_config(values)
+
+
+def test_source_of_bigbird_pegasus_is_as_long_as_its_attention_is_full() -> None:
+    values = twin_of("bigbird_pegasus").configs["plain"]
+    sparse = {**values, "max_position_embeddings": 4096, "block_size": 64, "num_random_blocks": 3}
+    limits = {
+        kind: architecture("bigbird_pegasus").read_config({**sparse, "attention_type": kind}).limits
+        for kind in ("block_sparse", "original_full")
+    }
+    assert limits["block_sparse"].max_input_tokens == 704
+    assert limits["original_full"].max_input_tokens == 4096

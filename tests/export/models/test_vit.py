@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from export.graphs.source_model import SourceModel
-from export.models.vision.vit_classifier import ARCHITECTURE
+from export.models.vision.vit import VIT
 from export.parity.judge import TOLERANCE
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Role
@@ -35,7 +35,7 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     assert len(kept) == len(weights) - 2
     save_file(kept, folder / "model.safetensors")
     network = SourceModel.open(folder).network
-    graphs = ARCHITECTURE.graphs(network, twin.prepared.image)
+    graphs = VIT.graphs(network, twin.prepared.image)
     lowering = graphs.lowerings["image"]
     pixels = random_inputs(twin, graphs).by_role[Role.PIXELS]
     with torch.no_grad():
@@ -50,9 +50,7 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     ("config", "task"), [("plain", "classify"), ("pooled", "embed"), ("odd", "classify")]
 )
 def test_head_selects_the_task(config: str, task: str) -> None:
-    assert ARCHITECTURE.tasks_of(ARCHITECTURE.read_config(twin_of("vit").configs[config])) == (
-        task,
-    )
+    assert VIT.tasks_of(VIT.read_config(twin_of("vit").configs[config])) == (task,)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +66,13 @@ def test_head_selects_the_task(config: str, task: str) -> None:
 )
 def test_unsupported_configuration_is_refused(change: dict, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        ARCHITECTURE.build(ARCHITECTURE.read_config(PLAIN | change))
+        VIT.build(VIT.read_config(PLAIN | change))
 
 
 def test_rectangular_grid_is_not_interpolated() -> None:
     values = PLAIN | {"image_size": [16, 32]}
-    network = ARCHITECTURE.build(ARCHITECTURE.read_config(values))
+    network = VIT.build(VIT.read_config(values))
     mean = std = (0.5, 0.5, 0.5)
     image = ImageSpec(resize="exact", size=(32, 32), resample=2, mean=mean, std=std, rescale=1)
     with pytest.raises(CheckpointError, match=r"4 x 4 patches, .* 2 x 4"):
-        ARCHITECTURE.graphs(network, image)
+        VIT.graphs(network, image)

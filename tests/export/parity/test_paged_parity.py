@@ -40,6 +40,8 @@ REFUSED = {
     "t5": "its attention has a bias of relative positions",
     "pix2struct": "its attention has a bias of relative positions",
     "mt5": "its attention has a bias of relative positions",
+    "umt5": "its attention has a bias of relative positions",
+    "longt5": "its attention has a bias of relative positions",
     "gemma2": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
     "idefics": "its layers attend to the images of prompts",

@@ -17,8 +17,7 @@ from benchmarks.local_model import LocalModel, torch_model
 from benchmarks.panel import Panel, local_responses
 from benchmarks.quality import MEASURES
 from examples import CHECKPOINTS
-from examples.bert.fact_wordings import question, sentence_of, worded
-from examples.bert.facts import ASKED, facts
+from examples.bert.facts import ASKED, facts, question, sentence_of, worded
 from examples.bert.reviews import reviews
 from examples.scenes.rendering import render
 from examples.scenes.scene import scenes

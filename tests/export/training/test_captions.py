@@ -13,9 +13,8 @@ from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from typer.testing import CliRunner, Result
 
-from examples.scenes.captions import caption
 from examples.scenes.rendering import render
-from examples.scenes.scene import scenes
+from examples.scenes.scene import caption, scenes
 from export.training.captioned_pictures import (
     Caption,
     CaptionedPictures,

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from export.architecture import Architecture, Graphs
-from export.registry import architecture, families, module_of
+from export.registry import architecture, families, place_of
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Growth, Role
 from tests.export.twin import EXPORTED, Twin
@@ -33,9 +33,13 @@ _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
 
 @cache
 def twin_of(model_type: str) -> Twin:
-    """The twin of an architecture: the module of this folder that has its module's name."""
-    module = module_of(model_type).rpartition(".")[2]
-    twin: Twin = import_module(f"{__name__}.{module}").TWIN
+    """The twin of an architecture, in the module of this folder that has its module's name.
+
+    It has the declaration's name there; that of `ARCHITECTURE` is `TWIN`.
+    """
+    module, name = place_of(model_type)
+    twins = import_module(f"{__name__}.{module.rpartition('.')[2]}")
+    twin: Twin = getattr(twins, "TWIN" if name == "ARCHITECTURE" else name)
     return twin
 
 

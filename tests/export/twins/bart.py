@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.export.twin import Twin
+from tests.export.twin import Twin, tiny_twin
 
 SIZES = {
     "vocab_size": 64,
@@ -32,12 +32,120 @@ ODD = TINY | {
     "bos_token_id": 1,
 }
 """Head widths of 6 and 10, sizes that differ everywhere."""
-TWIN = Twin(
+BART = Twin(
     reference="transformers:BartForConditionalGeneration",
     configs={
         "plain": TINY,
         "odd": ODD | {"forced_bos_token_id": 1},
         "separate-tables": TINY
         | {"tie_word_embeddings": False, "activation_function": "relu", "decoder_layers": 1},
+    },
+)
+MBART = Twin(
+    reference="transformers:MBartForConditionalGeneration",
+    configs={
+        "plain": TINY | {"scale_embedding": True, "activation_function": "relu"},
+        "odd": ODD,
+    },
+)
+_IDS = {
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": 1,
+    "activation_function": "relu",
+}
+PEGASUS = Twin(
+    reference="transformers:PegasusForConditionalGeneration",
+    configs={"plain": TINY | _IDS, "odd": ODD | _IDS},
+)
+M2M_100 = Twin(
+    reference="transformers:M2M100ForConditionalGeneration",
+    configs={
+        "plain": TINY | {"scale_embedding": False, "pad_token_id": 0, "bos_token_id": 1},
+        "odd": ODD,
+        "another padding token": TINY | {"pad_token_id": 4, "activation_function": "swish"},
+    },
+)
+_MARIAN = SIZES | {
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "pad_token_id": 63,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 63,
+    "forced_eos_token_id": 0,
+}
+_TWO_TABLES = {
+    "decoder_vocab_size": 50,
+    "share_encoder_decoder_embeddings": False,
+    "pad_token_id": 49,
+    "decoder_start_token_id": 49,
+}
+MARIAN = tiny_twin(
+    "transformers:MarianMTModel",
+    _MARIAN,
+    {
+        "odd": {
+            "d_model": 30,
+            "encoder_attention_heads": 5,
+            "decoder_attention_heads": 3,
+            "encoder_layers": 1,
+        },
+        "unscaled-relu": {
+            "scale_embedding": False,
+            "activation_function": "relu",
+            "decoder_layers": 3,
+        },
+        "separate-tables": _TWO_TABLES
+        | {"tie_word_embeddings": False, "activation_function": "gelu"},
+        "tied-target": _TWO_TABLES
+        | {
+            "tie_word_embeddings": True,
+            "d_model": 36,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "activation_function": "gelu_new",
+        },
+    },
+)
+_BLENDERBOT = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "decoder_start_token_id": 1,
+    "encoder_no_repeat_ngram_size": 0,  # what the export warns of
+}
+BLENDERBOT = Twin(
+    reference="transformers:BlenderbotForConditionalGeneration",
+    configs={"plain": TINY | _BLENDERBOT, "odd": ODD | _BLENDERBOT},
+)
+BLENDERBOT_SMALL = Twin(
+    reference="transformers:BlenderbotSmallForConditionalGeneration",
+    configs={
+        "plain": TINY | {"pad_token_id": 0, "bos_token_id": 1, "activation_function": "relu"},
+        "odd": ODD | {"decoder_start_token_id": 1},
+    },
+)
+PLBART = Twin(
+    reference="transformers:PLBartForConditionalGeneration",
+    configs={"plain": TINY, "odd": ODD | {"scale_embedding": False}},
+)
+MVP = Twin(
+    reference="transformers:MvpForConditionalGeneration",
+    configs={"plain": TINY | {"activation_function": "relu"}, "odd": ODD},
+)
+_BIGBIRD = {
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 1,
+}
+BIGBIRD_PEGASUS = Twin(
+    reference="transformers:BigBirdPegasusForConditionalGeneration",
+    configs={
+        "plain": TINY | _BIGBIRD | {"block_size": 2, "num_random_blocks": 1},
+        "odd": ODD | _BIGBIRD | {"encoder_attention_heads": 3, "use_bias": True},
+        "full": TINY | _BIGBIRD | {"attention_type": "original_full", "scale_embedding": False},
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.twin import TINY_IMAGE, tiny_twin
-from tests.export.twins import opt, t5
+from tests.export.twins import gpt, llama, t5
 
 _TINY_IMAGE = TINY_IMAGE | {"image_size": 16, "layer_norm_eps": 1e-3}
 _TINY_QFORMER = {
@@ -15,7 +15,7 @@ _TINY_QFORMER = {
     "vocab_size": 64,
 }
 _TINY_TEXT = {
-    **opt.TWIN.configs["plain"],
+    **gpt.OPT.configs["plain"],
     "model_type": "opt",
     "max_position_embeddings": 64,
     "pad_token_id": 0,
@@ -27,7 +27,7 @@ _TINY = {
     "num_query_tokens": 4,
     "image_token_index": 61,
 }
-TWIN = tiny_twin(
+BLIP_2 = tiny_twin(
     "transformers:Blip2ForConditionalGeneration",
     _TINY,
     {
@@ -51,5 +51,28 @@ TWIN = tiny_twin(
             "text_config": _TINY_TEXT | {"do_layer_norm_before": False},
             "qformer_config": _TINY_QFORMER | {"num_attention_heads": 5},
         },
+    },
+)
+
+
+_PLAIN, _ODD = BLIP_2.configs["plain"], BLIP_2.configs["odd"]
+INSTRUCTBLIP = tiny_twin(
+    "transformers:InstructBlipForConditionalGeneration",
+    _PLAIN,
+    {
+        "odd": {
+            **_ODD,
+            "text_config": {
+                **llama.TINY,
+                "model_type": "llama",
+                "hidden_size": 30,
+                "num_attention_heads": 6,
+                "head_dim": 10,
+                "max_position_embeddings": 64,
+                "pad_token_id": 0,
+            },
+        },
+        "every block reads the image": BLIP_2.configs["every block reads the image"],
+        "flan-t5": BLIP_2.configs["flan-t5"],
     },
 )

@@ -48,7 +48,7 @@ _LONGROPE = {
     "long_factor": [1.0, 2.0, 4.0, 8.0],
     "original_max_position_embeddings": 32,
 }
-TWIN = tiny_twin(
+LLAMA = tiny_twin(
     "transformers:LlamaForCausalLM",
     TINY,
     {
@@ -77,5 +77,147 @@ TWIN = tiny_twin(
     references={
         "mistral": "transformers:MistralForCausalLM",
         "mistral without a window": "transformers:MistralForCausalLM",
+    },
+)
+QWEN2 = tiny_twin(
+    "transformers:Qwen2ForCausalLM",
+    TINY,
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "rms_norm_eps": 1e-3,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "listed windows": {
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        "window switched off": {"sliding_window": 2, "max_window_layers": 0},
+    },
+)
+QWEN3 = tiny_twin(
+    "transformers:Qwen3ForCausalLM",
+    TINY,
+    {
+        "plain": {"head_dim": 16},
+        "odd": {
+            **ODD,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "biased": {
+            "attention_bias": True,
+            "head_dim": 12,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+        },
+    },
+)
+SMOLLM3 = tiny_twin(
+    "transformers:SmolLM3ForCausalLM",
+    TINY | {"pad_token_id": 0},
+    {
+        "plain": {"no_rope_layer_interval": 2},
+        "odd": {
+            **ODD,
+            "no_rope_layers": [0, 1],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "every fourth layer, windows, untied": {
+            "num_hidden_layers": 5,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": False,
+        },
+    },
+)
+GRANITE = tiny_twin(
+    "transformers:GraniteForCausalLM",
+    TINY,
+    {
+        "odd": {
+            **NARROW,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.4,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 2.5,
+            "tie_word_embeddings": True,
+        },
+        "biased": {"attention_bias": True, "mlp_bias": True, "embedding_multiplier": 12},
+    },
+)
+OLMO = tiny_twin(
+    "transformers:OlmoForCausalLM",
+    TINY | {"pad_token_id": 0},
+    {
+        "odd": {"hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1},
+        "tied": {"attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    },
+)
+STABLELM = tiny_twin(
+    "transformers:StableLmForCausalLM",
+    TINY,
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "layer_norm_eps": 1e-3,
+            "use_qkv_bias": True,
+            "rope_parameters": {
+                "rope_type": "linear",
+                "rope_theta": 100.0,
+                "factor": 3.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+        "tied, all rotates": {"partial_rotary_factor": 1.0, "tie_word_embeddings": True},
+    },
+)
+PHI3 = tiny_twin(
+    "transformers:Phi3ForCausalLM",
+    TINY | {"pad_token_id": 0},
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-3,
+            "sliding_window": 3,
+            "tie_word_embeddings": True,
+        },
+        "longrope": {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
+        "half rotates": {
+            "num_key_value_heads": None,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 100.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    },
+)
+STARCODER2 = tiny_twin(
+    "transformers:Starcoder2ForCausalLM",
+    TINY,
+    {
+        "odd": {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "norm_epsilon": 1e-3,
+            "sliding_window": 3,
+        },
+        "bare, untied": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "relu"},
     },
 )

@@ -18,7 +18,7 @@ _TINY = {
     "image_token_index": 61,
     "image_seq_length": 4,
 }
-TWIN = tiny_twin(
+LLAVA = tiny_twin(
     "transformers:LlavaForConditionalGeneration",
     _TINY,
     {
@@ -42,6 +42,33 @@ TWIN = tiny_twin(
             "text_config": _TINY_TEXT | {"model_type": "qwen2"},
             "vision_config": _TINY_IMAGE | {"model_type": "siglip_vision_model"},
             "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    },
+)
+
+
+_TINY_TILE = {"image_size": 8, "patch_size": 8}
+_TINY_NEXT = {
+    **LLAVA.configs["plain"],
+    "vision_config": LLAVA.configs["plain"]["vision_config"] | _TINY_TILE,
+    "image_grid_pinpoints": [[8, 8], [16, 8], [8, 24], [16, 16]],
+}
+_ODD = LLAVA.configs["odd"]
+LLAVA_NEXT = tiny_twin(
+    "transformers:LlavaNextForConditionalGeneration",
+    _TINY_NEXT,
+    {
+        "odd": {
+            "text_config": _ODD["text_config"],
+            "vision_config": _ODD["vision_config"] | {"image_size": 11, "patch_size": 7},
+            "image_grid_pinpoints": [[11, 11], [22, 11], [33, 22], [11, 33]],
+            "multimodal_projector_bias": False,
+        },
+        "siglip and qwen2": {
+            "text_config": LLAVA.configs["siglip and qwen2"]["text_config"],
+            "vision_config": LLAVA.configs["siglip and qwen2"]["vision_config"] | _TINY_TILE,
+            "vision_feature_layer": [-1, 1],
             "vision_feature_select_strategy": "full",
         },
     },

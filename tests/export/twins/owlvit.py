@@ -7,7 +7,7 @@ from typing import Any
 from tests.export.twin import ODD_TEXT, TINY_IMAGE, TINY_TEXT, Twin
 
 _TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 0}
-TWIN_CONFIGS: dict[str, dict[str, Any]] = {
+_CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 32},
     "odd": {
         "text_config": _TINY_TEXT | ODD_TEXT,
@@ -16,8 +16,7 @@ TWIN_CONFIGS: dict[str, dict[str, Any]] = {
         "projection_dim": 30,
     },
 }
-TWIN = Twin(
-    reference="transformers:OwlViTForObjectDetection",
-    configs=TWIN_CONFIGS,
-    outputs={"text": "text_embeds"},
+OWLVIT, OWLV2 = (
+    Twin(f"transformers:{name}ForObjectDetection", _CONFIGS, outputs={"text": "text_embeds"})
+    for name in ("OwlViT", "Owlv2")
 )

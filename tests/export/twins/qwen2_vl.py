@@ -35,7 +35,7 @@ _TINY = {
     "image_token_id": 61,
     "video_token_id": 60,
 }
-TWIN = tiny_twin(
+QWEN2_VL = tiny_twin(
     "transformers:Qwen2VLForConditionalGeneration",
     _TINY,
     {
@@ -90,6 +90,43 @@ TWIN = tiny_twin(
                 **TINY_TEXT,
                 "rope_parameters": {**_YARN, "mrope_section": [1, 1, 2]},
             },
+        },
+    },
+)
+
+
+_TINY_WINDOWED = {
+    "hidden_size": 24,
+    "out_hidden_size": 32,
+    "intermediate_size": 20,
+    "num_heads": 2,
+    "depth": 2,
+    "patch_size": 4,
+    "window_size": 8,
+    "fullatt_block_indexes": [1],
+}
+_ODD = QWEN2_VL.configs["odd"]
+QWEN2_5_VL = tiny_twin(
+    "transformers:Qwen2_5_VLForConditionalGeneration",
+    {**QWEN2_VL.configs["plain"], "vision_config": _TINY_WINDOWED},
+    {
+        "odd": {
+            "text_config": _ODD["text_config"],
+            "vision_config": {
+                **_TINY_WINDOWED,
+                "hidden_size": 36,
+                "out_hidden_size": 60,
+                "intermediate_size": 26,
+                "num_heads": 3,
+                "depth": 3,
+                "patch_size": 5,
+                "window_size": 39,
+                "fullatt_block_indexes": [0],
+                "hidden_act": "gelu",
+            },
+        },
+        "every patch by itself": {
+            "vision_config": {**_TINY_WINDOWED, "spatial_merge_size": 1, "window_size": 4},
         },
     },
 )

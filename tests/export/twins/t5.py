@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.export.twin import tiny_twin
 
-_TINY = {
+TINY = {
     "vocab_size": 64,
     "d_model": 32,
     "d_kv": 8,
@@ -19,20 +19,23 @@ _TINY = {
     "eos_token_id": 1,
     "decoder_start_token_id": 0,
 }
+_ODD = {
+    "d_model": 18,
+    "d_kv": 7,
+    "num_heads": 5,
+    "num_layers": 1,
+    "num_decoder_layers": 1,
+    "feed_forward_proj": "gated-gelu",
+    "layer_norm_epsilon": 1e-3,
+}
 _PREFIX = {"prefix": "translate English to German: "}
 TWIN = tiny_twin(
     "transformers:T5ForConditionalGeneration",
-    _TINY,
+    TINY,
     {
-        "odd": {
-            "d_model": 18,
-            "d_kv": 7,
-            "num_heads": 5,
-            "num_layers": 1,
-            "num_decoder_layers": 1,
-            "feed_forward_proj": "gated-gelu",
+        "odd": _ODD
+        | {
             "tie_word_embeddings": False,
-            "layer_norm_epsilon": 1e-3,
             "task_specific_params": {"translation_en_to_de": _PREFIX},
         },
         "scaled-gated": {"feed_forward_proj": "gated-silu", "d_kv": 12},
@@ -46,4 +49,13 @@ TWIN = tiny_twin(
     },
     references={"mt5": "transformers:MT5ForConditionalGeneration"},
     untied={"odd": ("lm_head.weight",), "mt5": ("lm_head.weight",)},
+)
+UMT5 = tiny_twin(
+    "transformers:UMT5ForConditionalGeneration",
+    TINY,
+    {
+        "odd": _ODD | {"num_layers": 2, "num_decoder_layers": 2},
+        "relu": {"feed_forward_proj": "relu", "num_heads": 6},
+    },
+    untied={"odd": ("lm_head.weight",)},
 )

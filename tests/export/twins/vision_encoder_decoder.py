@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.export.twin import ODD_TEXT, TINY_GPT, TINY_IMAGE, TINY_TEXT, Twin
-from tests.export.twins import swin_classifier
+from tests.export.twins import swin
 
 _HAS_CROSS = {"is_decoder": True, "add_cross_attention": True}
 _TINY_VIT = TINY_IMAGE | {"model_type": "vit"}
-_TINY_SWIN = swin_classifier.TINY | {"model_type": "swin", "depths": [2, 1]}
+_TINY_SWIN = swin.TINY | {"model_type": "swin", "depths": [2, 1]}
 _TINY_BERT = {
     **TINY_TEXT,
     **ODD_TEXT,

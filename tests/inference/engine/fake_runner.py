@@ -212,7 +212,7 @@ class FakeGroup(Group):
         self._extent = self._needed()
 
     def _ensure_capacity(self) -> None:
-        self._extent = self._extent.settled(self._needed(), self.reservation)
+        self._extent = self._extent.adapt(self._needed(), self.reservation)
 
     def _needed(self) -> BufferShape:
         longest = max((len(row.history) for row in self.rows if row), default=0)

@@ -11,9 +11,10 @@ from inference.bundle.manifest import Bundle, Limits
 from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runner_factory import check_memory
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.scheduler import Capacity, Scheduler, StepBudget
+from inference.engine.scheduler import Capacity, Scheduler
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
+from inference.engine.state.prefix_cache import CachedPrefix
 from inference.errors import BundleError, InvalidRequest, TooLong
 from inference.generation import Generation
 from inference.sequences import Finished
@@ -32,46 +33,39 @@ def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0
     return SequenceState(request, lambda event: None)
 
 
-def room(**limits: object) -> StepBudget:
-    given: dict[str, object] = {
-        "tokens": 100, "is_fresh": True, "may_start_long": True, "fits": lambda batch: True,
-        "cached_tokens": lambda waiting: 0, "shareable_prefix": lambda waiting: None,
-    }  # fmt: skip
-    return StepBudget(**{**given, **limits})
+class Queue(Scheduler):
+    def __init__(self, *waiting: SequenceState, takes_chunks: bool = False) -> None:
+        runner = FakeRunner(LOGITS, 20, takes_chunks=takes_chunks)
+        super().__init__(runner, Capacity(chunk_tokens=10))
+        for one in waiting:
+            self.add(one, now_s=0)
 
-
-def queue(*waiting: SequenceState, takes_chunks: bool = False) -> Scheduler:
-    scheduler = Scheduler(Capacity(chunk_tokens=10), takes_chunks=takes_chunks)
-    for one in waiting:
-        scheduler.add(one, now_s=0)
-    return scheduler
-
-
-def taken(scheduler: Scheduler, limits: StepBudget) -> list[SequenceState]:
-    batch = scheduler.next_batch(limits)
-    return batch.sequences if batch else []
+    def take(self, tokens: int = 100, *, is_fresh: bool = True) -> list[SequenceState]:
+        """The sequences of the next batch."""
+        batch = self.next_batch(tokens, is_fresh=is_fresh)
+        return batch.sequences if batch else []
 
 
 @given(st.lists(st.tuples(st.integers(-100, 100), st.integers(0, 300)), min_size=1, max_size=30))
 def test_priority_is_a_head_start_of_a_second_a_step(requests: list[tuple[int, int]]) -> None:
-    scheduler = Scheduler(Capacity())
+    scheduler = Queue()
     starts = {}
     for priority, arrival_s in sorted(requests, key=lambda request: request[1]):
         one = sequence(priority=priority)
         starts[one] = arrival_s - priority
         scheduler.add(one, arrival_s)
     order = []
-    while found := taken(scheduler, room(tokens=1)):
+    while found := scheduler.take(1):
         order += found
     assert order == sorted(starts, key=starts.__getitem__)
 
 
 def test_lowest_priority_is_served_beside_a_stream_of_the_highest() -> None:
-    scheduler, waits = Scheduler(Capacity()), sequence(priority=-100)
+    scheduler, waits = Queue(), sequence(priority=-100)
     scheduler.add(waits, 0)
     for now_s in range(300):
         scheduler.add(sequence(priority=100), now_s)
-        if waits in taken(scheduler, room(tokens=1)):
+        if waits in scheduler.take(1):
             break
     assert now_s == 200
 
@@ -80,59 +74,66 @@ def test_admitted_batch_shares_the_width_and_the_budget() -> None:
     head, wide, like, large, small = (
         sequence(8), sequence(8, width=2), sequence(8), sequence(40), sequence(1)
     )  # fmt: skip
-    scheduler = queue(head, wide, like, large, small)
-    batch = scheduler.next_batch(room(tokens=16))
+    scheduler = Queue(head, wide, like, large, small)
+    batch = scheduler.next_batch(16, is_fresh=True)
     assert (batch.sequences, batch.tokens, batch.is_chunked) == ([head, like], 16, False)
-    assert taken(scheduler, room(tokens=16)) == [wide]
+    assert scheduler.take(16) == [wide]
 
 
 def test_batch_is_of_similar_lengths() -> None:
     lengths = (12, 100, 20, 90, 16, 110, 14, 96)
     waiting = [sequence(length) for length in lengths]
-    scheduler = queue(*waiting)
-    assert taken(scheduler, room(tokens=1000)) == waiting[::2]
-    assert taken(scheduler, room(tokens=1000)) == waiting[1::2]
+    scheduler = Queue(*waiting)
+    assert scheduler.take(1000) == waiting[::2]
+    assert scheduler.take(1000) == waiting[1::2]
 
 
-def test_head_that_does_not_fit_is_not_overtaken() -> None:
+def test_head_that_does_not_fit_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = sequence(width=4)
-    scheduler = queue(wide, sequence())
-    assert taken(scheduler, room(fits=lambda batch: batch[0].width < 4)) == []
-    assert taken(scheduler, room()) == [wide]
+    scheduler = Queue(wide, sequence())
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "_fits", lambda batch: batch[0].width < 4)
+        assert scheduler.take() == []
+    assert scheduler.take() == [wide]
 
 
 def test_head_larger_than_the_remaining_budget_waits_for_the_next_turn() -> None:
     long = sequence(source=200)
-    scheduler = queue(long)
-    assert taken(scheduler, room(is_fresh=False)) == []
-    assert taken(scheduler, room()) == [long]
+    scheduler = Queue(long)
+    assert scheduler.take(is_fresh=False) == []
+    assert scheduler.take() == [long]
 
 
 def test_long_prompt_is_prefilled_alone_and_in_chunks_where_the_model_can() -> None:
     long, short = sequence(30), sequence(5)
-    batch = queue(long, short, takes_chunks=True).next_batch(room())
+    batch = Queue(long, short, takes_chunks=True).next_batch(100, is_fresh=True)
     assert (batch.sequences, batch.tokens, batch.is_chunked) == ([long], 10, True)
     like = sequence(29)
-    whole = queue(long, like).next_batch(room())
+    whole = Queue(long, like).next_batch(100, is_fresh=True)
     assert (whole.sequences, whole.tokens, whole.is_chunked) == ([long, like], 60, False)
 
 
 def test_short_prompts_overtake_a_second_long_one_while_the_first_is_prefilled() -> None:
-    second, short = sequence(30), sequence(5)
-    scheduler = queue(second, short, takes_chunks=True)
-    assert taken(scheduler, room(may_start_long=False)) == [short]
-    assert taken(scheduler, room(may_start_long=False)) == []
-    assert taken(scheduler, room()) == [second]
+    first, second, short = sequence(30), sequence(30), sequence(5)
+    scheduler = Queue(first, second, short, takes_chunks=True)
+    started = scheduler.next_batch(100, is_fresh=True)
+    started.running.begin_prefill(first, CachedPrefix())
+    assert scheduler.take() == [short]
+    assert scheduler.take() == []
+    started.running.drop_prefill(*started.running.prefilling)
+    assert scheduler.take() == [second]
 
 
-def test_prompt_with_a_shared_prefix_waits_until_it_is_cached() -> None:
+def test_prompt_with_a_shared_prefix_waits_until_it_is_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, second, other = sequence(5), sequence(6), sequence(7)
     openings = {first: (1,), second: (1,), other: None}
-    scheduler = queue(first, second, other, takes_chunks=True)
-    assert taken(scheduler, room(shareable_prefix=openings.__getitem__)) == [first, other]
-    stored = scheduler.next_batch(
-        room(shareable_prefix=openings.__getitem__, cached_tokens=lambda waiting: 4)
-    )
+    scheduler = Queue(first, second, other, takes_chunks=True)
+    monkeypatch.setattr(scheduler, "_shareable_prefix", openings.__getitem__)
+    assert scheduler.take() == [first, other]
+    monkeypatch.setattr(scheduler, "_cached_tokens", lambda waiting: 4)
+    stored = scheduler.next_batch(100, is_fresh=True)
     assert (stored.sequences, stored.tokens, stored.is_chunked) == ([second], 2, True)
 
 
@@ -144,7 +145,7 @@ def test_image_counts_its_patches() -> None:
         )
         for _ in range(3)
     ]
-    batch = queue(*pictures).next_batch(room(tokens=400))
+    batch = Queue(*pictures).next_batch(400, is_fresh=True)
     assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
 
 
@@ -225,8 +226,8 @@ def test_memory_is_reserved_for_waiting_sequences() -> None:
 
 
 def test_call_prefills_at_most_its_token_limit() -> None:
-    scheduler = queue(*(sequence(prompt=100) for _ in range(9)))
-    sizes = [len(taken(scheduler, room(tokens=2048))) for _ in range(2)]
+    scheduler = Queue(*(sequence(prompt=100) for _ in range(9)))
+    sizes = [len(scheduler.take(2048)) for _ in range(2)]
     assert sizes == [5, 4]
 
 

@@ -13,13 +13,12 @@ from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from inference.bundle.manifest import Bundle, Dtype
-from inference.engine.drafts import MOST_ROWS, Draft, Drafter, paying
+from inference.engine.drafts import MOST_ROWS, Draft, Drafter, trim_drafts
 from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.ort import greedy_graph
 from inference.engine.runners.ort.device import CpuDevice
-from inference.engine.runners.ort.group import OrtGroup
-from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.runner import OrtGroup, OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
@@ -84,15 +83,15 @@ def drafts(count: int, rate: float, tokens: int = 8) -> list[Draft]:
 
 
 def test_drafts_that_are_rarely_right_are_not_computed() -> None:
-    assert paying(drafts(1, 0.05), is_padded=False) == [range(0)]
+    assert trim_drafts(drafts(1, 0.05), is_padded=False) == [range(0)]
 
 
 def test_drafts_that_are_right_are_computed_whole() -> None:
-    assert paying(drafts(1, 0.98), is_padded=False) == [range(8)]
+    assert trim_drafts(drafts(1, 0.98), is_padded=False) == [range(8)]
 
 
 def test_a_larger_batch_requires_a_higher_rate() -> None:
-    lengths = [len(paying(drafts(count, 0.6), is_padded=False)[0]) for count in (1, 4, 8, 16)]
+    lengths = [len(trim_drafts(drafts(count, 0.6), is_padded=False)[0]) for count in (1, 4, 8, 16)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] >= 3
     assert lengths[-1] == 0
@@ -101,14 +100,14 @@ def test_a_larger_batch_requires_a_higher_rate() -> None:
 @pytest.mark.parametrize("is_padded", [False, True])
 @pytest.mark.parametrize("count", [1, 5, 12, MOST_ROWS - 1, MOST_ROWS, 64])
 def test_calls_have_no_more_rows_than_the_bound(count: int, is_padded: bool) -> None:
-    found = paying(drafts(count, 1.0), is_padded=is_padded)
+    found = trim_drafts(drafts(count, 1.0), is_padded=is_padded)
     assert count + sum(map(len, found)) <= max(count, MOST_ROWS)
 
 
 def test_a_row_without_a_draft_counts_where_all_have_equal_numbers() -> None:
     one = [*drafts(1, 0.9), *[Draft((), 0.0)] * 7]
-    assert len(paying(one, is_padded=False)[0]) >= 4
-    assert not any(paying(one, is_padded=True))
+    assert len(trim_drafts(one, is_padded=False)[0]) >= 4
+    assert not any(trim_drafts(one, is_padded=True))
 
 
 BUNDLES = {
@@ -248,7 +247,7 @@ def test_constraint_behind_the_steps_applies_to_the_next_token(
 @pytest.mark.parametrize(
     "fault",
     [
-        ("_advanced", lambda name, step: name),
+        ("_name_at", lambda name, step: name),
         ("BIAS", "bans"),
         ("state_output", lambda state, step: f"{state.step_output}@0"),
     ],

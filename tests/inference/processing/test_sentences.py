@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from inference.errors import TooLong
 from inference.processing.abbreviations import rules_of
-from inference.processing.long_sentences import with_parts
-from inference.processing.sentences import is_blank, split_sentences
+from inference.processing.sentences import is_blank, split_sentences, with_parts
 
 CASES = {
     "two sentences": ("Hola. Adiós.", ["Hola.", "Adiós."]),

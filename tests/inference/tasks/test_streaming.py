@@ -17,7 +17,7 @@ from inference.tasks import caption, generate, translate
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.streaming import Streaming
-from serving.gateway.requests.chunk_stream import merged
+from serving.gateway.requests.chunk_stream import merge
 from tests.inference.processing.test_detokenizer import cut
 from tests.inference.processing.test_text import byte_level
 from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
@@ -137,7 +137,7 @@ def test_sentences_are_sent_in_order_in_whatever_order_they_are_generated(seed: 
     chunks = run(plan.streaming(), streams, order, {})
     whole = plan.finish([finished((ids,), (-1.0,), ("stop",)) for ids in streams])
     assert texts_of(chunks) == {item.index: item.text for item in whole.data}
-    assert texts_of(merged(chunks)) == texts_of(chunks)
+    assert texts_of(merge(chunks)) == texts_of(chunks)
     lasts = [chunk for chunk in chunks if chunk.finish_reason]
     assert sorted(chunk.index for chunk in lasts) == [0, 1, 2]
     assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]

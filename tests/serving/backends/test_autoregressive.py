@@ -27,7 +27,7 @@ from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest
 from inference.generation import Generation
 from inference.sequences import Finished, Hypothesis, TokenChunk
-from serving.backends.autoregressive.response_sender import ResponseSender
+from serving.backends.autoregressive.request_queue import ResponseSender
 from serving.liveness.stall_detector import EngineStats
 from serving.triton.server import TritonServer
 from tests.inference.engine.fake_runner import FakeRunner

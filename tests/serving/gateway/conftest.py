@@ -9,11 +9,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
-import fastapi.routing
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from inference.bundle.manifest import Limits, Manifest, Role
 from inference.errors import ServingError, Unavailable
@@ -22,7 +21,7 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.dialects.libretranslate import exchange, files
-from serving.gateway.http import api_docs, openapi
+from serving.gateway.http import openapi, routes
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
@@ -211,7 +210,7 @@ def text_models() -> list[LoadedModel]:
     ]
 
 
-def http_client(app: FastAPI) -> httpx.AsyncClient:
+def http_client(app: ASGIApp) -> httpx.AsyncClient:
     """A client of an application in this process; its bugs become responses."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
@@ -327,23 +326,15 @@ def lent_processes() -> Iterator[None]:
 def shared_parts() -> Iterator[None]:
     """What takes most of the time of making a gateway, and is the same for all of these tests.
 
-    FastAPI's validator for each response of each route, the schema of each form, and the files of
-    the page.
+    The schema of each form, and the files of the page.
     """
-    make = cache(fastapi.routing.create_model_field)
-
-    def shared(**fields: Any) -> Any:
-        is_declared = "field_info" not in fields and isinstance(fields["type_"], type)
-        return (make if is_declared else make.__wrapped__)(**fields)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fastapi.routing, "create_model_field", shared)
         for module, name in (
             (openapi, "_form"),
             (exchange, "form_of"),
             (files, "form_of"),
             (app, "read_assets"),
-            (api_docs, "read_docs_assets"),
+            (routes, "read_docs_assets"),
         ):
             patch.setattr(module, name, cache(getattr(module, name)))
         yield

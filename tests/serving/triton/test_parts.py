@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from serving.settings.command_settings import FrontSettings
 from serving.triton import installation, runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
-from serving.triton.lifetime import ServerProcess, command
+from serving.triton.lifetime import ServerLifetime, ServerProcess, command
 from serving.triton.runtime_files import TEMPORARY, RuntimeFiles, is_plain
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_models import publish
@@ -142,6 +143,28 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(
     assert living.backends.parent == living.socket.parent in living.paths()
     living.remove()
     assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
+
+
+def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    files = RuntimeFiles(tmp_path, short_folder)
+    held, dead, other = regions = [tmp_path / f"{files.prefix}{name}" for name in (1, 12, 2)]
+    for region in regions:
+        region.write_bytes(bytes(1 << 20))
+    server = ServerLifetime(settings(tmp_path), print)
+    assert server.shared_memory() == (0, 0), "it is not started"
+    server._files, server._process = files, SimpleNamespace(pid=os.getpid())
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen([*sleep, held.name]) as stub:
+        found = server.shared_memory()
+        stub.kill()
+    size = {region: region.stat().st_blocks * 512 for region in regions}
+    status = os.statvfs(tmp_path)
+    assert found == (size[dead] + size[other], status.f_blocks * status.f_frsize)
+    assert size[held] >= 1 << 20
+    assert server.shared_memory()[0] == sum(size.values())
+    files.remove()
 
 
 def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, short_folder: Path) -> None:

@@ -21,7 +21,8 @@ from tests.serving.triton.tiny import engine_stats
 
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "MAX_DEAD_STUBS", 2)
+    monkeypatch.setattr(supervision, "_CHEAP_DEAD_STUBS", 2)
+    monkeypatch.setattr(supervision, "MAX_DEAD_STUBS", 4)
     monkeypatch.setattr(supervision, "MAX_FAILED_STARTS", 3)
 
 
@@ -32,6 +33,7 @@ class FakeServer:
         self.settings = SimpleNamespace(stuck_after=10)
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
+        self.held_bytes, self.shared_bytes = 0, 1 << 30
         self.starts = starts
         self.is_missing_stubs = False
         self.last_output = "killed by SIGSEGV"
@@ -51,6 +53,9 @@ class FakeServer:
         if self.engines is None:
             self.wait_s(1.0)
         return None if self.engines is None else ServerStatus(self.engines, pending=0)
+
+    def shared_memory(self) -> tuple[int, int]:
+        return self.held_bytes, self.shared_bytes
 
     def kill_stubs(self, model: str, pids: set[int]) -> set[int]:
         assert pids, "listing processes takes long: not for nothing"
@@ -98,10 +103,31 @@ def test_healthy_server_is_left_alone() -> None:
 
 
 def test_one_dead_stub_too_many_restarts_the_server_instead_of_healing() -> None:
-    server = FakeServer(dead_stubs=2)
+    server = FakeServer(dead_stubs=4)
     server.is_missing_stubs = True
     supervise(server).check()
     assert server.calls == ["stop", "start"]
+
+
+@pytest.mark.parametrize(
+    ("dead_stubs", "held_bytes", "shared_bytes", "is_restarted"),
+    [
+        (1, 900 << 20, 1 << 30, False),
+        (2, 256 << 20, 1 << 30, False),
+        (2, (256 << 20) + 1, 1 << 30, True),
+        (3, (256 << 20) + 1, 1 << 40, True),
+        (3, 16 << 20, 64 << 20, False),
+        (2, (16 << 20) + 1, 64 << 20, True),
+    ],
+)
+def test_dead_stubs_that_hold_little_memory_cause_no_restart(
+    *, dead_stubs: int, held_bytes: int, shared_bytes: int, is_restarted: bool
+) -> None:
+    server = FakeServer(dead_stubs=dead_stubs)
+    server.is_missing_stubs = True
+    server.held_bytes, server.shared_bytes = held_bytes, shared_bytes
+    supervise(server).check()
+    assert server.calls == (["stop", "start"] if is_restarted else ["heal"])
 
 
 def test_server_that_does_not_start_is_given_up() -> None:

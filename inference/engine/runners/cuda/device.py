@@ -30,7 +30,7 @@ from inference.engine.runners.cuda.tensors import (
     GRAPH_LIMIT,
     AddressedTensor,
     Memory,
-    addressed,
+    as_addressed,
     batches,
 )
 from inference.engine.state.device import (
@@ -77,15 +77,9 @@ class AddressDevice(Device):
 
     @property
     def free_bytes(self) -> int:
-        """See `Device.free_bytes`."""
         return self._runtime.memory()[0]
 
     def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
-        """See `Device.allocate`.
-
-        Raises:
-            DeviceOutOfMemory: there is too little.
-        """
         nbytes = size * item_bytes(dtype)
         if not nbytes:  # an empty arena must not fail where memory is short
             return AddressedTensor(None, 0, (size,), dtype)
@@ -94,15 +88,13 @@ class AddressDevice(Device):
         return AddressedTensor(block, block.address, (size,), dtype)
 
     def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> AddressedTensor:
-        """See `Device.view`."""
         assert len(buffer.shape) == 1
         assert prod(shape) <= buffer.shape[0]
-        return replace(addressed(buffer), shape=shape)
+        return replace(as_addressed(buffer), shape=shape)
 
     def entries(self, tensor: DeviceTensor, start: int, stop: int) -> AddressedTensor:
-        """See `Device.entries`."""
         assert 0 <= start <= stop <= tensor.shape[0]
-        whole = addressed(tensor)
+        whole = as_addressed(tensor)
         address = whole.address + start * whole.stride(0)
         return replace(whole, address=address, shape=(stop - start, *whole.shape[1:]))
 
@@ -117,7 +109,7 @@ class AddressDevice(Device):
         target_start: int = 0,
     ) -> None:
         """One call: a line is the positions of one head of one entry."""
-        source, target = addressed(source), addressed(target)
+        source, target = as_addressed(source), as_addressed(target)
         assert source.dtype == target.dtype
         if axis is None:
             assert source.shape == target.shape
@@ -145,17 +137,15 @@ class AddressDevice(Device):
             self._runtime.copy_batch(batch)
 
     def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
-        """See `Device.zero`."""
         if axis is None:
             axis, start = 0, 0
-        cleared = addressed(tensor)
+        cleared = as_addressed(tensor)
         step, lines = cleared.stride(axis), prod(cleared.shape[:axis])
         pitch, width = cleared.shape[axis] * step, (cleared.shape[axis] - start) * step
         if width and lines:
             self._runtime.clear(cleared.address + start * step, pitch, width, lines)
 
     def upload(self, values: NDArray[Any], target: DeviceTensor) -> None:
-        """See `Device.upload`."""
         assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
         held = np.ascontiguousarray(values)
         staged = self._runtime.stage(held.nbytes)
@@ -174,7 +164,7 @@ class AddressDevice(Device):
             self._move(copied[-1].ctypes.data, address, tensor.nbytes, Direction.TO_HOST)
         self._runtime.synchronize()
         return [
-            _as_array(part, addressed(each)) for part, each in zip(copied, tensors, strict=True)
+            _as_array(part, as_addressed(each)) for part, each in zip(copied, tensors, strict=True)
         ]
 
     def open(
@@ -184,7 +174,6 @@ class AddressDevice(Device):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `Device.open`."""
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
             providers.append("CPUExecutionProvider")  # arithmetic with shapes
@@ -197,16 +186,13 @@ class AddressDevice(Device):
         return self.open(model, options)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
-        """See `Device.bind_input`."""
         binding.bind_input(name, *self._place(tensor))
 
     def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
-        """See `Device.bind_output`."""
         binding.bind_output(name, *self._place(tensor))
 
     def address(self, tensor: DeviceTensor) -> int:
-        """See `Device.address`."""
-        return addressed(tensor).address
+        return as_addressed(tensor).address
 
     def bind_arrays(
         self,
@@ -214,10 +200,9 @@ class AddressDevice(Device):
         binding: onnxruntime.IOBinding,
         arrays: Mapping[str, NDArray[Any]],
     ) -> list[DeviceTensor]:
-        """See `Device.bind_arrays`.
+        """What kernels read on the device is uploaded on our stream.
 
-        What kernels read on the device is uploaded on our stream: ONNX Runtime's own copy would be
-        on another one, into memory that ours may still use.
+        ONNX Runtime's own copy would be on another one, into memory that ours may still use.
         """
         held: list[DeviceTensor] = []
         for name, array in arrays.items():
@@ -238,7 +223,7 @@ class AddressDevice(Device):
         binding: onnxruntime.IOBinding,
         graph_id: int = UNCAPTURED,
     ) -> None:
-        """See `Device.run_bound`. A captured run does not wait for the device.
+        """A captured run does not wait for the device.
 
         Raises:
             DeviceError: a kernel needs cuDNN, which is missing.
@@ -256,7 +241,6 @@ class AddressDevice(Device):
         arrays: Mapping[str, NDArray[Any]],
         tensors: Mapping[str, DeviceTensor] | None = None,
     ) -> Sequence[DeviceTensor]:
-        """See `Device.run`."""
         binding = session.io_binding()
         held = self.bind_arrays(session, binding, arrays)
         for name, tensor in (tensors or {}).items():
@@ -271,11 +255,9 @@ class AddressDevice(Device):
         ]
 
     def trim(self) -> None:
-        """See `Device.trim`."""
         self._memory.trim()
 
     def close(self) -> None:
-        """See `Device.close`."""
         self.trim()
         self._runtime.close()
 
@@ -296,7 +278,7 @@ class AddressDevice(Device):
 
     def _place(self, tensor: DeviceTensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Memory, element type, shape and address, as bindings take them."""
-        placed = addressed(tensor)
+        placed = as_addressed(tensor)
         kind = _BFLOAT16 if placed.dtype == "bfloat16" else np.dtype(placed.dtype)
         return self._memory_name, self._number, kind, placed.shape, placed.address
 
@@ -325,7 +307,7 @@ class CudaDevice(AddressDevice):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `Device.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
+        """ONNX Runtime falls back to the CPU where CUDA does not load."""
         options.log_severity_level = _ERRORS
         session = super().open(model, options, is_captured=is_captured)
         require_loaded(session)

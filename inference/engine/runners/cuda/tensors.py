@@ -53,7 +53,7 @@ class AddressedTensor:
         return prod(self.shape[axis + 1 :]) * item_bytes(self.dtype)
 
 
-def addressed(tensor: DeviceTensor) -> AddressedTensor:
+def as_addressed(tensor: DeviceTensor) -> AddressedTensor:
     """A tensor of a device of addresses."""
     assert isinstance(tensor, AddressedTensor)
     return tensor
@@ -63,7 +63,7 @@ def batches(jobs: Sequence[EntryCopies]) -> list[list[BlockCopies]]:
     """The jobs in batches: no copy touches what another one of its batch writes."""
     found: list[list[BlockCopies]] = []
     for job in jobs:
-        source, target, axis = addressed(job.source), addressed(job.target), job.axis
+        source, target, axis = as_addressed(job.source), as_addressed(job.target), job.axis
         assert source.dtype == target.dtype
         if axis is None:  # an entry is one line
             assert source.shape[1:] == target.shape[1:]

@@ -16,7 +16,7 @@ import openvino
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Growth, Manifest, Role
-from inference.engine.runners.candidates import Candidates
+from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.openvino.blocks import BlockMemory
 from inference.engine.runners.openvino.paged_graph import (
     BEGINS,
@@ -34,7 +34,7 @@ from inference.engine.runners.openvino.prompt_images import (
     ImageInputs,
     ImageRows,
 )
-from inference.engine.runners.openvino.token_choice import add_token_choice
+from inference.engine.runners.openvino.token_choice import add_token_choice, complete_choice
 from inference.engine.runners.ort.admission import source_input
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK
@@ -236,7 +236,7 @@ class CompiledDecoder:
 
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int) -> None:
         self.manifest = manifest = bundle.manifest
-        self.vocabulary_size = _checked(manifest)
+        self.vocabulary_size = _check_manifest(manifest)
         kept = spare_bytes // 2 if manifest.images else 0
         self.buffers = BufferPool(CpuDevice(), spare_bytes - kept)
         self.images = None
@@ -293,19 +293,6 @@ class CompiledDecoder:
         names = [port.name for port in self.manifest.graphs[key].outputs]
         return {name: request.get_tensor(name).data for name in names}
 
-    def align(self, prompt: Prompt, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Attention of (T,) tokens to the source, (T, S), by the graph `align`."""
-        graph = self.manifest.graphs["align"]
-        feeds = {
-            tensor.name: token_ids[None]
-            if tensor.role is Role.TOKENS
-            else source_input(tensor, [prompt])
-            for tensor in graph.inputs
-        }
-        (weights,) = self.run("align", feeds).values()
-        alignment: NDArray[np.float32] = weights[0].copy()
-        return alignment
-
     def call(self) -> DecoderCall:
         """An unused call; given back by `release`."""
         self._idle = [each for each in self._idle if each.is_current]
@@ -321,6 +308,10 @@ class CompiledDecoder:
         call.forget(self.source_inputs)
         if not call.has_failed:
             self._idle.append(call)
+
+    def candidates(self, call: DecoderCall, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        """Candidates of a call's scored tokens, each after its own edit."""
+        return complete_choice(*call.outputs(), self.rank, row_requests)
 
     def rank(
         self, logits: NDArray[np.float32], count: int, temperatures: NDArray[np.float32] | None
@@ -417,7 +408,7 @@ def _number_formats(precision: str, model: openvino.Model) -> dict[str, Any]:
     }
 
 
-def _checked(manifest: Manifest) -> int:
+def _check_manifest(manifest: Manifest) -> int:
     """The vocabulary's size of a manifest that this runner supports.
 
     Raises:

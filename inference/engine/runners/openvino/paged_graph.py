@@ -4,14 +4,11 @@
 a layer, whose rectangular caches become blocks here. Every token of a call is a row of its own, so
 that prompts and decoding sequences of any lengths share a call without padding.
 
-Legend: N tokens of a call, M of them that are scored, H query heads, G key and value heads, K width
-of a head, V vocabulary.
+Legend: N tokens of a call, M of them that are scored, B sequences, W rows of a sequence, S
+positions of a source, H query heads, G key and value heads, K width of a head, w rotated dimensions
+of it, V vocabulary.
 
 Decision D99.
-
-Legend: B sequences, H heads, W rows of a sequence, S positions of a source, K width of a head.
-
-Legend: w rotated dimensions of a head.
 """
 
 from __future__ import annotations
@@ -76,10 +73,10 @@ def _mask(lengths: Any, key: Any) -> Any:
     Args:
         key: (B, H, S, K).
     """
-    size = ops.gather(ops.shape_of(key, "i32"), _integers(2), _integers(0))
+    size = ops.gather(ops.shape_of(key, "i32"), integers(2), integers(0))
     zero, one = (ops.constant(np.array(value, np.int32)) for value in (0, 1))
     places = ops.range(zero, size, one, "i32")  # (S,)
-    is_inside = ops.less(places, ops.unsqueeze(lengths, _integers([1, 2, 3])))
+    is_inside = ops.less(places, ops.unsqueeze(lengths, integers([1, 2, 3])))
     hidden = ops.constant(np.float32(_HIDDEN))
     return ops.select(is_inside, ops.constant(np.float32(0)), hidden).output(0)
 
@@ -89,14 +86,15 @@ def _attend(query: Any, key: Any, value: Any, bias: Any, scale: Any = None, *, c
     assert not causal, "sources have no order"
     if scale is None:
         scale = ops.constant(np.float32(query.get_partial_shape()[3].get_length() ** -0.5))
-    rows = ops.unsqueeze(ops.multiply(query, scale), _integers([3]))  # (B, H, W, 1, K)
-    products = ops.matmul(rows, ops.unsqueeze(key, _integers([2])), False, True)
-    scores = ops.squeeze(products, _integers([3]))  # (B, H, W, S)
+    rows = ops.unsqueeze(ops.multiply(query, scale), integers([3]))  # (B, H, W, 1, K)
+    products = ops.matmul(rows, ops.unsqueeze(key, integers([2])), False, True)
+    scores = ops.squeeze(products, integers([3]))  # (B, H, W, S)
     weights = ops.softmax(ops.add(scores, bias), -1)
     return ops.matmul(weights, value, False, False).output(0)
 
 
-def _integers(value: Any) -> Any:
+def integers(value: Any) -> Any:
+    """A constant of int64."""
     return ops.constant(np.array(value, np.int64)).output(0)
 
 
@@ -116,7 +114,7 @@ def fuse_rotations(model: openvino.Model) -> None:
         if parts is None:
             continue
         whole, first, second, *turns = parts
-        cosine, sine = (_doubled(each, wide) for each in turns)
+        cosine, sine = (_double(each, wide) for each in turns)
         half = first.get_partial_shape()[-1].get_length()
         axis, sizes = ops.constant(np.int64(_RANK - 1)), ops.constant(np.array([half] * 2))
         first, second = ops.variadic_split(whole, axis, sizes).outputs()
@@ -159,7 +157,7 @@ def _inputs_of(value: Any, kind: str) -> tuple[Any, Any] | None:
     return tuple(node.input_values()) if node.get_type_name() == kind else None
 
 
-def _doubled(turn: Any, wide: dict[tuple[str, int], Any]) -> Any:
+def _double(turn: Any, wide: dict[tuple[str, int], Any]) -> Any:
     """(…, w / 2) → (…, w), once for all rotations that share it."""
     key = _place(turn)
     if key not in wide:
@@ -332,10 +330,10 @@ def _select_scored(last: Any, scored: Any, attention: Any, name: str) -> None:
     Raises:
         BundleError: it does so in another way.
     """
-    hidden_names = {each.get_name() for each in _reached_from(attention)}
+    hidden_names = {each.get_name() for each in _find_reached(attention)}
     selections = [
         node
-        for node in _reached_from(last)
+        for node in _find_reached(last)
         if node.get_type_name() in ("GatherElements", "GatherND")
         and node.get_name() in hidden_names  # not of positions, or of the count of image tokens
     ]
@@ -350,7 +348,7 @@ def _select_scored(last: Any, scored: Any, attention: Any, name: str) -> None:
     last.output(0).replace(_constant([0], np.int64))
 
 
-def _reached_from(node: Any) -> list[Any]:
+def _find_reached(node: Any) -> list[Any]:
     """All nodes that a value reaches, each once."""
     found: dict[str, Any] = {}
     reached = [node]

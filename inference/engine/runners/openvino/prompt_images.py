@@ -168,7 +168,7 @@ class ImageEncoder:
             if self._places is None and left_out + count <= read:
                 left_out += count
             else:
-                parts.append(self._encoded(prompt, image))
+                parts.append(self._encode(prompt, image))
         rows = {name: np.concatenate([part[name] for part in parts]) for name in self._nothing}
         return ImageRows(prompt.token_ids, self._token_id, rows, left_out, self._places)
 
@@ -176,7 +176,7 @@ class ImageEncoder:
         """Drops what is kept."""
         self._kept.clear()
 
-    def _encoded(self, prompt: Prompt, image: NDArray[np.uint8]) -> Arrays:
+    def _encode(self, prompt: Prompt, image: NDArray[np.uint8]) -> Arrays:
         """The rows of one image, kept or computed now."""
         key = ImageStates.key(image, prompt.source_ids)
         found = self._kept.get(key)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import Growth, Role, Tensor
+from inference.bundle.manifest import Growth, Manifest, Role, Tensor
 from inference.engine.runners.ort.image_states import ImageStates
-from inference.engine.runners.ort.sessions import OrtSessions, right_padded
+from inference.engine.runners.ort.sessions import OrtSessions, pad_right
 from inference.engine.runners.protocol import Prompt
 from inference.engine.state.device import DeviceTensor
 from inference.engine.state.group_state import GroupState
+from inference.errors import InvalidRequest
 
 _IMAGES = 8
 """Encoded in one call, which bounds its memory."""
@@ -30,9 +31,7 @@ def write_initial(
     """
     if sessions.manifest.images is None:
         values = _encode(sessions, prompts)
-        for arena in state.of(Growth.HOLD):
-            assert arena.state.admit_output is not None
-            arena.write(first, values[arena.state.admit_output])
+        state.write_held(first, values)
     else:
         values = {}
         _write_images(sessions, state, prompts, first)
@@ -114,7 +113,32 @@ def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
     if tensor.role in (Role.SOURCE, Role.LENGTHS):
         return np.array([len(ids) for ids in sources], np.int32)
-    return right_padded(sources)
+    return pad_right(sources)
+
+
+def align_tokens(
+    manifest: Manifest,
+    prompt: Prompt,
+    token_ids: Sequence[int],
+    run: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]],
+) -> NDArray[np.float32]:
+    """Attention of each generated token to the source, (tokens, S), as `Runner.align` returns it.
+
+    Args:
+        run: Inputs of the graph `align` → its output for all tokens, (1, T, S).
+
+    Raises:
+        InvalidRequest: the model has no such graph.
+    """
+    graph = manifest.graphs.get("align")
+    if graph is None:
+        raise InvalidRequest("this model has no alignment", field="return_alignment")
+    forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
+    arrays = {
+        tensor.name: forced if tensor.role is Role.TOKENS else source_input(tensor, [prompt])
+        for tensor in graph.inputs
+    }
+    return run(arrays)[0, len(prompt.token_ids) - 1 :]
 
 
 def _encode(sessions: OrtSessions, prompts: Sequence[Prompt]) -> dict[str, DeviceTensor]:

@@ -75,12 +75,12 @@ class BoundGraph:
         reached = lengths + self._prefix if self._prefix else lengths
         total = reached.max()
         if self._count > len(lengths):
-            token_ids = _padded(token_ids, self._count, 0)
-            reached = _padded(reached, self._count, 1 + self._prefix)
+            token_ids = _pad_rows(token_ids, self._count, 0)
+            reached = _pad_rows(reached, self._count, 1 + self._prefix)
         self._device.upload(token_ids, self._controls[Role.TOKENS])
         if Role.SOURCE in self._controls:
             sources = np.array(self._state.source_lengths[self._slots], np.int32)
-            sources = _padded(sources, self._slots.stop - self._slots.start, 1)
+            sources = _pad_rows(sources, self._slots.stop - self._slots.start, 1)
             self._device.upload(sources, self._controls[Role.SOURCE])
         if Role.LENGTHS in self._controls:
             self._device.upload(reached, self._controls[Role.LENGTHS])
@@ -167,7 +167,7 @@ def padded_sequences(state: GroupState) -> int:
     return min(bucket(len(state), smallest=1), state.capacity)
 
 
-def _padded(values: NDArray[Any], count: int, filling: int) -> NDArray[Any]:
+def _pad_rows(values: NDArray[Any], count: int, filling: int) -> NDArray[Any]:
     """Values of `count` rows, those behind the given ones all alike."""
     padded = np.full((count, *values.shape[1:]), filling, values.dtype)
     padded[: len(values)] = values

@@ -30,11 +30,9 @@ class CpuDevice(Device):
         return np.zeros(size, dtype)
 
     def view(self, buffer: DeviceTensor, shape: tuple[int, ...]) -> NDArray[Any]:
-        """See `Device.view`."""
         return _array(buffer)[: prod(shape)].reshape(shape)
 
     def entries(self, tensor: DeviceTensor, start: int, stop: int) -> NDArray[Any]:
-        """See `Device.entries`."""
         return _array(tensor)[start:stop]
 
     def copy(
@@ -47,7 +45,6 @@ class CpuDevice(Device):
         source_start: int = 0,
         target_start: int = 0,
     ) -> None:
-        """See `Device.copy`."""
         read = _positions(axis, source_start, source_start + length)
         written = _positions(axis, target_start, target_start + length)
         _array(target)[written] = _array(source)[read]
@@ -61,11 +58,9 @@ class CpuDevice(Device):
                 written[other] = read[one]
 
     def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
-        """See `Device.zero`."""
         _array(tensor)[_positions(axis, start, None)] = 0
 
     def upload(self, values: NDArray[Any], target: DeviceTensor) -> None:
-        """See `Device.upload`."""
         _array(target)[...] = values
 
     def fetch_all(self, tensors: Sequence[DeviceTensor]) -> list[NDArray[Any]]:
@@ -79,15 +74,12 @@ class CpuDevice(Device):
         *,
         is_captured: bool = False,
     ) -> onnxruntime.InferenceSession:
-        """See `Device.open`."""
         return open_cpu_session(model, options, disabled_optimizers=_SLOW_FUSIONS)
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
-        """See `Device.bind_input`."""
         binding.bind_cpu_input(name, tensor)
 
     def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
-        """See `Device.bind_output`."""
         address = self.address(tensor)
         binding.bind_output(name, "cpu", 0, tensor.dtype, tensor.shape, address)
 
@@ -98,14 +90,12 @@ class CpuDevice(Device):
         outputs: Sequence[str],
         tensor: DeviceTensor,
     ) -> None:
-        """See `Device.bind_in_place`."""
         value = onnxruntime.OrtValue.ortvalue_from_numpy(tensor)  # one: each address costs 2 us
         binding.bind_ortvalue_input(name, value)
         for output in outputs:
             binding.bind_ortvalue_output(output, value)
 
     def address(self, tensor: DeviceTensor) -> int:
-        """See `Device.address`."""
         return int(_array(tensor).ctypes.data)
 
     def run(
@@ -115,7 +105,6 @@ class CpuDevice(Device):
         arrays: Mapping[str, NDArray[Any]],
         tensors: Mapping[str, DeviceTensor] | None = None,
     ) -> Sequence[DeviceTensor]:
-        """See `Device.run`."""
         found: list[NDArray[Any]] = session.run(outputs, {**arrays, **(tensors or {})})
         return found
 

@@ -122,13 +122,13 @@ class _Copies:
         names = self._names(step)
         for node, is_repeated in zip(self._graph.node, self._repeated, strict=True):
             if is_repeated or step == 0:
-                yield _renamed(node, names, step)
+                yield _rename_values(node, names, step)
         yield from self._choice(step)
         if step < STEPS - 1:
             for role, one in ((Role.LENGTHS, _ONE_LENGTH), (Role.TOTAL, _ONE_PLACE)):
                 if (name := self._controls[role]) is not None:
-                    following = _advanced(name, step + 1)
-                    yield helper.make_node("Add", [_advanced(name, step), one], [following])
+                    following = _name_at(name, step + 1)
+                    yield helper.make_node("Add", [_name_at(name, step), one], [following])
 
     def _choice(self, step: int) -> Iterator[NodeProto]:
         """The best token and its log-probability, as the top-k graphs compute them."""
@@ -156,7 +156,7 @@ class _Copies:
         for role, name in self._controls.items():
             if name is not None and step:
                 is_tokens = role is Role.TOKENS
-                names[name] = f"chosen@{step - 1}" if is_tokens else _advanced(name, step)
+                names[name] = f"chosen@{step - 1}" if is_tokens else _name_at(name, step)
         for state in self._moving:
             assert state.step_input is not None
             if step:
@@ -174,7 +174,7 @@ class _Copies:
             yield changes or is_random
 
 
-def _renamed(node: NodeProto, names: Mapping[str, str], step: int) -> NodeProto:
+def _rename_values(node: NodeProto, names: Mapping[str, str], step: int) -> NodeProto:
     copied = deepcopy(node)
     copied.name = f"{node.name}@{step}" if node.name else ""
     for values in (copied.input, copied.output):
@@ -184,7 +184,7 @@ def _renamed(node: NodeProto, names: Mapping[str, str], step: int) -> NodeProto:
     return copied
 
 
-def _advanced(name: str, step: int) -> str:
+def _name_at(name: str, step: int) -> str:
     """The control input `name` as of a step."""
     return f"{name}@{step}" if step else name
 

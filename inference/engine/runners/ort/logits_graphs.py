@@ -36,7 +36,6 @@ class OrtLogits:
         self._values, self._device, self._topk, self._editor = values, device, topk, editor
 
     def edit(self, cells: CellEdits) -> NDArray[np.float32]:
-        """See `Logits.edit`."""
         return self._editor.run(self._values, cells)
 
     def rank(
@@ -46,11 +45,9 @@ class OrtLogits:
         *,
         with_logits: bool = False,
     ) -> Candidates:
-        """See `Logits.rank`."""
         return self._topk.rank(self._values, count, temperatures, with_logits=with_logits)
 
     def row(self, index: int) -> OrtLogits:
-        """See `Logits.row`."""
         values = self._device.entries(self._values, index, index + 1)
         return OrtLogits(values, self._device, self._topk, self._editor)
 
@@ -244,8 +241,8 @@ class TopK:
         self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
         self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
         self._sessions = {
-            (size is not None, with_mass): device.open(
-                topk_graph(vocabulary_size, size, with_mass=with_mass).SerializeToString(), options
+            (size is not None, with_mass): open_model(
+                topk_graph(vocabulary_size, size, with_mass=with_mass), options, device
             )
             for size in {None, block}
             for with_mass in (False, True)

@@ -2,26 +2,318 @@
 
 Keys and values never pass through Python, and on devices other than the CPU never leave the
 device: the host fetches candidates, and EMIT rows that a request needs.
+
+GroupQueryAttention takes several tokens on a past at batch size 1 only, and a group's rows must
+stay dense for its running sequences. So the prompt is prefilled apart and its state copied to a
+slot at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Growth, Manifest, Role, State
-from inference.engine.runners.ort.admission import source_input
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+    select_candidates,
+)
+from inference.engine.runners.ort.admission import align_tokens, write_initial
+from inference.engine.runners.ort.bound_graph import (
+    BoundGreedySteps,
+    BoundStep,
+    RuleInputs,
+    padded_sequences,
+)
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.greedy_graph import STEPS
-from inference.engine.runners.ort.group import OrtGroup, OrtPrefill
-from inference.engine.runners.ort.sessions import OrtSessions
-from inference.engine.runners.protocol import Capabilities, Prompt, Runner
-from inference.engine.state.device import Device
-from inference.engine.state.group_state import MemoryModel
+from inference.engine.runners.ort.sessions import OrtSessions, pad_right
+from inference.engine.runners.protocol import Capabilities, Group, Prefill, Prompt, Runner
+from inference.engine.state.device import Device, DeviceTensor
+from inference.engine.state.group_state import BufferShape, GroupState, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
-from inference.errors import InvalidRequest
+
+_ONLY = slice(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class OrtPrefixBlock:
+    """Some positions of a row: one tensor (1, H, positions, K) for each APPEND state."""
+
+    values: list[DeviceTensor]
+    positions: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(value.nbytes for value in self.values)
+
+    def release(self) -> None:
+        """Nothing: the copies are freed with this object."""
+
+
+class OrtPrefill(Prefill):
+    """A group of one row, apart.
+
+    Attributes:
+        state: One sequence of one row.
+    """
+
+    def __init__(self, sessions: OrtSessions, prompt: Prompt, cached: CachedPrefix[Block]) -> None:
+        manifest = sessions.manifest
+        self.state = GroupState(manifest.states, 1, sessions.pool)
+        self._sessions = sessions
+        self._token_ids = prompt.token_ids
+        self._is_single = manifest.graphs["step"].max_tokens_per_call == 1
+        source = sessions.source_length(prompt)
+        self.state.ensure_capacity(1, len(prompt.token_ids), source)
+        write_initial(sessions, self.state, [prompt], first=0)
+        self._copy_blocks(cached)
+        self.state.admit(cached.tokens, source)
+        self._write_counts()
+
+    @property
+    def remaining_tokens(self) -> int:
+        return len(self._token_ids) - self._done
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        return self.state.nbytes
+
+    @property
+    def _done(self) -> int:
+        return self.state.lengths[0]
+
+    def read(self, count: int) -> None:
+        self._run(count)
+
+    def finish(self) -> BoundStep:
+        """Prefills the rest; the returned step has the logits after the prompt."""
+        return self._run(self.remaining_tokens)
+
+    def release(self) -> None:
+        self.state.release()
+
+    def _run(self, count: int) -> BoundStep:
+        past = self._done
+        new = self._token_ids[past : past + count]
+        size = 1 if self._is_single else count
+        step = BoundStep(self._sessions, self.state, _ONLY, _ONLY, tokens=size)
+        for start in range(0, count, size):
+            length = past + start + size
+            step.run(new[None, start : start + size], np.array([length], np.int32), past)
+        self.state.lengths[0] = past + count
+        return step
+
+    def _write_counts(self) -> None:
+        """Counts the tokens of the cached prefix that states count."""
+        done = self._token_ids[: self._done]
+        for arena in self.state.of(Growth.REPLACE) if len(done) else ():
+            entry = arena.view(_ONLY)
+            count = np.count_nonzero(done == arena.state.counted_token)
+            self._sessions.device.upload(np.full(entry.shape, count, np.int64), entry)
+
+    def _copy_blocks(self, cached: CachedPrefix[Block]) -> None:
+        """Writes cached blocks to the state, as far as they are the prompt's."""
+        start = 0
+        for block in cached.blocks:
+            assert isinstance(block, OrtPrefixBlock), "a block of another runner"
+            length = min(block.positions, cached.tokens - start)
+            for arena, values in zip(self.state.of(Growth.APPEND), block.values, strict=True):
+                arena.write_positions(0, start, values, length)
+            start += length
+
+
+class OrtGroup(Group):
+    """Rows in arenas.
+
+    The arenas' rows are bound once for each number of sequences, and steps run on these addresses
+    until the arenas move.
+    """
+
+    def __init__(self, sessions: OrtSessions, width: int) -> None:
+        self.width = width
+        self._sessions = sessions
+        self._state = sessions.group_state(width)
+        self._state.before_move = self._unbind
+        self._steps: dict[int, BoundStep] = {}  # by sequences
+        self._greedy: dict[int, BoundGreedySteps] = {}
+        self._rules: RuleInputs | None = None
+
+    @property
+    def state_bytes(self) -> int:
+        return self._state.nbytes
+
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        state, first = self._state, len(self._state)
+        self._add_slots(prompts, [len(prompt.token_ids) for prompt in prompts])
+        token_ids = [prompt.token_ids for prompt in prompts]
+        try:
+            candidates = self._prefill(token_ids, first, row_requests)
+        except Exception:
+            state.truncate(first)
+            raise
+        state.spread(first)
+        return candidates
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        assert self.width == 1
+        self._add_slots(prompts, [0] * len(prompts))
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """The state is copied to the next slot."""
+        assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
+        step, done = prefill.finish(), prefill.state
+        candidates = self._candidates(step.logits, [row_request], step.emitted)
+        slots = len(self._state) + 1
+        self._state.ensure_capacity(slots, done.lengths[0], done.source_lengths[0])
+        self._state.adopt(done)
+        done.release()
+        return candidates
+
+    def copy_block(self, slot: int, start: int, stop: int) -> OrtPrefixBlock:
+        row, arenas = slot * self.width, self._state.of(Growth.APPEND)
+        values = [arena.read_positions(row, start, stop) for arena in arenas]
+        return OrtPrefixBlock(values, stop - start)
+
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + 1)
+        state.advance_lengths()
+        step = self._bound_step()
+        lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
+        step.run(token_ids[:, None], lengths)
+        logits = self._sessions.device.entries(step.logits, 0, len(token_ids))
+        return self._candidates(logits, row_requests, step.emitted)
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        assert self.width == 1
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + STEPS)
+        steps = self._greedy.get(len(state))
+        if steps is None:
+            self._rules = self._rules or RuleInputs(self._sessions)
+            steps = BoundGreedySteps(self._sessions, self._sessions.greedy, state, self._rules)
+            self._greedy[len(state)] = steps
+        found = steps.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
+        state.advance_lengths(STEPS)
+        return found
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self._state.copy_rows(sources, targets)
+
+    def retire(self, slot: int) -> None:
+        self._state.retire(slot)
+
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
+        self._state.reservation = reservation
+        self._state.expected_sequences = expected_sequences
+
+    def shrink(self) -> None:
+        self._state.shrink()
+
+    def release(self) -> None:
+        self._sessions.release(self._state)
+
+    def _bound_step(self) -> BoundStep:
+        """A step of every row."""
+        is_captured = self._sessions.device.keeps_addresses
+        count = padded_sequences(self._state) if is_captured else len(self._state)
+        if count not in self._steps:
+            rows, slots = slice(0, count * self.width), slice(0, count)
+            self._steps[count] = BoundStep(
+                self._sessions, self._state, rows, slots, tokens=1, is_captured=is_captured
+            )
+        return self._steps[count]
+
+    def _unbind(self) -> None:
+        """Drops what is bound: it must not keep buffers alive."""
+        self._steps.clear()
+        self._greedy.clear()
+
+    def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
+        """Gives prompts slots with their initial states, and room for their tokens."""
+        state, first = self._state, len(self._state)
+        sources = [self._sessions.source_length(prompt) for prompt in prompts]
+        state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
+        write_initial(self._sessions, state, prompts, first)
+        for length, source in zip(lengths, sources, strict=True):
+            state.admit(length, source)
+
+    def _prefill(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Prefills prompts on one row each, [first x width, first x width + m)."""
+        lengths = [len(ids) for ids in token_ids]
+        is_single = self._sessions.manifest.graphs["step"].max_tokens_per_call == 1
+        if max(lengths) > 1 and (is_single or self._state.prefix):
+            sizes = [1 if is_single else length for length in lengths]
+            return self._prefill_singly(token_ids, sizes, first, row_requests)
+        rows = slice(first * self.width, first * self.width + len(token_ids))
+        slots = slice(first, first + len(token_ids))
+        step = BoundStep(self._sessions, self._state, rows, slots, tokens=max(lengths))
+        step.run(pad_right(token_ids), np.array(lengths, np.int32))
+        return self._candidates(step.logits, row_requests, step.emitted)
+
+    def _prefill_singly(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        sizes: Sequence[int],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Prompt by prompt: recurrent decoders cannot take a padded T, and several tokens behind a
+        prefix are taken for one row only.
+
+        Args:
+            token_ids: (T,) of each prompt.
+            sizes: Tokens a call, of which T is a multiple.
+            first: The slot of the first prompt.
+            row_requests: One per prompt.
+        """
+        logits = self._sessions.logits_scratch(len(token_ids))
+        emitted: list[Callable[[int], NDArray[np.float32]]] = []
+        for index, (ids, size) in enumerate(zip(token_ids, sizes, strict=True)):
+            row, slot = first * self.width + index, first + index
+            step = BoundStep(
+                self._sessions,
+                self._state,
+                slice(row, row + 1),
+                slice(slot, slot + 1),
+                tokens=size,
+                logits=self._sessions.device.entries(logits, index, index + 1),
+            )
+            for start in range(0, len(ids), size):
+                stop = start + size
+                step.run(ids[None, start:stop], np.array([stop], np.int32), start)
+            if step.emitted is not None:
+                emitted.append(step.emitted)
+        return self._candidates(
+            logits, row_requests, (lambda row: emitted[row](0)) if emitted else None
+        )
+
+    def _candidates(
+        self,
+        logits: DeviceTensor,
+        row_requests: Sequence[CandidateRequest],
+        emitted: Callable[[int], NDArray[np.float32]] | None,
+    ) -> Candidates:
+        return select_candidates(self._sessions.logits(logits), row_requests, emitted)
 
 
 class OrtRunner(Runner):
@@ -61,36 +353,29 @@ class OrtRunner(Runner):
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of released arenas; see `Runner.spare_bytes`."""
+        """Bytes of released arenas."""
         return self._sessions.pool.spare_bytes
 
     @property
     def free_bytes(self) -> int | None:
-        """See `Runner.free_bytes`."""
         return self._sessions.device.free_bytes
 
     def group(self, width: int) -> OrtGroup:
-        """A new, empty group."""
         return OrtGroup(self._sessions, width)
 
     def begin_prefill(self, prompt: Prompt, cached: CachedPrefix[Block]) -> OrtPrefill:
-        """Starts a chunked prefill; see `Runner.begin_prefill`."""
         return OrtPrefill(self._sessions, prompt, cached)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
-        graph = self._sessions.manifest.graphs.get("align")
-        if graph is None:
-            raise InvalidRequest("this model has no alignment", field="return_alignment")
-        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
-        arrays = {
-            tensor.name: forced if tensor.role is Role.TOKENS else source_input(tensor, [prompt])
-            for tensor in graph.inputs
-        }
-        output, device = graph.output(Role.EMIT), self._sessions.device
-        assert output is not None
-        (weights,) = device.run(self._sessions.align, [output.name], arrays)
-        return device.fetch_floats(weights)[0, len(prompt.token_ids) - 1 :]
+        manifest, device = self._sessions.manifest, self._sessions.device
+
+        def run(arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+            output = manifest.graphs["align"].output(Role.EMIT)
+            assert output is not None
+            [weights] = device.run(self._sessions.align, [output.name], arrays)
+            return device.fetch_floats(weights)
+
+        return align_tokens(manifest, prompt, token_ids, run)
 
     def trim(self) -> None:
         """Frees spare buffers; arenas that keep their addresses stay, and states of images, because
@@ -100,7 +385,6 @@ class OrtRunner(Runner):
         self._sessions.device.trim()
 
     def close(self) -> None:
-        """Frees the sessions."""
         self._sessions.close()
 
 

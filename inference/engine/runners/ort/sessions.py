@@ -50,7 +50,7 @@ class OrtSessions:
 
     def __init__(self, bundle: Bundle, device: Device, threads: int, spare_bytes: int) -> None:
         self.manifest, self.device = bundle.manifest, device
-        self.vocabulary_size, logits = _checked(bundle.manifest, device)
+        self.vocabulary_size, logits = _check_manifest(bundle.manifest, device)
         kept = spare_bytes // 2 if bundle.manifest.images else 0
         self.pool = BufferPool(device, spare_bytes - kept)
         self.images = ImageStates(kept)
@@ -147,8 +147,24 @@ class OrtSessions:
             self._idle.append(state)
 
     def _open(self, graph: str, *, is_captured: bool = False) -> onnxruntime.InferenceSession:
-        path = self._path(graph)
-        return open_session(path, self._options, self.device, is_captured=is_captured)
+        """A session on the device's provider, without a silent fallback to another.
+
+        Raises:
+            BundleError: the graph does not load on this provider.
+        """
+        path, provider = self._path(graph), self.device.provider
+        try:
+            session = self.device.open(path, self._options, is_captured=is_captured)
+        except SetupError:
+            raise
+        except Exception as error:  # the runtime's exceptions share no base class
+            raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+        if provider not in session.get_providers():
+            raise BundleError(
+                f"ONNX Runtime cannot run {path.name} on {provider}: "
+                f"it offers {', '.join(session.get_providers())}"
+            )
+        return session
 
     def _path(self, graph: str) -> Path:
         return self._bundle.path(self.manifest.graphs[graph].file)
@@ -163,33 +179,7 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
-def open_session(
-    path: Path,
-    options: onnxruntime.SessionOptions,
-    device: Device,
-    *,
-    is_captured: bool = False,
-) -> onnxruntime.InferenceSession:
-    """A session on the device's provider, without a silent fallback to another.
-
-    Raises:
-        BundleError: the graph does not load on this provider.
-    """
-    try:
-        session = device.open(path, options, is_captured=is_captured)
-    except SetupError:
-        raise
-    except Exception as error:  # the runtime's exceptions share no base class
-        raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
-    if device.provider not in session.get_providers():
-        raise BundleError(
-            f"ONNX Runtime cannot run {path.name} on {device.provider}: "
-            f"it offers {', '.join(session.get_providers())}"
-        )
-    return session
-
-
-def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def pad_right(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Rows of ids as (rows, longest); padded with 0, a valid id in any vocabulary."""
     padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for target, row in zip(padded, rows, strict=True):
@@ -197,7 +187,7 @@ def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return padded
 
 
-def _checked(manifest: Manifest, device: Device) -> tuple[int, Tensor]:
+def _check_manifest(manifest: Manifest, device: Device) -> tuple[int, Tensor]:
     """The vocabulary's size and the LOGITS output of a manifest that this runner supports.
 
     Raises:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from serving.documents.formats import FORMATS
 from serving.gateway.dialects.libretranslate.exchange import (

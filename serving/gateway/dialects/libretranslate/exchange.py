@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
 from pydantic import BaseModel, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import (
     DeadlineExceeded,

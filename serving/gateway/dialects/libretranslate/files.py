@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.errors import InvalidRequest, Overloaded
 from serving.documents.passages import file_passages, translated_file

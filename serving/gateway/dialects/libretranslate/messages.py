@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
-from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
@@ -30,8 +29,7 @@ from serving.gateway.http.bodies import (
     media_type,
     read_form,
 )
-from serving.gateway.requests.request_errors import from_validation
-from serving.gateway.requests.service import Service
+from serving.gateway.requests.service import Service, from_validation
 from triptych.messages import ClosedMessage
 from triptych.parameters import MAX_BEAMS, optional
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fastapi import Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError, Unavailable, UnsupportedMediaType
@@ -120,7 +121,7 @@ class OpenInferenceDialect(RouteTable):
         if body.model_name not in (None, name):
             raise InvalidRequest("model_name is not the model of the path", field="model_name")
         planned = _TensorPlanner(service, body, name)
-        work = service.answer_planned(PATH, planned.plan)
+        work = service.answer_plan(PATH, planned.plan)
         answer, _ = await unless_disconnected(request.scope, request.receive, work)
         return _json(
             InferAnswer(
@@ -143,10 +144,10 @@ class _TensorPlanner:
         self.graph = graph_of(service.catalog.models, name)
         self._service, self._body = service, body
 
-    async def plan(self, reserve: ReservePixels, refused: Call | None) -> TensorPlan | None:
+    async def plan(self, reserve: ReservePixels, unloaded: Call | None) -> TensorPlan | None:
         """See `MakePlan`."""
         service = self._service
-        if refused and not await service.is_served_again(self.graph.model, refused):
+        if unloaded and not await service.is_served_again(self.graph.model, unloaded):
             return None
         graph = graph_of(service.catalog.models, self.graph.part.model)
         if (trace := TRACE.get()) is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import Request
+from starlette.requests import Request
 
 from inference.errors import InvalidRequest, ModelNotChat
 from inference.tasks.caption import TASK as CAPTION
@@ -98,29 +98,22 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
     )
 
 
-_PREFIX = "chatcmpl"
-
-
 class ChunkEvents(OpenAIEvents):
-    """`chat.completion.chunk` events; the first one also has the role."""
+    """`chat.completion.chunk` events."""
 
-    prefix = _PREFIX
+    prefix = "chatcmpl"
+    answer = ChatCompletionChunk
     _has_begun = False
 
-    def event(self, chunk: Chunk) -> ChatCompletionChunk:
-        """One choice."""
+    def choice(self, chunk: Chunk) -> ChunkChoice:
+        """What is added; the first one also has the role."""
         role: Any = None if self._has_begun else "assistant"
         self._has_begun = True
-        choice = ChunkChoice(
+        return ChunkChoice(
             delta=Delta(role=role, content=chunk.text),
             finish_reason=chunk.finish_reason,
             logprobs=_logprobs(chunk.logprobs),
         )
-        return ChatCompletionChunk(**self.common, choices=[choice])
-
-    def usage_event(self, usage: CompletionUsage) -> ChatCompletionChunk:
-        """Without choices."""
-        return ChatCompletionChunk(**self.common, choices=[], usage=usage)
 
 
 class ChatRoute(OpenAIRoute):
@@ -132,6 +125,7 @@ class ChatRoute(OpenAIRoute):
     answer = ChatCompletion
     summary = "Answer a conversation, in the form of OpenAI's API."
     events = "`chat.completion.chunk` events."
+    stream = ChunkEvents
     renamed = {
         "max_new_tokens": "max_completion_tokens",
         "json_schema": "response_format",
@@ -174,14 +168,10 @@ class ChatRoute(OpenAIRoute):
             for index, output in enumerate(item.alternatives or [item])
         ]
         return ChatCompletion(
-            **response_fields(_PREFIX, response.model),
+            **response_fields(ChunkEvents.prefix, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )
-
-    def render_stream(self, request: TaskRequest) -> ChunkEvents:
-        """`chat.completion.chunk` events."""
-        return ChunkEvents(request, self.renamed)
 
 
 def _message(body: ChatCompletionRequest, places: ImagePlaces | None) -> ChatRequest:

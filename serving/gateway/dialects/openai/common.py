@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from fastapi import Response
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from inference.errors import ServingError
 from serving.gateway.dialects.all_or_nothing import (
@@ -120,9 +120,18 @@ class CompletionErrorBody(Open):
 
 
 class OpenAIRoute(TaskRoute):
-    """One route."""
+    """One route.
+
+    Attributes:
+        stream: The form of a streamed response, if there are any.
+    """
 
     error = CompletionErrorBody
+    stream: ClassVar[type[OpenAIEvents]]
+
+    def render_stream(self, request: TaskRequest) -> OpenAIEvents:
+        """See `stream`."""
+        return self.stream(request, self.renamed)
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": {"message", "type", "param", "code"}}` with the error's status."""
@@ -140,26 +149,25 @@ class OpenAIEvents(Events):
     last = b"data: [DONE]\n\n"
     prefix: ClassVar[str]
     """Of the response's identifier."""
+    answer: ClassVar[Callable[..., BaseModel]]
+    """Makes an event."""
 
     def __init__(self, request: TaskRequest, renamed: Mapping[str, str]) -> None:
         assert isinstance(request, ConvertedRequest)
         self._includes_usage = request.body.includes_usage
         self._renamed = renamed
-        self.common = response_fields(self.prefix, request.message.model or "")
+        self._common = response_fields(self.prefix, request.message.model or "")
 
     @abstractmethod
-    def event(self, chunk: Chunk) -> BaseModel:
-        """The event of a chunk."""
-
-    @abstractmethod
-    def usage_event(self, usage: CompletionUsage) -> BaseModel:
-        """The event with the token counts."""
+    def choice(self, chunk: Chunk) -> BaseModel:
+        """The only choice of a chunk's event."""
 
     def events(self, chunk: Chunk) -> Iterator[BaseModel]:
-        """One event, and the token counts if they are requested."""
-        yield self.event(chunk)
+        """One event, and one with the token counts and no choice if they are requested."""
+        yield self.answer(**self._common, choices=[self.choice(chunk)])
         if chunk.usage is not None and self._includes_usage:
-            yield self.usage_event(CompletionUsage.of(chunk.usage))
+            usage = CompletionUsage.of(chunk.usage)
+            yield self.answer(**self._common, choices=[], usage=usage)
 
     def error_body(self, error: ServingError) -> CompletionErrorBody:
         """The body of a failed request."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import Request
 from pydantic import AfterValidator, BeforeValidator, Field
+from starlette.requests import Request
 
 from inference.tasks.generate import TASK
 from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, Open
@@ -89,27 +89,20 @@ class Completion(Open):
     usage: CompletionUsage | None = None
 
 
-_PREFIX = "cmpl"
-
-
 class CompletionEvents(OpenAIEvents):
-    """`text_completion` events; the index of a choice is that of its prompt."""
+    """`text_completion` events."""
 
-    prefix = _PREFIX
+    prefix = "cmpl"
+    answer = Completion
 
-    def event(self, chunk: Chunk) -> Completion:
-        """One choice, with its index."""
-        choice = CompletionChoice(
+    def choice(self, chunk: Chunk) -> CompletionChoice:
+        """Its index is that of its prompt."""
+        return CompletionChoice(
             index=chunk.index,
             text=chunk.text,
             finish_reason=chunk.finish_reason,
             logprobs=None if chunk.logprobs is None else _logprobs(chunk.logprobs),
         )
-        return Completion(**self.common, choices=[choice])
-
-    def usage_event(self, usage: CompletionUsage) -> Completion:
-        """Without choices."""
-        return Completion(**self.common, choices=[], usage=usage)
 
 
 class CompletionsRoute(OpenAIRoute):
@@ -121,6 +114,7 @@ class CompletionsRoute(OpenAIRoute):
     answer = Completion
     summary = "Continue prompts, in the form of OpenAI's API."
     events = "`text_completion` events."
+    stream = CompletionEvents
     renamed = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
 
     def convert(self, body: CompletionRequest, request: Request, service: Service) -> TaskRequest:
@@ -140,14 +134,10 @@ class CompletionsRoute(OpenAIRoute):
         for item in response.data:
             choices += _choices(item, len(choices))
         return Completion(
-            **response_fields(_PREFIX, response.model),
+            **response_fields(CompletionEvents.prefix, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )
-
-    def render_stream(self, request: TaskRequest) -> CompletionEvents:
-        """`text_completion` events."""
-        return CompletionEvents(request, self.renamed)
 
 
 def _choices(item: Generation, first: int) -> list[CompletionChoice]:

@@ -6,8 +6,8 @@ import base64
 from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import Request
 from pydantic import Field
+from starlette.requests import Request
 
 from inference.tasks.embed import TASK
 from serving.gateway.dialects.all_or_nothing import (

@@ -1,7 +1,7 @@
 /** A translation above the attention that made it: two sentences and a matrix, lit together. */
 
 import { el, percent } from "../dom.js";
-import { isEnd, joined, words } from "../words.js";
+import { isEnd, joinWeights, words } from "../words.js";
 import { heatmap } from "./heatmap.js";
 import { wordRow } from "./word_row.js";
 
@@ -14,7 +14,7 @@ const SHOWN_WORDS = 3;
 export function alignmentView(alignment) {
   const source = words(alignment.source_tokens);
   const target = words(alignment.target_tokens);
-  const weights = joined(alignment.weights, target, source);
+  const weights = joinWeights(alignment.weights, target, source);
   const texts = { source: source.map(display), target: target.map(display) };
   const readout = el("p", { class: "readout", "aria-live": "polite" }, HINT);
 

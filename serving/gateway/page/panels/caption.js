@@ -8,7 +8,7 @@ import { InputError, itemProblem } from "../components/problem.js";
 import { cutHint } from "../components/stream_view.js";
 import { wordRow } from "../components/word_row.js";
 import { el } from "../dom.js";
-import { isEnd, joined, words } from "../words.js";
+import { isEnd, joinWeights, words } from "../words.js";
 
 function create() {
   const pictures = pictureField();
@@ -59,7 +59,7 @@ function view(item, picture) {
   }
   const { tokens, grid, weights } = item.attention;
   const shown = words(tokens).filter(({ text }) => !isEnd(text));
-  const lines = joined(weights, shown, null);
+  const lines = joinWeights(weights, shown, null);
   const [rows, columns] = grid;
   const attended = attentionPicture(picture, { rows, columns });
   const texts = shown.map(({ text }) => text);

@@ -20,7 +20,7 @@ from export.graphs.to_onnx import to_onnx
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP, EncoderBlock, GatedMLP, RMSNorm
-from export.models.encoders import bert, mpnet
+from export.models.encoders import bert
 from export.text_encoders.pooling import Pooling, PoolingMode
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as ManifestTensor
@@ -82,7 +82,7 @@ def test_last_block_of_a_whole_sequence_is_left_out_where_one_position_is_read(
 
 def test_a_bias_that_blocks_share_keeps_the_whole_sequence(twins: Twins) -> None:
     encoder = twins("mpnet", "plain").network.encoder
-    assert isinstance(encoder, mpnet.Encoder)
+    assert isinstance(encoder, bert.MPNetEncoder)
     tokens, lengths = torch.full((2, 6), 7), torch.tensor([6, 4], dtype=torch.int32)
     torch.testing.assert_close(encoder.first(tokens, lengths), encoder(tokens, lengths)[:, :1])
 

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import decode
 from inference.engine.scheduler import Capacity
-from inference.engine.search.constrained_beam import ConstrainedBeamSearch, PhraseTracker, allocated
+from inference.engine.search.constrained_beam import (
+    ConstrainedBeamSearch,
+    PhraseTracker,
+    allocate_places,
+)
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest
@@ -241,7 +245,7 @@ def test_a_phrase_of_banned_tokens_has_an_error() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 8))
 def test_beams_are_divided_among_banks(banks: list[int], width: int) -> None:
-    kept = allocated(banks, width)
+    kept = allocate_places(banks, width)
     assert kept == sorted(set(kept))
     assert len(kept) == min(width, len(banks))
     # Of each bank the best, and none is without while another could spare one.

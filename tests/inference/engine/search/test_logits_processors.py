@@ -24,7 +24,7 @@ from inference.engine.runners.candidates import Candidates, Edit, HostLogits, se
 from inference.engine.search import sampling
 from inference.engine.search.protocol import SearchInput
 from inference.engine.search.request import EngineRequest
-from inference.engine.search.sampling import SampleSearch, Truncated, draw, truncated, uniforms
+from inference.engine.search.sampling import SampleSearch, Truncated, draw, truncate, uniforms
 from inference.engine.search.token_history import TokenHistory
 from inference.errors import InvalidRequest
 from inference.generation import Generation
@@ -162,7 +162,7 @@ def search_input(
     ranked = rank(logits[None], count, np.array([[requested.temperature]], np.float32))
     mass = float(ranked.masses[0])
     is_whole = count == len(logits)
-    return ranked, truncated(ranked.log_probs[0], requested, mass, is_whole=is_whole)
+    return ranked, truncate(ranked.log_probs[0], requested, mass, is_whole=is_whole)
 
 
 warps = st.fixed_dictionaries(

@@ -119,7 +119,7 @@ def test_bucket_holds_and_wastes_at_most_half(length: int, smallest: int) -> Non
 def test_positions_double_within_the_reservation(
     now: int, tight: int, reservation: int, settled: int
 ) -> None:
-    found = BufferShape(1, now, 16).settled(
+    found = BufferShape(1, now, 16).adapt(
         BufferShape(1, tight, 16), BufferShape(1, reservation, 16)
     )
     assert found == BufferShape(1, settled, 16)
@@ -144,7 +144,7 @@ def test_arenas_never_exceed_their_footprint(
             state.ensure_capacity(len(state), 0)
         else:
             longest = max((*state.lengths, length)), max((*state.source_lengths, source))
-            reservation = reservation.covering(BufferShape.holding(len(state) + 1, *longest))
+            reservation = reservation.union(BufferShape.holding(len(state) + 1, *longest))
             state.reservation, state.expected_sequences = reservation, expected_sequences
             state.ensure_capacity(len(state) + 1, length, source)
             state.admit(length, source)

@@ -13,8 +13,7 @@ import pytest
 
 from inference.errors import InvalidRequest, Overloaded, Unavailable
 from inference.processing.cancellation import Abandoned, check_abandoned
-from serving.gateway.admission.admission import Admission
-from serving.gateway.admission.counts import FairTurns, LocalCounts
+from serving.gateway.admission.admission import Admission, FairTurns, LocalCounts
 from serving.gateway.admission.task_threads import LARGE, TaskThreads
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.grpc.test_grpc_front import Front

@@ -19,14 +19,13 @@ from PIL import Image
 from inference.errors import InvalidRequest, Overloaded, SetupError
 from serving.gateway.admission.admission import FREE_BYTES, Admission
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.descriptors import OWN, divided
+from serving.gateway.admission.descriptors import OWN, limit_connections
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.admission.test_keys import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.grpc.test_grpc_front import Front
-from tests.serving.process_pool.test_pool import is_gone
-from tests.serving.process_pool.work import sleep
+from tests.serving.test_process_pool import is_gone, sleep
 from tests.serving.waiting import until
 from triptych import triptych_pb2 as pb
 
@@ -254,7 +253,7 @@ async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
 
 
 def slow_picture(file: Path) -> str:
-    """A picture that `tests.serving.process_pool.work.sleep` reads."""
+    """A picture that `tests.serving.test_process_pool.sleep` reads."""
     return base64.b64encode(image_file("red") + b"\0" + str(file).encode()).decode()
 
 
@@ -298,7 +297,7 @@ async def test_disconnect_ends_decoding(
 @pytest.mark.parametrize("limit", [300, 1024, 20_000, 65_536])
 @pytest.mark.parametrize("given", [None, 16])
 def test_own_files_are_never_left_to_clients(limit: int, given: int | None) -> None:
-    found = divided(limit, given)
+    found = limit_connections(limit, given)
     assert found.http_connections + found.grpc_connections + OWN <= limit
     assert min(found.http_connections, found.grpc_connections) >= 16
     if given:
@@ -308,7 +307,7 @@ def test_own_files_are_never_left_to_clients(limit: int, given: int | None) -> N
 @pytest.mark.parametrize(("limit", "given"), [(256, None), (1024, 5000), (64, 16)])
 def test_limit_that_is_too_low_is_named(limit: int, given: int | None) -> None:
     with pytest.raises(SetupError, match=f"at most {limit} files .*ulimit -n"):
-        divided(limit, given)
+        limit_connections(limit, given)
 
 
 def test_soft_limit_is_raised_to_the_hard_one() -> None:

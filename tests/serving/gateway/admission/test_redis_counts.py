@@ -18,9 +18,8 @@ from redis.asyncio import Redis
 
 from inference.errors import Overloaded
 from serving.gateway.admission import redis_counts
-from serving.gateway.admission.admission import FREE_BYTES, Admission
+from serving.gateway.admission.admission import FREE_BYTES, Admission, LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.admission.redis_counts import PREFIX, RedisCounts
 from serving.gateway.observability.metrics import Metrics
 
@@ -359,9 +358,9 @@ def test_other_processes_of_a_gateway_are_not_counted_twice() -> None:
     counts = RedisCounts(FakeRedis(), "store", inner, Metrics())
     counts.add("alice", Usage(requests=1))
     inner.add("alice", Usage(requests=2))  # by other workers, which the store has too
-    assert counts._joined("alice", Usage(requests=2)).requests == 3
-    assert counts._joined("alice", Usage(requests=5)).requests == 6
-    assert counts._joined("alice", Usage()).requests == 3
+    assert counts._add_own("alice", Usage(requests=2)).requests == 3
+    assert counts._add_own("alice", Usage(requests=5)).requests == 6
+    assert counts._add_own("alice", Usage()).requests == 3
 
 
 def test_the_name_of_a_store_has_no_password() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
@@ -29,6 +29,7 @@ from inference.tasks.shared.items import error_of, item_error
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.huggingface.generation import GeneratingRequest, TokenEvents
+from serving.gateway.http.dialect import Route
 from serving.gateway.http.handle_request import respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from serving.gateway.server.app import create_app
@@ -42,7 +43,7 @@ from tests.serving.gateway.conftest import (
     http_client,
     loaded,
 )
-from triptych.messages import Chunk, TokenLogprob
+from triptych.messages import Chunk, ErrorResponse, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 
 ROUTE = "/complete"
@@ -79,14 +80,13 @@ class Plain:
 
     shows_timings = False
 
-    def router(self, service: Service) -> APIRouter:
-        router = APIRouter()
+    error = ErrorResponse
 
-        async def complete(request: Request) -> Response:
+    def routes(self) -> list[Route]:
+        async def complete(request: Request, service: Service) -> Response:
             return await respond(self, request, TASKS["generate"], service)
 
-        router.add_api_route(ROUTE, complete, methods=["POST"])
-        return router
+        return [Route(ROUTE, complete, methods=("POST",))]
 
     def authorise(self, headers: Headers) -> None:
         if headers.get("x-ticket") == "forged":
@@ -266,7 +266,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def gateway_item_errors(make_gateway: MakeGateway) -> Gateway:
+def text_gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway(
         [
             loaded("generate", generation=GREEDY),
@@ -289,27 +289,27 @@ def of_long(error: ServingError) -> Callable[[GenerateCall | InferCall], Serving
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.wire)
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_item_that_fails_keeps_its_status(
-    gateway_item_errors: Gateway, path: str, kind: type[ServingError]
+    text_gateway: Gateway, path: str, kind: type[ServingError]
 ) -> None:
-    gateway_item_errors.inference.refusing = of_long(kind("no", retry_after_s=3))
-    response = await gateway_item_errors.http.post(path, json=BODIES[path])
+    text_gateway.inference.refusing = of_long(kind("no", retry_after_s=3))
+    response = await text_gateway.http.post(path, json=BODIES[path])
     expected = 400 if path == "/translate" and kind is Quarantined else kind.http_status
     assert response.status_code == expected, response.text
     assert ("retry-after" in response.headers) == (kind in (Unavailable, Overloaded))
-    assert len(gateway_item_errors.inference.calls) > 1  # one item has not failed
+    assert len(text_gateway.inference.calls) > 1  # one item has not failed
     assert (
-        f'type="{kind.wire}"' in gateway_item_errors.exposed
-        or f'error="{kind.wire}"' in gateway_item_errors.exposed
+        f'type="{kind.wire}"' in text_gateway.exposed
+        or f'error="{kind.wire}"' in text_gateway.exposed
     )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.wire)
 async def test_an_item_that_fails_keeps_its_kind_in_a_stream(
-    gateway_item_errors: Gateway, kind: type[ServingError]
+    text_gateway: Gateway, kind: type[ServingError]
 ) -> None:
-    gateway_item_errors.inference.refusing = of_long(kind("no"))
+    text_gateway.inference.refusing = of_long(kind("no"))
     body = {**BODIES["/v1/completions"], "stream": True}
-    response = await gateway_item_errors.http.post("/v1/completions", json=body)
+    response = await text_gateway.http.post("/v1/completions", json=body)
     assert response.status_code == 200
     found = [json.loads(line[6:]) for line in response.text.split("\n\n") if "error" in line]
     code = "rate_limit_exceeded" if kind is Overloaded else kind.wire

@@ -12,12 +12,11 @@ import pytest
 
 from inference.errors import Overloaded, PayloadTooLarge, UnknownRoute
 from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S, Downloads
-from tests.serving.documents import samples
+from tests.serving import document_samples
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.dialects.test_libretranslate import KEY, error_of, translator
 from tests.serving.gateway.http.test_openapi import served
-from tests.serving.process_pool.test_pool import is_gone
-from tests.serving.process_pool.work import sleep
+from tests.serving.test_process_pool import is_gone, sleep
 
 FIELDS = {"source": "es", "target": "en"}
 
@@ -68,9 +67,9 @@ async def test_one_long_sentence_does_not_refuse_the_file(gateway: Gateway) -> N
 
 async def test_office_files_are_translated(gateway: Gateway) -> None:
     for name, content, texts in (
-        ("a.docx", samples.word_file(), samples.word_texts),
-        ("a.pptx", samples.slides_file(), samples.slides_texts),
-        ("a.odt", samples.open_file(), samples.open_texts),
+        ("a.docx", document_samples.word_file(), document_samples.word_texts),
+        ("a.pptx", document_samples.slides_file(), document_samples.slides_texts),
+        ("a.odt", document_samples.open_file(), document_samples.open_texts),
     ):
         file = await fetched(gateway, await send(gateway, name, content))
         spaced = [one.split() for one in texts(content)]  # tiny words have one space between

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 
-from serving.gateway.http.page_routes import FOLDER, INDEX, read_assets
+from serving.gateway.http.routes import FOLDER, INDEX, read_assets
 
 ASSETS = read_assets()
 TEXTS = {

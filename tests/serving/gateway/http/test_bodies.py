@@ -23,9 +23,9 @@ from serving.gateway.http.bodies import (
     _most_values,
     read_form,
 )
-from serving.gateway.http.http_protocol import BYTES_PER_S, FREE_BYTES, PacedFlow, ReadingPace
+from serving.gateway.http.http_server import BYTES_PER_S, FREE_BYTES, PacedFlow, ReadingPace
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
-from tests.serving.gateway.http.test_http_protocol import served
+from tests.serving.gateway.http.test_http_server import served
 from triptych.messages import OneOrMany
 
 

@@ -19,7 +19,7 @@ from starlette.types import Message
 from inference.errors import Overloaded
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall
-from serving.gateway.grpc.grpc_front import _written
+from serving.gateway.grpc.grpc_front import _write
 from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.middleware import DISCONNECTED
 from serving.gateway.requests import chunk_stream
@@ -242,4 +242,4 @@ async def test_client_that_leaves_while_a_message_is_sent_cancels_the_call() -> 
             raise grpc.aio.InternalError('Failed "execute_batch"')
 
     with pytest.raises(asyncio.CancelledError):
-        await _written(Context(), b"", timeout_s=5)
+        await _write(Context(), b"", timeout_s=5)

@@ -7,24 +7,17 @@ from collections.abc import Sequence
 
 import httpx
 import pytest
-from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inference.errors import Overloaded, PayloadTooLarge, ServingError
-from inference.tasks import TASKS
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.http.gates import Hosts
-from serving.gateway.http.handle_request import DirectRoutes
-from serving.gateway.http.middleware import FAILURE, Middleware
+from serving.gateway.http.middleware import FAILURE, Hosts, Middleware
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.trace_context import Tracer
-from serving.gateway.requests.service import Service
-from serving.gateway.server.app import create_app
-from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of, http_client
+from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 
 LIMIT = 10
 KEY_OF_BEFORE = ApiKey(name="before", sha256="0" * 64)
@@ -216,38 +209,6 @@ async def test_key_of_an_earlier_request_on_the_connection_is_forgotten() -> Non
     assert seen == [None]
 
 
-class _Refusing(NativeDialect):
-    """A dialect whose only route raises what Starlette would."""
-
-    def router(self, service: Service) -> APIRouter:
-        async def refuse(request: Request) -> Response:
-            raise HTTPException(405, headers={"allow": "POST", "x-reason": "none"})
-
-        router = APIRouter()
-        router.add_api_route("/refused", refuse, methods=["POST"])
-        return router
-
-
-async def test_no_task_passes_fastapis_routing(gateway: Gateway, monkeypatch) -> None:
-    passed: list[str] = []
-    router = gateway.app.router
-    original: ASGIApp = type(router).__call__
-
-    async def routed(self: object, scope: Scope, receive: Receive, send: Send) -> None:
-        passed.append(scope["path"])
-        await original(self, scope, receive, send)
-
-    monkeypatch.setattr(type(router), "__call__", routed)
-    for task in TASKS.values():
-        response = await gateway.http.post(task.declaration.path, json={})
-        assert response.status_code in (404, 422), task.name
-        assert response.json()["error"]["type"]
-    assert passed == []
-    assert (await gateway.http.get("/health")).status_code == 200
-    assert (await gateway.http.get("/v1/translate")).status_code == 405
-    assert passed == ["/health", "/v1/translate"]
-
-
 async def test_route_and_failure_are_recorded(gateway: Gateway) -> None:
     await gateway.http.post("/v1/generate", json={})
     text = (await gateway.http.get("/metrics")).text
@@ -255,12 +216,19 @@ async def test_route_and_failure_are_recorded(gateway: Gateway) -> None:
     assert 'route="/v1/generate",type="invalid_request"' in text
 
 
-async def test_a_refusal_keeps_its_headers(gateway: Gateway) -> None:
-    app = create_app(gateway.service, gateway.readiness, [_Refusing(None)])
-    async with http_client(app) as http:
-        response = await http.post("/refused")
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")
-    assert response.headers["x-reason"] == "none"
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/translate", "POST"),
+        ("/v1/glossaries/kitchen", "DELETE, GET, PUT"),
+        ("/health", "GET, HEAD"),
+        ("/openapi.json", "GET, HEAD"),
+    ],
+)
+async def test_methods_of_a_path_are_named(gateway: Gateway, path: str, allowed: str) -> None:
+    response = await gateway.http.patch(path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+    assert response.json()["error"]["type"] == "method_not_allowed"
 
 
 async def test_a_bug_is_left_to_the_middleware(gateway: Gateway) -> None:
@@ -271,20 +239,8 @@ async def test_a_bug_is_left_to_the_middleware(gateway: Gateway) -> None:
     assert "secret" not in response.text
 
 
-@pytest.mark.parametrize("kind", ["lifespan", "websocket"])
-async def test_other_protocols_reach_the_application(kind: str) -> None:
-    seen: list[Scope] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope)
-
-    routes = DirectRoutes(app, [], None)
-    await routes({"type": kind}, None, None)
-    assert seen == [{"type": kind}]
-
-
 BODY = {"texts": "hello"}
-ORIGIN_GATE_KEY = {"authorization": "Bearer secret"}
+RIGHT_KEY = {"authorization": "Bearer secret"}
 
 
 async def sent(gateway: Gateway, **headers: str) -> httpx.Response:
@@ -350,7 +306,7 @@ async def test_checked_on_loopback_or_without_keys(
     make_gateway: MakeGateway, settings: dict[str, str], status: int
 ) -> None:
     gateway = make_gateway(**settings)
-    assert (await sent(gateway, host="models.example.org", **ORIGIN_GATE_KEY)).status_code == status
+    assert (await sent(gateway, host="models.example.org", **RIGHT_KEY)).status_code == status
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def references(node: object) -> Iterator[str]:
 
 async def test_version_is_that_of_the_package(gateway: Gateway) -> None:
     assert (await document(gateway))["info"]["version"] == triptych.__version__
+    assert 'triptych_request_count_total{route="/openapi.json"} 1.0' in gateway.exposed
 
 
 async def test_every_reference_resolves(gateway: Gateway) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from inference.tasks import TASKS
-from serving.gateway.http.api_docs import (
-    CONTENT_SECURITY_POLICY as API_DOCS_CONTENT_SECURITY_POLICY,
+from serving.gateway.http.routes import (
+    CONTENT_SECURITY_POLICY,
+    DOCS_SECURITY_POLICY,
+    FOLDER,
+    INDEX,
+    read_docs_assets,
 )
-from serving.gateway.http.api_docs import read_docs_assets
-from serving.gateway.http.page_routes import CONTENT_SECURITY_POLICY, FOLDER, INDEX
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.http.page_files import (
     ASSETS,
@@ -75,7 +77,7 @@ async def test_head_is_answered(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["missing.js", "../page_routes.py", "%2e%2e/page_routes.py", "panels", "", "index.js"]
+    "name", ["missing.js", "../routes.py", "%2e%2e/routes.py", "panels", "", "index.js"]
 )
 async def test_other_files_are_not_served(gateway: Gateway, name: str) -> None:
     response = await gateway.http.get(f"/ui/{name}")
@@ -186,37 +188,31 @@ def test_modules_are_small() -> None:
     assert {name: lines for name, lines in longest.items() if lines > MOST_LINES} == {}
 
 
-@pytest.fixture
-def gateway_api_docs(make_gateway: MakeGateway) -> Gateway:
-    """One without models: the document does not depend on them."""
-    return make_gateway([])
-
-
 async def test_page_and_files_are_served_with_a_policy_for_this_host(
-    gateway_api_docs: Gateway,
+    gateway: Gateway,
 ) -> None:
     assets = read_docs_assets()
     assert {"", "start.js", "swagger-ui-bundle.js", "swagger-ui.css"} == set(assets)
     for name, asset in assets.items():
         path = f"/docs/{name}" if name else "/docs"
-        response = await gateway_api_docs.http.get(path)
+        response = await gateway.http.get(path)
         assert (response.status_code, response.content) == (200, asset.content), path
-        assert response.headers["content-security-policy"] == API_DOCS_CONTENT_SECURITY_POLICY
+        assert response.headers["content-security-policy"] == DOCS_SECURITY_POLICY
         assert response.headers["content-type"] == asset.media_type
-        assert (await gateway_api_docs.http.head(path)).status_code == 200
-    assert "http" not in API_DOCS_CONTENT_SECURITY_POLICY
-    assert "script-src 'self';" in API_DOCS_CONTENT_SECURITY_POLICY
+        assert (await gateway.http.head(path)).status_code == 200
+    assert "http" not in DOCS_SECURITY_POLICY
+    assert "script-src 'self';" in DOCS_SECURITY_POLICY
 
 
-async def test_the_page_refers_to_files_that_are_served(gateway_api_docs: Gateway) -> None:
-    page = (await gateway_api_docs.http.get("/docs")).text
+async def test_the_page_refers_to_files_that_are_served(gateway: Gateway) -> None:
+    page = (await gateway.http.get("/docs")).text
     addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert len(addresses) == 4
     for address in [*addresses, "openapi.json"]:
         assert not address.startswith(("/", "http")), "a proxy may add a prefix"
-        assert (await gateway_api_docs.http.get(f"/{address}")).status_code == 200
+        assert (await gateway.http.get(f"/{address}")).status_code == 200
 
 
-async def test_api_docs_other_files_are_not_served(gateway_api_docs: Gateway) -> None:
+async def test_other_files_of_the_docs_are_not_served(gateway: Gateway) -> None:
     for name in ("missing.js", "redoc.standalone.js", "..%2f__init__.py"):
-        assert (await gateway_api_docs.http.get(f"/docs/{name}")).status_code == 404
+        assert (await gateway.http.get(f"/docs/{name}")).status_code == 404

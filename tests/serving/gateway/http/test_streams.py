@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inference.errors import Overloaded, Unavailable
 from inference.generation import Generation
-from serving.gateway.requests.attempt import STREAM_PRIORITY
+from serving.gateway.requests.plan_runner import STREAM_PRIORITY
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
 from tests.serving.waiting import until

@@ -20,8 +20,8 @@ from inference.errors import (
     SetupError,
     UnknownGlossary,
 )
-from serving.gateway.requests import glossary_store
-from serving.gateway.requests.glossary_store import GlossaryStore
+from serving.gateway.requests import glossaries
+from serving.gateway.requests.glossaries import GlossaryStore
 from tests.serving.gateway.admission.test_keys import entry
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
 from tests.serving.gateway.grpc.test_grpc_front import Front
@@ -406,7 +406,7 @@ def test_unchanged_glossary_is_read_once(store: GlossaryStore) -> None:
 
 
 def test_memory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossary_store, "_KEPT", 2)
+    monkeypatch.setattr(glossaries, "_KEPT", 2)
     store = GlossaryStore(tmp_path)
     for name in ("a", "b", "c"):
         store.put("alice", glossary(name))
@@ -444,8 +444,8 @@ def test_terms_have_one_form(store: GlossaryStore) -> None:
 
 
 def test_there_are_limits(store: GlossaryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossary_store, "MAX_GLOSSARIES", 2)
-    monkeypatch.setattr(glossary_store, "MAX_CHARACTERS", 30)
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 2)
+    monkeypatch.setattr(glossaries, "MAX_CHARACTERS", 30)
     store.put("alice", glossary("a"))
     store.put("alice", glossary("b"))
     with pytest.raises(InvalidRequest, match="at most 2 glossaries"):
@@ -524,7 +524,7 @@ def test_writers_and_readers_at_once_see_whole_glossaries(tmp_path: Path) -> Non
 
 
 def test_writers_at_once_keep_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossary_store, "MAX_GLOSSARIES", 5)
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 5)
     stores = [GlossaryStore(tmp_path) for _ in range(4)]
 
     def put(number: int) -> bool:

@@ -87,7 +87,7 @@ async def test_readiness_is_logged_when_it_changes(
 async def test_probe_that_waits_for_readiness_is_no_noise(
     gateway: Gateway, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="serving.gateway.observability.request_record")
+    caplog.set_level(logging.DEBUG, logger="serving.gateway.observability.metrics")
     gateway.inference.unloaded.add("tiny-caption")
     assert (await gateway.http.get(path)).status_code == 503
     answered = [record for record in caplog.records if record.getMessage() == "answered"]

@@ -25,11 +25,11 @@ from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from serving.gateway.admission.admission import LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey, Resource
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
-from serving.gateway.requests.chunk_stream import merged
+from serving.gateway.requests.chunk_stream import merge
 from serving.gateway.requests.service import Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer
@@ -113,7 +113,7 @@ class Running:
 
     async def text(self, planner: FakePlanner) -> str:
         """The text of a stream that is read to its end."""
-        stream = self.service.stream_planned(ROUTE, planner.plan)
+        stream = self.service.stream_plan(ROUTE, planner.plan)
         try:
             return "".join(
                 [c.text for chunks in [b async for b in stream.batches()] for c in chunks]
@@ -133,7 +133,7 @@ async def test_second_attempt_takes_the_place_of_the_first(running: Running) -> 
     """There are tokens for one attempt: those of the first have been released."""
     planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.retired.add(("m", 1))
-    response, _ = await running.service.answer_planned(ROUTE, planner.plan)
+    response, _ = await running.service.answer_plan(ROUTE, planner.plan)
     assert response.model == "2"
     assert [(call.model, call.version) for call in planner.refused] == [("m", 1)]
     assert await running.text(planner) == "one two three"
@@ -145,7 +145,7 @@ async def test_there_is_no_third_attempt(running: Running) -> None:
     planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.retired |= {("m", 1), ("m", 2)}
     with pytest.raises(Unavailable):
-        await running.service.answer_planned(ROUTE, planner.plan)
+        await running.service.answer_plan(ROUTE, planner.plan)
     with pytest.raises(Unavailable):
         await running.text(planner)
     assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
@@ -156,7 +156,7 @@ async def test_without_another_version_the_calls_that_succeeded_count() -> None:
     running = Running()
     planner = FakePlanner(FakePlan(1, ("m", "gone")))
     running.inference.retired.add(("gone", 1))
-    response, _ = await running.service.answer_planned(ROUTE, planner.plan)
+    response, _ = await running.service.answer_plan(ROUTE, planner.plan)
     assert len(response.data) == 1
     assert len(running.inference.calls) == 2
     running.inference.steps = asyncio.Semaphore(0)
@@ -170,7 +170,7 @@ async def test_refusal_before_the_first_chunk_ends_the_streams_other_calls() -> 
     running.inference.steps = asyncio.Semaphore(0)
     running.inference.retired.add(("gone", 1))
     planner = FakePlanner(FakePlan(1, ("m", "gone")), FakePlan(2))
-    stream = running.service.stream_planned(ROUTE, planner.plan)
+    stream = running.service.stream_plan(ROUTE, planner.plan)
     await until(lambda: [call.version for call in running.inference.calls] == [1, 1, 2])
     assert (running.inference.cancelled, running.inference.running) == (1, 1)
     await stream.close()
@@ -195,7 +195,7 @@ async def test_other_errors_are_not_attempted_again(running: Running) -> None:
     planner = FakePlanner(FakePlan(1), FakePlan(2))
     running.inference.failures["m"] = Unavailable("restarting")
     with pytest.raises(Unavailable):
-        await running.service.answer_planned(ROUTE, planner.plan)
+        await running.service.answer_plan(ROUTE, planner.plan)
     with pytest.raises(Unavailable):
         await running.text(planner)
     assert planner.refused == []
@@ -205,11 +205,11 @@ async def test_other_errors_are_not_attempted_again(running: Running) -> None:
 async def test_stream_holds_its_admission_until_it_is_closed() -> None:
     running = Running(max_concurrent_requests=1)
     planner = FakePlanner(FakePlan(1))
-    stream = running.service.stream_planned(ROUTE, planner.plan)
+    stream = running.service.stream_plan(ROUTE, planner.plan)
     assert [chunk.text async for batch in stream.batches() for chunk in batch]
     assert running.held == (1, 0)
     with pytest.raises(Overloaded):
-        await running.service.answer_planned(ROUTE, planner.plan)
+        await running.service.answer_plan(ROUTE, planner.plan)
     await stream.close()
     assert running.held == (0, 0)
     await running.service.close()
@@ -224,7 +224,7 @@ async def test_time_limit_includes_the_plan() -> None:
             raise AssertionError
 
     with pytest.raises(DeadlineExceeded):
-        await running.service.answer_planned(ROUTE, Endless(FakePlan()).plan)
+        await running.service.answer_plan(ROUTE, Endless(FakePlan()).plan)
     assert running.held == (0, 0)
     await running.service.close()
 
@@ -233,8 +233,8 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
     running = Running()
     running.inference.hold = asyncio.Event()
     planner = FakePlanner(FakePlan(1))
-    answer = asyncio.create_task(running.service.answer_planned(ROUTE, planner.plan))
-    stream = running.service.stream_planned(ROUTE, planner.plan)
+    answer = asyncio.create_task(running.service.answer_plan(ROUTE, planner.plan))
+    stream = running.service.stream_plan(ROUTE, planner.plan)
     await until(lambda: running.inference.running == 2)
     assert not await running.service.admission.drained(0)
     assert running.service.admission.abort_all() == 2
@@ -253,12 +253,12 @@ async def test_draining_refuses_before_anything_is_planned(running: Running) -> 
     planner = FakePlanner(FakePlan(1))
     for begin in (
         running.service.check,
-        lambda: running.service.stream_planned(ROUTE, planner.plan),
+        lambda: running.service.stream_plan(ROUTE, planner.plan),
     ):
         with pytest.raises(Unavailable):
             begin()
     with pytest.raises(Unavailable):
-        await running.service.answer_planned(ROUTE, planner.plan)
+        await running.service.answer_plan(ROUTE, planner.plan)
     assert running.inference.calls == []
 
 
@@ -297,7 +297,7 @@ async def test_what_a_key_uses_at_other_gateways_counts(resource: Resource, used
             return self.first
 
     async def answer() -> None:
-        await service.answer_planned(ROUTE, WithPixels(FakePlan(1)).plan)
+        await service.answer_plan(ROUTE, WithPixels(FakePlan(1)).plan)
 
     token = KEY.set(ApiKey(name="alice", sha256="0" * 64, **limits))
     try:
@@ -346,13 +346,13 @@ async def test_request_keeps_the_version_that_it_was_planned_for(gateway: Gatewa
 
 async def test_request_that_names_no_glossary_is_left_as_it_is(gateway: Gateway) -> None:
     request = generation()
-    assert await gateway.service.completed(request) is request
+    assert await gateway.service.add_stored_terms(request) is request
 
 
 async def test_name_of_a_glossary_is_refused_where_none_are_stored(gateway: Gateway) -> None:
     message = TranslateRequest(texts=["hola"], glossary_name="terms")
     with pytest.raises(UnknownRoute):
-        await gateway.service.completed(TaskRequest(TASKS["translate"], message, ROUTE))
+        await gateway.service.add_stored_terms(TaskRequest(TASKS["translate"], message, ROUTE))
 
 
 async def test_closed_service_has_closed_its_connection(make_gateway: MakeGateway) -> None:
@@ -370,17 +370,17 @@ def test_chunks_that_are_ready_together_are_merged() -> None:
         Chunk(index=1, text="y", logprobs=[entry]),
         Chunk(index=0, finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
     ]
-    assert merged(chunks) == [
+    assert merge(chunks) == [
         Chunk(index=1, text="xy", logprobs=[entry, entry]),
         Chunk(index=0, text="ab", finish_reason="stop", usage=MessagesUsage(prompt_tokens=1)),
     ]
-    assert merged([]) == []
+    assert merge([]) == []
 
 
 def test_an_error_does_not_take_the_text_before_it() -> None:
     error = ItemError(type="deadline_exceeded", message="late")
     chunks = [Chunk(index=0, text="a"), Chunk(index=1, text="x"), Chunk(index=0, text="b")]
-    found = merged([*chunks, Chunk(index=0, error=error), Chunk(index=1, text="y")])
+    found = merge([*chunks, Chunk(index=0, error=error), Chunk(index=1, text="y")])
     assert [(one.index, one.text, one.error) for one in found] == [
         (0, "ab", None),
         (0, "", error),

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from inference.errors import Overloaded
-from serving.gateway.admission.admission import FREE_BYTES, Admission
+from serving.gateway.admission.admission import FREE_BYTES, Admission, LocalCounts, Usage
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.admission.counts import LocalCounts, Usage
 from serving.gateway.server.shared_counts import Field, Segment, SharedCounts, SharedTurns
 from tests.serving.gateway.server.admitting import KEYS
 

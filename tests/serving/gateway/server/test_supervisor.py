@@ -197,7 +197,7 @@ def test_settings_reach_a_worker_as_they_are(tmp_path: Path) -> None:
     settings = GatewaySettings(workers=3, api_key="secret", max_input_tokens=7)
     message = Start(settings, 2, 9, 8081, RunFolder(tmp_path))
     reading, writing = os.pipe()
-    os.write(writing, message.encoded() + b"d")
+    os.write(writing, message.encode() + b"d")
     assert Start.read(reading) == message
     assert os.read(reading, 9) == b"d"
     os.close(writing)

@@ -14,11 +14,10 @@ from inference.errors import Unavailable
 from inference.generation import Overrides
 from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
-from serving.gateway.admission.counts import LocalCounts
+from serving.gateway.admission.admission import LocalCounts
 from serving.gateway.observability import background_tasks
-from serving.gateway.observability.metrics import Metrics
-from serving.gateway.observability.request_record import RequestTimes
-from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.observability.metrics import Metrics, RequestTimes
+from serving.gateway.requests.plan_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool
 from serving.gateway.triton_client.endpoint import (
     PREFIX_TOKENS,
@@ -138,7 +137,7 @@ class Servers:
         await self.direct.run(made, 5.0, infer)
 
     async def generate(self, made: GenerateCall) -> Finished:
-        return await self.direct.whole(made, self.times)
+        return await self.direct.generate(made, self.times)
 
     def _connect(self, address: str) -> FakeServer:
         return self.by_name.setdefault(address.removesuffix(":1"), FakeServer())
@@ -158,7 +157,7 @@ class Servers:
             return True
 
         async with asyncio.timeout(10):
-            await runner.read(made, self.times, take)
+            await runner.stream(made, self.times, take)
 
     def value(self, name: str, host: str) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -272,7 +271,7 @@ async def test_dead_process_that_is_still_reported_as_ready_is_awaited(make: Mak
     servers = make("127.0.0.1")
     servers[0].failures[MODEL] = refused(is_loss=True, is_unnoticed=True)
 
-    work = asyncio.create_task(servers.recovering.joined(infer_call(), 5.0))
+    work = asyncio.create_task(servers.recovering.infer(infer_call(), 5.0))
     await until(lambda: servers[0].calls)
     servers[0].failures.clear()
     await asyncio.sleep(0.03)

@@ -15,10 +15,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from inference.errors import Quarantined, Unavailable
 from inference.generation import Overrides
 from inference.tasks.shared.model_calls import GenerateCall
-from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.admission import Counts, LocalCounts
 from serving.gateway.observability import background_tasks
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.requests.plan_runner import CallRunner
 from serving.gateway.triton_client import endpoint, pool, retry_policy
 from serving.gateway.triton_client.endpoint import Share
 from serving.gateway.triton_client.pool import Work
@@ -135,7 +135,7 @@ async def test_nothing_is_sent_to_a_model_that_is_known_to_be_down() -> None:
 async def test_lost_calls_that_were_joined_are_apart_again_once_their_model_is_up() -> None:
     process = Process(deaths=1)
     process.inference.unloaded.add(MODEL)
-    work = asyncio.create_task(process.runner.run(call(1), 5.0, process.attempt(1), is_joined=True))
+    work = asyncio.create_task(process.runner.run(call(1), 5.0, process.attempt(1), is_batch=True))
     await asyncio.sleep(0.02)
     assert not work.done()
     process.inference.unloaded.clear()
@@ -261,10 +261,10 @@ async def test_call_that_began_after_the_restart_runs_on() -> None:
 
     watcher = RestartWatcher(read, poll_s=0.002)
     watcher.note(MODEL, "0")
-    older = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    older = asyncio.create_task(watcher.guard(MODEL, answer.wait()))
     await settle()
     watcher.note(MODEL, "1")  # by another reader, before the watcher's next poll
-    newer = asyncio.create_task(watcher.guarded(MODEL, answer.wait()))
+    newer = asyncio.create_task(watcher.guard(MODEL, answer.wait()))
     await asyncio.sleep(0)
     incarnation.append("1")
     with pytest.raises(Unavailable) as caught:
@@ -284,7 +284,7 @@ async def test_every_call_of_an_unloaded_model_is_ended() -> None:
 
     watcher = RestartWatcher(read, poll_s=0.002)
     watcher.note(MODEL, "1")
-    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    running = asyncio.create_task(watcher.guard(MODEL, asyncio.Event().wait()))
     await settle()
     incarnation.append(GONE)
     with pytest.raises(Unavailable):
@@ -304,7 +304,7 @@ async def test_a_poll_that_fails_does_not_end_the_watch(
         return GONE
 
     watcher = RestartWatcher(read, poll_s=0.002)
-    running = asyncio.create_task(watcher.guarded(MODEL, asyncio.Event().wait()))
+    running = asyncio.create_task(watcher.guard(MODEL, asyncio.Event().wait()))
     with pytest.raises(Unavailable):
         await asyncio.wait_for(running, 5)
 

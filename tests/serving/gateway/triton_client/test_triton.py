@@ -25,8 +25,7 @@ from inference.sequences import Hypothesis, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from serving.gateway.triton_client.server import Liveness
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
-from serving.gateway.triton_client.triton_errors import from_triton
-from serving.gateway.triton_client.triton_inference import TritonInference
+from serving.gateway.triton_client.triton_inference import TritonInference, from_triton
 from tests.serving.waiting import until
 
 TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}

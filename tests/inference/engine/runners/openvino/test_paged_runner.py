@@ -226,7 +226,7 @@ def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(scarce: Paged
             core.add(SequenceState(one, each.append))
         while not core.is_idle:
             core.step()
-            assert core.metrics.state_bytes + core._running.spare_bytes <= room
+            assert core.metrics.state_bytes + core._scheduler.spare_bytes <= room
     assert core.metrics.failures == 0
     assert core.metrics.put_back
     found = [final_result(each) for each in events]
@@ -322,7 +322,9 @@ def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
     said = (*first.prompt_ids, *answer[:-3])  # the end of the answer is another's
     memory = language._decoder.memory
     before = {name: array.copy() for name, array in memory.tensors().items()}
-    kept = [block for _, part in core._prefixes._blocks.values() for block in part.blocks]
+    kept = [
+        block for _, part in core._scheduler._prefixes._blocks.values() for block in part.blocks
+    ]
     made = conversation_rules(beams, 30).model_copy(update={"eos_token_ids": ()})
     asked = [EngineRequest(made, prompt_ids=(*said, token)) for token in (3, 4)]
     tokens = core.metrics.prefix_tokens

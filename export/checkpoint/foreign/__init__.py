@@ -1,0 +1,1 @@
+"""Formats of other libraries' translators, converted to folders in Hugging Face format."""

@@ -1,0 +1,143 @@
+"""What a converted checkpoint consists of, and how it becomes a folder in Hugging Face format."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from inference.errors import CheckpointError
+
+CONFIG = "config.json"
+SETTINGS = "tokenizer_config.json"
+_SHARD_BYTES = 256 << 20
+_MOST_ENTRIES = 10_000
+_MOST_RATIO = 50
+"""Of unpacked bytes to an archive's; weights hardly shrink."""
+_SPARE_BYTES = 16 << 20
+TRANSLATOR = "translator"
+"""`model_type` of `export/models/encoder_decoders/translator.py`."""
+_TOKENIZER_FILES = (
+    *("tokenizer.json", SETTINGS, "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
+)
+_PIECES = (
+    ("source.spm", "target.spm"),
+    *((name, name) for name in ("sentencepiece.model", "sentencepiece.bpe.model", "vocab.spm")),
+)
+"""Names of sentencepiece's models for source and target, in the order of their precedence."""
+
+
+@dataclass
+class Conversion:
+    """A checkpoint as Hugging Face would store it.
+
+    Attributes:
+        config: `config.json`.
+        generation: `generation_config.json`.
+        tensors: Names of `transformers` and values, made one after the other.
+        files: Of the tokenizer.
+        notes: One line for each thing that differs from what was read.
+    """
+
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    tensors: Iterable[tuple[str, Tensor]]
+    files: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Writes the folder; weights in files of `_SHARD_BYTES`, so that few are in memory."""
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+        write_json(folder / CONFIG, self.config)
+        write_json(folder / "generation_config.json", self.generation)
+        places: dict[str, str] = {}
+        for number, shard in enumerate(_shards(self.tensors)):
+            file = f"model-{number:05}.safetensors"
+            save_file(shard, folder / file)
+            places |= dict.fromkeys(shard, file)
+        write_json(folder / "model.safetensors.index.json", {"weight_map": places})
+
+
+def _shards(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    shard: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors:
+        shard[name] = tensor.contiguous().clone()  # pieces of one tensor share its memory
+        size += tensor.nbytes
+        if size >= _SHARD_BYTES:
+            yield shard
+            shard, size = {}, 0
+    if shard:
+        yield shard
+
+
+def write_json(path: Path, value: object) -> None:
+    """A JSON file."""
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty where there is no such file.
+
+    Raises:
+        CheckpointError: unreadable, or not a JSON object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return value
+
+
+def copied(folder: Path) -> dict[str, bytes]:
+    """The files of a tokenizer of `transformers` that are there."""
+    paths = (folder / name for name in _TOKENIZER_FILES)
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
+
+
+def sentencepiece_models(folders: Sequence[Path]) -> tuple[bytes, bytes] | None:
+    """The models for source and target; None where no folder has them."""
+    for folder in folders:
+        for source, target in _PIECES:
+            if (folder / source).is_file() and (folder / target).is_file():
+                return (folder / source).read_bytes(), (folder / target).read_bytes()
+    return None
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive that fills neither memory nor disk.
+
+    Raises:
+        CheckpointError: no archive, damaged, or larger than one of weights of its size can be.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = [entry.file_size for entry in archive.infolist()]
+            most = _MOST_RATIO * path.stat().st_size + _SPARE_BYTES
+            if len(sizes) > _MOST_ENTRIES or sum(sizes) > most:
+                raise CheckpointError(
+                    f"{path} has over {_MOST_ENTRIES} files or unpacks to over {most >> 20} MiB, "
+                    "which no archive of weights of its size does"
+                )
+            yield archive
+    except _DAMAGES as error:
+        raise CheckpointError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+
+_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+"""What reading an archive raises; RuntimeError for an encrypted entry."""

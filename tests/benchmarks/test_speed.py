@@ -1,0 +1,236 @@
+"""The benchmark of speed: arithmetic, peers and prompts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from transformers import AutoTokenizer
+
+from benchmarks.full_size.shapes import save_byte_pairs
+from benchmarks.harness.closed_loop import Loop
+from benchmarks.harness.system import System
+from benchmarks.speed import __main__ as speed
+from benchmarks.speed import genai, llama_cpp, poisson, report, roofline, served
+from benchmarks.speed.questions import (
+    EDGE,
+    LETTERS,
+    PICTURES,
+    QWEN,
+    SPECIAL,
+    VOCABULARY,
+    picture,
+    question_text,
+    special_id,
+)
+from benchmarks.speed.work import Cell, Clock, Item, Result, Timing, Work, random_work
+
+
+def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
+    work = Work((Item(source=(1,)),) * batch, beams, 10)
+    timings = [Timing(seconds=1.0, tokens=int(speed), cpu_seconds=2.0) for speed in speeds]
+    return Result(Cell("marian", "w", (work,)), System(engine, "int8", threads), timings)
+
+
+def test_ratio_is_of_medians_and_means_are_geometric() -> None:
+    results = [
+        _result("triptych", 1, 1, 100, 400, 900),
+        _result("ctranslate2", 1, 1, 100, 100, 100),
+        _result("triptych", 8, 4, 100),
+        _result("ctranslate2", 8, 4, 100),
+    ]
+    found = report.comparisons([report.row(result) for result in results])
+    (values,) = found.values()
+    assert list(found) == ["triptych int8 / ctranslate2 int8"]
+    assert values["cells"] == {"marian w, greedy, batch 1": 4.0, "marian w, beam 4, batch 8": 1.0}
+    assert values["geometric_mean"] == pytest.approx(2.0)
+    assert (values["least"], values["greedy"]) == (1.0, pytest.approx(4.0))
+
+
+def test_ratio_is_to_the_better_number_of_threads_of_each_cell() -> None:
+    results = [
+        _result("triptych", 1, 1, 600),
+        _result("ctranslate2", 1, 1, 100),
+        _result("ctranslate2", 1, 1, 300, threads=1),
+        _result("triptych", 8, 1, 600),
+        _result("ctranslate2", 8, 1, 400),
+        _result("ctranslate2", 8, 1, 300, threads=1),
+    ]
+    rows = [report.row(result) for result in results]
+    assert len({row["engine"] for row in rows}) == 3
+    (values,) = report.comparisons(rows).values()
+    assert list(values["cells"].values()) == [2.0, 1.5]
+
+
+def test_report_is_written_with_its_picture(tmp_path: Path) -> None:
+    rows = [report.row(_result("triptych", batch, 1, 100)) for batch in (1, 8)]
+    report.write({"rows": rows}, tmp_path)
+    assert json.loads((tmp_path / "speed.json").read_text())["rows"] == rows
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_clock_measures_first_tokens_and_gaps() -> None:
+    clock, timing = Clock(2, started_s=10.0), Timing()
+    clock.record(0, 10.5)
+    clock.record(1, 10.25)
+    clock.record(0, 11.0, tokens=2)
+    clock.fill(timing)
+    assert timing.first_ms == [500, 250]
+    assert timing.gaps_ms == [500, 0]
+
+
+@pytest.mark.parametrize("kind", ["translate", "generate", "caption"])
+def test_work_crosses_a_pipe_and_is_new_each_round(kind: str) -> None:
+    works = [random_work(kind, 3, 4, 100, seed, 32) for seed in (0, 0, 1)]
+    assert works[0] == works[1] != works[2]
+    assert len(set(works[0].items)) == 3
+    assert Work.from_json(json.loads(json.dumps(asdict(works[0])))) == works[0]
+
+
+def test_what_is_kept_is_compared_round_by_round() -> None:
+    def loops(*tokens: float) -> list[Loop]:
+        return [Loop(each, each / 32, (1.0,), {"client": 2.0}) for each in tokens]
+
+    row = served.row(8, loops(100, 200, 400), loops(90, 160, 400))
+    assert row["kept"] == pytest.approx(0.9)
+    assert row["rounds_kept"] == [0.9, 0.8, 1.0]
+
+
+def test_static_batches_wait_for_their_longest() -> None:
+    asked = [poisson.Arrival(0.0, (1,), tokens) for tokens in (8, 64, 16)]
+    batches: list[int] = []
+    measured = poisson.static(asked, lambda batch: batches.append(len(batch)))
+    assert sum(batches) == 3
+    assert measured["latency_ms_p95"] >= measured["latency_ms_p50"] >= 0
+
+
+def test_arrivals_are_the_same_for_all_and_ordered() -> None:
+    first, second = (poisson.arrivals(10.0, 50, 100) for _ in range(2))
+    assert first == second
+    times = [arrival.at_s for arrival in first]
+    assert times == sorted(times)
+    assert {arrival.new_tokens for arrival in first} == set(poisson.LENGTHS)
+
+
+def test_lookup_tables_do_not_count_as_weights_read(tmp_path: Path) -> None:
+    table = np.zeros((64, 8), np.int8)
+    constants = [
+        numpy_helper.from_array(table, "looked_up"),
+        numpy_helper.from_array(table, "tied"),
+        numpy_helper.from_array(np.zeros((8, 16), np.float32), "weight"),
+    ]
+    nodes = [
+        helper.make_node("Gather", ["looked_up", "i"], ["a"]),
+        helper.make_node("Gather", ["tied", "i"], ["b"]),
+        helper.make_node("Transpose", ["tied"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMulIntegerToFloat", ["x", "turned"], ["c"], domain="com.microsoft"),
+        helper.make_node("MatMul", ["x", "weight"], ["d"]),
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [value], [], constants)
+    onnx.save_model(helper.make_model(graph), str(tmp_path / "g.onnx"))
+    assert roofline.weight_bytes(tmp_path / "g.onnx") == 64 * 8 + 4 * 8 * 16
+
+
+@pytest.mark.parametrize("kind", ["translate", "generate", "caption"])
+def test_a_warm_up_is_as_large_and_is_not_measured(kind: str) -> None:
+    work = random_work(kind, 3, 4, 100, 0, 32)
+    warm = work.warm_up(4)
+    assert (warm.new_tokens, warm.beams) == (4, 4)
+    for item, other in zip(work.items, warm.items, strict=True):
+        assert (len(item.source), len(item.prompt)) == (len(other.source), len(other.prompt))
+        assert item.source[-1:] == other.source[-1:]
+        assert item != other
+        if item.prompt:
+            assert item.prompt[:2] != other.prompt[:2]
+
+
+def test_halves_of_a_head_become_neighbours() -> None:
+    weights = np.arange(8 * 3).reshape(8, 3)  # two heads of four
+    rows = llama_cpp.pair_halves(weights, 2)[:, 0] // 3
+    assert rows.tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    for lacking in ("llama_cpp", "gguf"):
+        monkeypatch.setattr(
+            llama_cpp.importlib.util,
+            "find_spec",
+            lambda name, lacking=lacking: None if name == lacking else find("json"),
+        )
+        assert llama_cpp.missing() == f"{lacking} is not installed"
+    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda name: find("json"))
+    assert llama_cpp.missing() is None
+
+
+def test_decoders_are_measured_only_when_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["speed"])
+    assert not set(speed.parse_arguments().models) & set(speed.DECODERS)
+    runtimes = {system.runtime for system in speed.systems_of(speed.DECODERS[0])}
+    assert runtimes == {"triptych-openvino", *speed.PEERS, "transformers"}
+
+
+@pytest.mark.parametrize("model", PICTURES)
+def test_a_question_holds_its_picture_and_differs_from_others(model: str) -> None:
+    work = random_work(model, 8, 1, 0, 0, 64)
+    assert Work.from_json(json.loads(json.dumps(asdict(work)))) == work
+    assert len({item.prompt for item in work.items}) == 8
+    assert len({item.image for item in work.items}) == 8
+    for item in work.items:
+        assert item.is_question
+        assert item.prompt.count(PICTURES[model].token_id) == PICTURES[model].tokens
+    warm = work.warm_up(4)
+    assert [len(item.prompt) for item in warm.items] == [len(item.prompt) for item in work.items]
+    assert not {item.image for item in work.items} & {item.image for item in warm.items}
+
+
+def test_text_and_ids_of_a_question_are_the_same(tmp_path: Path) -> None:
+    save_byte_pairs(tmp_path, VOCABULARY, SPECIAL)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == VOCABULARY
+    for token in SPECIAL:
+        assert tokenizer.convert_tokens_to_ids(token) == special_id(token)
+    for item in random_work(QWEN, 4, 1, 0, 0, 64).items:
+        text = question_text(item.prompt)
+        assert len(text) == 2 * LETTERS
+        assert tuple(tokenizer.encode(text)) == item.prompt[-2 * LETTERS :]
+
+
+def test_a_picture_is_that_of_its_seed() -> None:
+    assert picture(3).shape == (EDGE, EDGE, 3)
+    assert np.array_equal(picture(3), picture(3))
+    assert not np.array_equal(picture(3), picture(4))
+
+
+def test_answers_agree_up_to_their_first_other_token() -> None:
+    def answered(runtime: str, *answers: list[int]) -> Result:
+        cell = Cell(QWEN, "w", (random_work(QWEN, len(answers), 1, 0, 0, 4),))
+        return Result(cell, System(runtime, "fp32"), [Timing(answers=list(answers))])
+
+    theirs = answered("transformers", [1, 2, 3, 4], [5, 6, 7, 8])
+    ours = answered("triptych", [1, 2, 9, 4], [5, 6, 7, 8])
+    assert report.same_tokens(ours, [ours, theirs]) == 6 / 8
+    assert report.same_tokens(theirs, [ours, theirs]) == 1
+    assert report.same_tokens(ours, [ours]) is None
+    assert report.same_tokens(Result(ours.cell, ours.system, [Timing()]), [theirs]) is None
+
+
+def test_a_peer_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(genai.importlib.util, "find_spec", lambda name: None)
+    assert genai.missing(QWEN, "fp32", tmp_path) == "openvino_genai is not installed"
+    monkeypatch.setattr(genai.importlib.util, "find_spec", lambda name: object())
+    assert str(tmp_path) in (genai.missing(QWEN, "int8", tmp_path) or "")
+    folder = genai.folder_of(QWEN, "bf16", tmp_path)
+    assert folder == genai.folder_of(QWEN, "fp32", tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "config.json").touch()
+    assert genai.missing(QWEN, "bf16", tmp_path) is None

@@ -1,0 +1,304 @@
+"""Children live and die together, and a launched program ends with its thread."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.batch import local_workers
+from serving.commands import serve
+from serving.gateway.server import worker_process
+from serving.process_pool import process
+from serving.processes.launcher import launch_command
+from serving.tensorrt import plans
+
+CHILD = """
+import os, pathlib, signal, sys
+def stop(*_):
+    pathlib.Path(sys.argv[1] + ".stopped").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+PARENT = """
+import pathlib, sys
+from serving.commands.serve import Processes
+from triptych.errors import TriptychError
+folder = pathlib.Path(sys.argv[1])
+child = {child!r}
+commands = {{name: [sys.executable, "-c", child, str(folder / name)] for name in ("one", "two")}}
+def problem():
+    is_up = all((folder / name).exists() and (folder / name).read_text() for name in commands)
+    return None if is_up else "not up"
+try:
+    sys.exit(Processes(commands).run(problem, lambda: print("ready", flush=True)))
+except KeyboardInterrupt:
+    sys.exit(130)
+except TriptychError as error:
+    sys.exit(str(error))
+"""
+
+
+IGNORING = ("sh", "-c", 'trap "" HUP INT TERM; exec "$@"', "sh")
+"""Starts a program as nohup and scripts do, and as one that ignores SIGTERM, too."""
+
+
+@pytest.fixture
+def parent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """A process with two children, which are up; its parameter is what starts it."""
+    start: tuple[str, ...] = getattr(request, "param", ())
+    process = subprocess.Popen(
+        [*start, sys.executable, "-c", PARENT.format(child=CHILD), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert select.select([process.stdout], [], [], 20)[0], "never ready"
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def child(folder: Path, name: str) -> int:
+    return int((folder / name).read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def assert_all_stopped(folder: Path) -> None:
+    for name in ("one", "two"):
+        assert not is_alive(child(folder, name))
+        assert (folder / f"{name}.stopped").exists(), "was killed before it could stop"
+
+
+@pytest.mark.parametrize("parent", [(), IGNORING], ids=["", "ignored"], indirect=True)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_stops_every_child_in_peace(
+    parent: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    parent.send_signal(number)
+    assert parent.wait(20) == code
+    assert_all_stopped(tmp_path)
+
+
+def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(child(tmp_path, "one"), signal.SIGKILL)
+    assert parent.wait(20) == 1
+    assert parent.stderr.read() == "one ended (killed by SIGKILL); stopped all\n"
+    assert not is_alive(child(tmp_path, "two"))
+    assert (tmp_path / "two.stopped").exists()
+
+
+def test_slow_start_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "LATE_S", 0.15)
+    problems = iter(["one is not loaded"] * 2 + ["two is not loaded"] * 2 + [None])
+    command = [sys.executable, "-c", "import signal; signal.pause()"]
+    processes = serve.Processes({"one": command})
+    assert processes.run(lambda: next(problems), lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["one is not loaded", "two is not loaded"]
+    assert lines[0].startswith("not ready after ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_even_a_killed_parent_leaves_no_orphan(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    parent.kill()
+    parent.wait(20)
+    deadline = time.monotonic() + 20
+    while any(is_alive(child(tmp_path, name)) for name in ("one", "two")):
+        assert time.monotonic() < deadline, "an orphan is left"
+        time.sleep(0.01)
+    assert_all_stopped(tmp_path)
+
+
+@pytest.mark.integration
+def test_a_second_signal_does_not_wait_for_long(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    os.kill(child(tmp_path, "two"), signal.SIGSTOP)  # cannot answer SIGTERM
+    parent.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        parent.wait(0.5)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(20) == 130
+    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))
+
+
+STUBBORN = """
+import os, pathlib, signal, sys
+asked = 0
+def stop(*_):
+    global asked
+    asked += 1
+    if asked == 2:
+        pathlib.Path(sys.argv[1] + ".stopped").touch()
+        sys.exit(0)
+    pathlib.Path(sys.argv[1] + ".asked").touch()
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+
+
+def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(child=STUBBORN), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "two.asked").exists():
+        assert time.monotonic() < deadline, "the first signal did not arrive"
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(30) == 0
+    assert_all_stopped(tmp_path)
+    process.communicate()
+
+
+DEAF = """
+import faulthandler, os, pathlib, signal, sys, time
+faulthandler.register(signal.SIGUSR2)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def hangs():
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+hangs()
+"""
+
+
+def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path: Path) -> None:
+    script = PARENT.format(child=DEAF).replace(
+        "folder =", "import serving.commands.serve as p; p.STOP_TIMEOUT_S = 0.3\nfolder =", 1
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert errors.endswith("two, one did not stop in time: killed\n")
+    assert errors.count(" in hangs\n") == 2
+    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))
+
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = {
+    "triptych": serve.PROGRAM,
+    "helper": process._PROGRAM,
+    "worker": worker_process._PROGRAM,
+    "batch": local_workers._PROGRAM,
+    "tensorrt": plans.PROGRAM,
+}
+NAMES = ("inference", "numpy", "random", "serving", "triptych", "types", "typing")
+WAITS = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
+WRITES = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o666)
+os.fchmod(descriptor, 0o644)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_no_child_imports_from_the_current_folder(program: tuple[str, ...], tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w'); raise SystemExit(7)")
+    ended = subprocess.run(
+        [*program, "--help"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert not (tmp_path / "imported").exists()
+    assert ended.returncode != 7
+
+
+def test_children_that_run_a_module_are_started_in_one_way() -> None:
+    sources = [
+        path for name in ("serving", "inference", "export") for path in (ROOT / name).rglob("*.py")
+    ]
+    sources += (ROOT / "clients" / "triptych").rglob("*.py")
+    pattern = re.compile(r"sys\.executable,\s*[\"']-m[\"']")
+    assert len(sources) > 300
+    assert [path for path in sources if pattern.search(path.read_text())] == []
+
+
+def test_program_takes_the_place_of_the_launcher() -> None:
+    program = "import os, sys; print(os.getpid(), *sys.argv[1:]); sys.exit(7)"
+    command = launch_command([sys.executable, "-c", program, "a b", "--flag"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        output, _ = started.communicate(timeout=30)
+    assert output == f"{started.pid} a b --flag\n"
+    assert started.returncode == 7
+
+
+def test_program_gets_sigterm_when_the_thread_that_started_it_ends() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        child = subprocess.Popen(launch_command(WAITS), stdout=subprocess.PIPE)
+        started.append(child)
+        assert child.stdout.readline() == b"up\n"
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    with started[0] as child:
+        try:
+            assert child.wait(30) == -signal.SIGTERM
+        finally:
+            child.kill()
+
+
+def test_program_does_not_start_when_its_parent_has_ended() -> None:
+    command = launch_command([sys.executable, "-c", "print('started')"])
+    command[command.index(str(os.getpid()))] = str(os.getppid())  # another's process id
+    done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize(("is_private", "mode"), [(True, 0o600), (False, 0o644)])
+def test_files_are_closed_to_other_users_whatever_the_program_does(
+    tmp_path: Path, *, is_private: bool, mode: int
+) -> None:
+    file = tmp_path / "region"
+    command = launch_command([sys.executable, "-c", WRITES, str(file)], is_private=is_private)
+    subprocess.run(command, check=True, timeout=30)
+    assert stat.S_IMODE(file.stat().st_mode) == mode
