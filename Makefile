@@ -79,8 +79,7 @@ test-avx2: .venv/installed ## int8 answers alike on a processor without VNNI (De
 	@if command -v qemu-x86_64 >/dev/null; then \
 	  OMP_NUM_THREADS=1 $(TOOL)/pytest -q -m emulated tests/export/processors && \
 	  OMP_NUM_THREADS=1 qemu-x86_64 -cpu $(AVX2) $(TOOL)/python -m pytest -q -p no:cacheprovider \
-	    tests/inference/test_saturation.py tests/inference/test_load_check.py \
-	    tests/inference/test_float_products.py tests/inference/test_openvino_core.py; \
+	    tests/inference/test_processors.py; \
 	else echo "skipped: qemu-x86_64 (Debian's package qemu-user) is missing" >&2; fi
 
 # The parser and builder of TensorRT-RTX need no GPU. They lie in a folder of their own, never in .venv.

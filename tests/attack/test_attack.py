@@ -14,7 +14,7 @@ from tests.attack import cases as _cases  # noqa: F401
 from tests.attack import report
 from tests.attack.attack import CASES, Attack, Case
 from tests.attack.bystander import HEALTH, IMAGE, TRANSLATION, Bystander, Call
-from tests.attack.cases.images import png, progressive_jpeg
+from tests.attack.cases.files import png, progressive_jpeg
 from tests.attack.report import Result, run_case
 from tests.attack.stacks import Target, keyed, keyless
 

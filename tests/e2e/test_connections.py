@@ -24,7 +24,7 @@ import pytest
 from examples.demo.encoders import PICTURES
 from tests.e2e import conftest
 from tests.e2e.conftest import PROGRAM, Stack, running
-from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix
+from tests.e2e.workload import descendants, mapped_memory, shared_memory, shm_prefix
 from triptych import Client
 
 pytestmark = pytest.mark.integration

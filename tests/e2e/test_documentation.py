@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.test_snippets import Session, Snippet, pages, snippets
 from tests.e2e.conftest import Stack
-from tests.e2e.introspection import triton_of
+from tests.e2e.workload import triton_of
 
 pytestmark = pytest.mark.integration
 

@@ -30,8 +30,8 @@ from examples.vit.scores import heldout_pictures
 from examples.vqa.questions import draw_questions
 from examples.vqa.scores import MAX_ANSWER, answerer, lay_out
 from tests.e2e.conftest import CHECKPOINTS, Stack
-from tests.e2e.introspection import engine_stats
 from tests.e2e.test_lifecycle import eventually
+from tests.e2e.workload import engine_stats
 from triptych import Client
 from triptych.client.grpc_client import GrpcClient
 

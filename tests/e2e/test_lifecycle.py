@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import PROGRAM, Stack
-from tests.e2e.introspection import stub_of
+from tests.e2e.workload import stub_of
 from triptych import Client
 
 pytestmark = pytest.mark.integration

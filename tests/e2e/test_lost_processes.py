@@ -15,16 +15,21 @@ import pytest
 
 from serving.triton.supervisor import MAX_DEAD_STUBS
 from tests.e2e.conftest import ENCODERS, MODEL, TIMEOUT_S, Http, running, stop_stack
-from tests.e2e.introspection import (
+from tests.e2e.text_bundles import copy_models
+from tests.e2e.workload import (
+    MODELS,
+    Load,
+    counted,
     descendants,
+    is_ready,
     resources,
+    same,
     shared_memory,
     shm_prefix,
     stub_of,
     triton_of,
+    until,
 )
-from tests.e2e.text_bundles import copy_models
-from tests.e2e.workload import MODELS, Load, counted, is_ready, same, until
 
 pytestmark = pytest.mark.integration
 

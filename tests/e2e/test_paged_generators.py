@@ -14,7 +14,7 @@ from export.pipeline.cli import export as export_checkpoint
 from export.precision import Runtime
 from inference.bundle.reader import newest_bundle
 from tests.e2e.conftest import CHECKPOINTS, Stack, running
-from tests.e2e.introspection import engine_stats
+from tests.e2e.workload import engine_stats
 from tests.serving.triton.tiny import wait_until
 from triptych import Client
 

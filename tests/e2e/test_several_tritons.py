@@ -22,9 +22,8 @@ from tritonclient.utils import InferenceServerException
 from examples.demo.server import free_port, wait_until_ready
 from inference.bundle.repository import Repository
 from tests.e2e.conftest import ENCODERS, MODEL, PROGRAM, TIMEOUT_S, Http, Stack, stop_stack
-from tests.e2e.introspection import stub_of
 from tests.e2e.text_bundles import copy_models
-from tests.e2e.workload import GENERATOR, MODELS, Load, counted, is_ready, same, until
+from tests.e2e.workload import GENERATOR, MODELS, Load, counted, is_ready, same, stub_of, until
 
 pytestmark = pytest.mark.integration
 

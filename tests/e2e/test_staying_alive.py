@@ -25,21 +25,19 @@ import pytest
 
 from serving.liveness.stall_detector import EngineStats
 from tests.e2e.conftest import ENCODERS, MODEL, PROGRAM, TIMEOUT_S, Http, Stack, running
-from tests.e2e.introspection import (
-    alive_processes,
-    engine_stats,
-    idle,
-    shared_memory,
-    shm_prefix,
-    stub_of,
-)
 from tests.e2e.workload import (
+    alive_processes,
     answered,
     concurrent_load,
+    engine_stats,
+    idle,
     is_ready,
     paragraph,
     serves,
+    shared_memory,
+    shm_prefix,
     streamed,
+    stub_of,
     until,
 )
 

@@ -25,7 +25,7 @@ import httpx
 import psutil
 
 from tests.e2e.conftest import Stack, start_stack, stop_stack
-from tests.fuzz import cases, verdicts
+from tests.fuzz import cases
 
 GRPC_STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -89,7 +89,7 @@ def fuzz(stack: Stack, requests: int, seed: int, workers: int) -> Outcome:
     """Send so many requests, from several threads."""
     outcome, numbers = Outcome(), itertools.count()
     document = httpx.get(f"{stack.url}/openapi.json", timeout=30).json()
-    statuses = verdicts.declared(document)
+    statuses = cases.declared(document)
 
     def work() -> None:
         connection = http.client.HTTPConnection(urlsplit(stack.url).netloc, timeout=60)
@@ -139,10 +139,10 @@ def _http(
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         return "broken", f"{request.method} {request.path}: {type(error).__name__}: {error}"
-    allowed = verdicts.statuses_of(request.route, statuses)
+    allowed = cases.statuses_of(request.route, statuses)
     seconds = time.monotonic() - started_s
     kind = answer.headers.get("content-type", "")
-    failure = verdicts.problem(answer.status, kind, content, seconds, allowed)
+    failure = cases.problem(answer.status, kind, content, seconds, allowed)
     if failure:
         failure = f"{request.method} {request.path} {request.headers}: {failure}: {content[:300]!r}"
     return str(answer.status), failure
@@ -151,14 +151,14 @@ def _http(
 def _grpc(channel: grpc.Channel, rng: random.Random) -> tuple[str, str | None]:
     method, content = cases.call(rng)
     path = f"/{method.containing_service.full_name}/{method.name}"
-    call = channel.unary_stream(path)(content, timeout=verdicts.LONGEST_S + 5)
+    call = channel.unary_stream(path)(content, timeout=cases.LONGEST_S + 5)
     try:
         for _ in call:
             pass
     except grpc.RpcError as error:
         code = error.code()
         failure = None if code in GRPC_STATUSES else f"{path}: {code.name}: {error.details()}"
-        if verdicts.shows_inside((error.details() or "").encode()):
+        if cases.shows_inside((error.details() or "").encode()):
             failure = f"{path}: the status shows the program's inside: {error.details()}"
         return code.name, failure
     return "OK", None
@@ -179,7 +179,7 @@ def _memory(pid: int) -> int:
 def report(outcome: Outcome, log: str, *, is_ready: bool) -> int:
     """Print what was seen; 1 if anything is wrong."""
     failures = list(outcome.failures)
-    growth = verdicts.growth(outcome.memory)
+    growth = cases.growth(outcome.memory)
     if growth > MOST_GROWTH and outcome.done >= JUDGED_FROM:
         failures.append(f"memory grows by {growth / 1e6:.2f} MB per thousand requests")
     if not is_ready:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Stack
-from tests.fuzz import cases, verdicts
+from tests.fuzz import cases
 from tests.fuzz.__main__ import Outcome, fuzz, report
 
 ERROR = b'{"error": {"type": "internal", "message": "a"}}'
@@ -36,14 +36,14 @@ ALLOWED = frozenset({200, 429, 500, 503})
     ],
 )
 def test_verdicts(status: int, content: bytes, seconds: float, problem: str | None) -> None:
-    found = verdicts.problem(status, "application/json", content, seconds, ALLOWED)
+    found = cases.problem(status, "application/json", content, seconds, ALLOWED)
     assert found is None if problem is None else problem in (found or "")
 
 
 def test_growth_is_that_of_the_second_half() -> None:
     filling = [(n, 100 * min(n, 500)) for n in range(0, 1000, 10)]
-    assert verdicts.growth(filling) == pytest.approx(0, abs=1e-6)
-    assert verdicts.growth([(n, 2 * n) for n in range(100)]) == pytest.approx(2000)
+    assert cases.growth(filling) == pytest.approx(0, abs=1e-6)
+    assert cases.growth([(n, 2 * n) for n in range(100)]) == pytest.approx(2000)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 
 from examples.demo.server import free_port, local_client
 from serving.local_http import request
-from tests.e2e.introspection import stub_of
+from tests.e2e.workload import stub_of
 from tests.places.place import MARK, MODELS, Place, Running, Start, make_start
 from triptych.client.grpc_client import GrpcClient
 from triptych.errors import TriptychError

@@ -1,26 +1,5 @@
 """The cases, by what they send; importing them registers them."""
 
-from tests.attack.cases import (
-    connections,
-    documents,
-    generation,
-    images,
-    oddities,
-    rpc,
-    texts,
-    triton,
-)
+from tests.attack.cases import connections, files, generation, oddities, rpc, texts, triton
 
-__all__ = [
-    "bodies",
-    "browsers",
-    "connections",
-    "documents",
-    "generation",
-    "images",
-    "oddities",
-    "rpc",
-    "stores",
-    "texts",
-    "triton",
-]
+__all__ = ["connections", "files", "generation", "oddities", "rpc", "texts", "triton"]

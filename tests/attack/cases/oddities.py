@@ -8,7 +8,7 @@ import random
 from urllib.parse import quote
 
 from tests.attack.attack import Attack, Request, Run, case, requests
-from tests.attack.cases.documents import _translate_file
+from tests.attack.cases.files import _translate_file
 
 _BODY = b'{"texts": "Hola.", "model": "example-es-en"}'
 _REFUSED = frozenset({"400", "403", "415", "421"})

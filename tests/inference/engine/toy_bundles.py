@@ -9,6 +9,7 @@ positions, which takes prompts in chunks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -380,3 +381,9 @@ def _write(
 
 def _value(port: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(port.name, _TYPES[port.dtype], port.shape)
+
+
+def for_openvino(bundle: Bundle, **fields: object) -> Bundle:
+    """The bundle to be run by OpenVINO."""
+    update = {"runtime": "openvino", **fields}
+    return replace(bundle, manifest=bundle.manifest.model_copy(update=update))

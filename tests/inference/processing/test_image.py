@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 from transformers import GroundingDinoImageProcessorPil, Owlv2ImageProcessorPil
 from transformers.image_transforms import get_size_with_aspect_ratio
 
@@ -26,6 +29,7 @@ from inference.processing.image import (
 from inference.processing.prepared_image import read_image, size_by_edges
 from tests.inference.tiny_models import plain_recipe
 from tests.pictures import encoded, noise
+from tests.serving.gateway.conftest import MakeGateway, make_gateway  # noqa: F401
 from tests.traced_memory import memory_below
 
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -37,18 +41,16 @@ CROPPED = ImageSpec(
 WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized image: padded
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds one pixel row of nothing."""
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """One chunk of a PNG."""
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
 
+def png_header(width: int, height: int, rows: bytes = b"\0", before: bytes = b"") -> bytes:
+    """A PNG that claims a size, whatever its rows hold."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return (
-        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
-    )
+    body = header + before + chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
 def oracle(image: Image.Image, spec: ImageSpec) -> np.ndarray:
@@ -252,10 +254,6 @@ WHITE = (255, 255, 255)
 GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 def png(depth: int, colour: int, row: list[int], transparent: list[int] | None = None) -> bytes:
     """One row of samples; a palette has levels of grey."""
     bits = "".join(f"{sample:0{depth}b}" for sample in row)
@@ -404,3 +402,179 @@ def test_an_extreme_image_is_not_padded_in_memory() -> None:
     image = decode_image(encoded(noise(4000, 20)))  # its square has 48 MB
     with memory_below(8e6):
         prepare_image(image, _spec(64, 64))
+
+
+Colour = tuple[int, int, int]
+RED, BLUE, BLACK, MIDDLE_GREY = (255, 0, 0), (0, 0, 255), (0, 0, 0), (128,) * 3
+SIZE = (12, 8)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The expected size (width, height), and the colours of its left and right half."""
+
+    size: tuple[int, int]
+    left: Colour
+    right: Colour
+    tolerance: int = 0
+
+
+Expected = Picture | type[ServingError]
+ZOO: dict[str, tuple[bytes, Expected]] = {}
+PLAIN = Picture(SIZE, RED, BLUE)
+LOSSY = Picture(SIZE, RED, BLUE, tolerance=60)
+DAMAGED, TOO_LARGE = UnsupportedImage, PayloadTooLarge
+
+
+def halves(mode: str = "RGB", size: tuple[int, int] = SIZE) -> Image.Image:
+    """Left half red, right half blue."""
+    image = Image.new("RGB", size, RED)
+    ImageDraw.Draw(image).rectangle((size[0] // 2, 0, *size), fill=BLUE)
+    return image.convert(mode)
+
+
+def add(name: str, data: bytes, expected: Expected) -> None:
+    """Add one file."""
+    assert name not in ZOO
+    ZOO[name] = (data, expected)
+
+
+def _formats() -> None:
+    for kind in ("PNG", "BMP", "TIFF", "PPM"):
+        add(f"{kind} plain", encoded(halves(), kind), PLAIN)
+    add("GIF plain", encoded(halves(), "GIF"), PLAIN)
+    add("WEBP lossless", encoded(halves(), "WEBP", lossless=True), PLAIN)
+    add("JPEG plain", encoded(halves(), "JPEG", quality=95, subsampling=0), LOSSY)
+    add("JPEG progressive", encoded(halves(), "JPEG", progressive=True, quality=95), LOSSY)
+    add("JPEG grey", encoded(halves("L"), "JPEG"), Picture(SIZE, (76,) * 3, (29,) * 3, 30))
+    add("JPEG CMYK", encoded(halves("CMYK"), "JPEG", quality=95), LOSSY)
+    add("TIFF compressed", encoded(halves(), "TIFF", compression="tiff_lzw"), PLAIN)
+    add("PNG interlaced name", encoded(halves(), "PNG", optimize=True), PLAIN)
+
+
+def _modes() -> None:
+    grey = Picture(SIZE, (76,) * 3, (29,) * 3)
+    add("PNG L", encoded(halves("L"), "PNG"), grey)
+    add("PNG LA opaque", encoded(halves("LA"), "PNG"), grey)
+    add("PNG RGBA opaque", encoded(halves("RGBA"), "PNG"), PLAIN)
+    add("PNG palette", encoded(halves("P"), "PNG"), PLAIN)
+    bits = Image.new("1", SIZE, 1)
+    ImageDraw.Draw(bits).rectangle((6, 0, *SIZE), fill=0)
+    add("PNG one bit", encoded(bits, "PNG"), Picture(SIZE, WHITE, BLACK))
+    deep = Image.new("I;16", SIZE, 128 << 8)
+    add("PNG 16 bits grey", encoded(deep, "PNG"), Picture(SIZE, MIDDLE_GREY, MIDDLE_GREY))
+    clear = halves("RGBA")
+    clear.putalpha(0)
+    add("PNG fully clear", encoded(clear, "PNG"), Picture(SIZE, WHITE, WHITE))
+    add("WEBP clear", encoded(clear, "WEBP", lossless=True), Picture(SIZE, WHITE, WHITE))
+    add("GIF clear colour", encoded(halves("P"), "GIF", transparency=halves("P").getpixel((0, 0))),
+        Picture(SIZE, WHITE, BLUE))  # fmt: skip
+    add("TIFF floats", encoded(Image.new("F", SIZE, 0.5), "TIFF"), DAMAGED)
+
+
+def _sizes() -> None:
+    for size in ((1, 1), (1, 3), (3, 1), (1, 999), (999, 1)):
+        add(
+            f"{size[0]}x{size[1]}",
+            encoded(Image.new("RGB", size, RED), "PNG"),
+            Picture(size, RED, RED),
+        )
+    add("too many pixels", png_header(20_000, 20_000), TOO_LARGE)
+    add("too long a side", png_header(70_000, 1), TOO_LARGE)
+    add("2^31 a side", png_header(2**31 - 1, 2**31 - 1), TOO_LARGE)
+    add("no width", png_header(0, 5), DAMAGED)
+    add("no rows", png_header(5, 5, b""), DAMAGED)
+    wide = encoded(Image.new("L", (16_384, 300)), "PNG")
+    add("small file of 5 million pixels", wide, Picture((16_384, 300), BLACK, BLACK))
+
+
+def _turned() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: shown rotated by a quarter
+    turned = encoded(halves(), "JPEG", exif=exif, quality=95, subsampling=0)
+    add("EXIF turned", turned, Picture((8, 12), (170, 0, 85), (170, 0, 85), 255))
+    add("EXIF damaged", encoded(halves(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff", quality=95), LOSSY)
+    add("EXIF of PNG", encoded(halves(), "PNG", exif=exif), Picture((8, 12), RED, RED, 255))
+
+
+def _frames() -> None:
+    frames = [halves(), Image.new("RGB", SIZE, WHITE)]
+    for kind in ("GIF", "PNG", "TIFF"):
+        more = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
+        add(f"{kind} of two frames", more, PLAIN)
+    webp = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    add("WEBP of two frames", webp, PLAIN)
+
+
+def _damaged() -> None:
+    whole = encoded(halves(size=(200, 100)), "JPEG")
+    for share in (0.1, 0.5, 0.95):
+        add(f"JPEG cut at {share}", whole[: int(len(whole) * share)], DAMAGED)
+    add("PNG cut", encoded(halves(), "PNG")[:60], DAMAGED)
+    add("GIF cut", encoded(halves(), "GIF")[:20], DAMAGED)
+    flipped = bytearray(encoded(halves(), "PNG"))
+    flipped[45] ^= 255
+    add("PNG wrong checksum", bytes(flipped), DAMAGED)
+    text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8)))
+    add("PNG text bomb", png_header(1, 1, b"\0abc", text), DAMAGED)
+    add("bytes after the end", encoded(halves(), "PNG") + b"<script>" * 99, PLAIN)
+    add("JPEG named PNG's header", b"\x89PNG\r\n\x1a\n" + whole[8:], DAMAGED)
+
+
+def _others() -> None:
+    add("empty", b"", DAMAGED)
+    add("text", b"hello", DAMAGED)
+    add("HTML", b"<html><img src='a.png'></html>", DAMAGED)
+    svg = b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>"
+    add("SVG", svg, DAMAGED)
+    add("PDF", b"%PDF-1.7\n%%EOF", DAMAGED)
+    add("EPS", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", DAMAGED)
+    add("ICO", encoded(halves("RGBA", (16, 16)), "ICO"), DAMAGED)
+    add("TGA", encoded(halves(), "TGA"), DAMAGED)
+    add("zip", b"PK\3\4" + bytes(30), DAMAGED)
+
+
+_PARTS: tuple[Callable[[], None], ...] = (
+    _formats,
+    _modes,
+    _sizes,
+    _turned,
+    _frames,
+    _damaged,
+    _others,
+)
+for _part in _PARTS:
+    _part()
+
+
+def test_it_is_a_zoo() -> None:
+    assert len(ZOO) >= 40
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_decoding(name: str) -> None:
+    data, expected = ZOO[name]
+    if not isinstance(expected, Picture):
+        with pytest.raises(expected):
+            decode_image(data)
+        return
+    image = decode_image(data)
+    assert (image.mode, image.size) == ("RGB", expected.size)
+    pixels = np.asarray(image, np.int64)
+    quarter = max(1, image.width // 4)
+    for part, colour in (
+        (pixels[:, :quarter], expected.left),
+        (pixels[:, -quarter:], expected.right),
+    ):
+        assert np.abs(part - colour).max() <= expected.tolerance
+
+
+async def test_over_http(make_gateway: MakeGateway) -> None:  # noqa: F811
+    gateway = make_gateway()
+    for name, (data, expected) in ZOO.items():
+        images = [base64.b64encode(data).decode()]
+        as_json = await gateway.http.post("/v1/caption", json={"images": images})
+        files = {"images": ("a.png", data)}
+        as_form = await gateway.http.post("/v1/caption", files=files)
+        status = 200 if isinstance(expected, Picture) else expected.http_status
+        assert (as_json.status_code, as_form.status_code) == (status, status), name

@@ -1,4 +1,4 @@
-"""Our tokenizers against those of `transformers`: ids, pairs, offsets and windows."""
+"""Our tokenizers against those of `transformers`: ids, pairs, offsets, text, and cut texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import BundleError, InvalidRequest
 from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
-from inference.processing.tokenizer import EncodedText, Rows
+from inference.processing.tokenizer import EncodedText, Rows, cut_texts
 from inference.tasks.shared.labels import windows
 from tests.inference.processing.tokenizer_files import CORPUS, KINDS, NASTY, byte_pairs, trained
 from tests.inference.tiny_models import make_manifest
@@ -453,3 +453,77 @@ def test_token_of_a_text_is_by_name_or_alone(both: Both) -> None:
         assert ours.token_id(name) == number
     assert ours.token_id("a b c d") is None
     assert ours.token_id("") is None
+
+
+End = Literal["left", "right"]
+ENDS: tuple[End, ...] = ("right", "left")
+LIMIT = 16
+MOST = 100 * LIMIT
+
+
+def ids_of(theirs: PreTrainedTokenizerFast, texts: tuple[str, ...], end: End) -> list[int]:
+    before = theirs.truncation_side
+    theirs.truncation_side = end
+    try:
+        found = theirs(*texts, truncation="longest_first", max_length=LIMIT)
+    finally:
+        theirs.truncation_side = before
+    return list(found["input_ids"])
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("texts", [(LONG,), (LONG * 60,), ("a b", LONG * 60), (LONG * 60, LONG)])
+def test_tokens_are_those_of_the_whole_texts(both: Both, texts: tuple[str, ...], end: End) -> None:
+    ours, theirs = both
+    found = cut_texts(ours, texts, LIMIT, end, MOST)
+    assert found is not None
+    assert list(found.ids) == ids_of(theirs, texts, end)
+    assert found.cut_characters > 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("text", ["a b", "Ada Lovelace", "e\u0301"])
+def test_a_text_that_fits_is_not_cut(both: Both, text: str, end: End) -> None:
+    ours, _ = both
+    found = cut_texts(ours, (text,), LIMIT, end, MOST)
+    whole = ours.encode_text(text, with_offsets=True)
+    assert found is not None
+    assert (list(found.ids), list(found.offsets)) == (list(whole.ids), list(whole.offsets))
+    assert found.cut_characters == 0
+
+
+@pytest.mark.parametrize("text", [LONG, LONG * 60, *NASTY])
+def test_what_was_cut_and_what_was_read_are_the_whole_text(both: Both, text: str) -> None:
+    ours, _ = both
+    right = cut_texts(ours, (text,), LIMIT, "right", MOST)
+    left = cut_texts(ours, (text,), LIMIT, "left", MOST)
+    assert right is not None
+    assert left is not None
+    rest = len(text) - right.cut_characters
+    assert max(end for _, end in right.places(0)) <= rest + 1  # a character of several tokens
+    starts = [start for start, end in left.places(0) if end > start]
+    assert min(starts) >= left.cut_characters - 1
+    if right.cut_characters:
+        # The part that was cut off begins with the first token that was not read.
+        first = ours.encode_text(text, with_offsets=True).places(0)[len(right.places(0))]
+        assert first[0] == rest
+
+
+def test_offsets_of_what_is_left_are_those_of_the_whole_text(both: Both) -> None:
+    ours, _ = both
+    text = LONG * 60
+    found = cut_texts(ours, (text,), LIMIT, "left", MOST)
+    whole = ours.encode_text(text, with_offsets=True).places(0)
+    assert found is not None
+    assert found.places(0) == whole[-len(found.places(0)) :]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_text_whose_tokens_lie_behind_what_is_read_is_not_cut(both: Both, end: End) -> None:
+    spaces = " " * (MOST + 1)
+    text = f"{spaces}a" if end == "right" else f"a{spaces}"
+    found = cut_texts(both[0], (text,), LIMIT, end, MOST)
+    if found is not None:  # each space is a token
+        assert found.cut_characters > MOST - LIMIT
+    else:
+        assert len(both[0].encode_text(spaces)) <= LIMIT

@@ -1,7 +1,8 @@
-"""`detect` over models whose boxes and scores the test decides."""
+"""`detect` and `segment` over models whose boxes and masks the test decides."""
 
 from __future__ import annotations
 
+import base64
 import io
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,22 @@ import pytest
 from PIL import Image
 
 from inference.bundle.manifest import Graph, Manifest, Role, Tensor
-from inference.errors import BundleError, InvalidRequest, ServingError, TooLong, UnsupportedImage
+from inference.errors import (
+    BundleError,
+    InternalError,
+    InvalidRequest,
+    ServingError,
+    TooLong,
+    UnsupportedImage,
+)
 from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
-from inference.tasks.detect import TASK, DetectPlan
+from inference.tasks.detect import TASK as DETECT
+from inference.tasks.detect import DetectPlan
 from inference.tasks.detection.grounded import GroundedPlan, count_places, join_labels
 from inference.tasks.detection.written import WrittenPlan
+from inference.tasks.segment import TASK as SEGMENT
+from inference.tasks.segment import SegmentPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import sections_of
@@ -27,31 +38,33 @@ from tests.inference.tiny_models import (
     detector,
     image_file,
     manifest,
+    segmenter,
     served,
 )
 from triptych.errors import TriptychError
 from triptych.tasks.detect import Box, Detection, DetectRequest, picture
+from triptych.tasks.segment import Segmentation, SegmentRequest
 
-LIMITS = TaskLimits(max_client_batch_size=4)
+DETECT_LIMITS = TaskLimits(max_client_batch_size=4)
 BOXES = np.array([[0.5, 0.4, 0.5, 0.4], [0.9, 0.5, 0.6, 2.0]], np.float32)
 REGIONS = np.array([[1.0, 0.0, 0.0], [0.0, 3.0, 0.0]], np.float32)
 BIASES = np.array([0.5, -1.0], np.float32)
 OBJECTNESS = np.array([0.0, 2.0], np.float32)
 
 
-def plan(
+def plan_boxes(
     images: list[bytes | ServingError],
     labels: list[str],
     manifest: Manifest | None = None,
     **fields: object,
 ) -> DetectPlan:
     request = DetectRequest(images=["beside"] * len(images), labels=labels, **fields)
-    return TASK.prepare(
-        request, images, replace(served(manifest or detector()), task_limits=LIMITS)
+    return DETECT.prepare(
+        request, images, replace(served(manifest or detector()), task_limits=DETECT_LIMITS)
     )
 
 
-def run(call: InferCall) -> Outputs:
+def run_boxes(call: InferCall) -> Outputs:
     """Each image has both regions; a label's vector is the axis of its place."""
     rows = len(next(iter(call.inputs.values())))
     if "pixels" in call.inputs:
@@ -72,8 +85,8 @@ def detect(
     manifest: Manifest | None = None,
     **fields: object,
 ):
-    made = plan(images, labels, manifest, **fields)
-    return made.finish([run(call) for call in made.calls]).data
+    made = plan_boxes(images, labels, manifest, **fields)
+    return made.finish([run_boxes(call) for call in made.calls]).data
 
 
 def test_boxes_are_in_pixels_of_the_image_and_end_at_its_edges() -> None:
@@ -156,7 +169,7 @@ def writer() -> LoadedModel:
 
 def _asked(writer: LoadedModel, **fields: object) -> WrittenPlan:
     request = DetectRequest(images=["beside"], **fields)
-    made = TASK.prepare(request, [image_file("red")], writer)
+    made = DETECT.prepare(request, [image_file("red")], writer)
     assert isinstance(made, WrittenPlan)
     return made
 
@@ -210,10 +223,10 @@ def test_written_boxes_have_the_probability_of_their_places(
 
 def test_only_a_generator_finds_things_without_labels(writer: LoadedModel) -> None:
     regions, everything = served(detector()), DetectRequest(images=["beside"])
-    assert TASK.accepts(everything, writer)
-    assert not TASK.accepts(everything, regions)
-    assert TASK.accepts(DetectRequest(images=["beside"], labels=["a"]), regions)
-    refused = TASK.refusal(everything, [regions])
+    assert DETECT.accepts(everything, writer)
+    assert not DETECT.accepts(everything, regions)
+    assert DETECT.accepts(DetectRequest(images=["beside"], labels=["a"]), regions)
+    refused = DETECT.refusal(everything, [regions])
     assert refused.message == "tiny-detect finds things by their labels: give some"
     assert refused.field == "labels"
 
@@ -279,7 +292,7 @@ def _model(most: int = 12) -> LoadedModel:
 
 def _plan(labels: list[str], images: int = 1, most: int = 12, **fields: object) -> GroundedPlan:
     request = DetectRequest(images=["beside"] * images, labels=labels, **fields)
-    made = TASK.prepare(request, [image_file("red")] * images, _model(most))
+    made = DETECT.prepare(request, [image_file("red")] * images, _model(most))
     assert isinstance(made, GroundedPlan)
     return made
 
@@ -352,13 +365,13 @@ def test_more_labels_than_the_text_holds_are_refused() -> None:
 
 def test_an_image_with_fewer_places_than_regions_is_refused() -> None:
     assert count_places(4, 5, ((2, 2), (4, 4))) == 2 * 3 + 1 * 2
-    section = TASK.section_of(_model())
+    section = DETECT.section_of(_model())
     assert count_places(1, 1, section.strides) == 2
     model = _model()
     scarce = model.manifest.model_copy(update={"tasks": {"detect": {"strides": ((8, 8),)}}})
     request = DetectRequest(images=["beside"], labels=["a"])
     with pytest.raises(UnsupportedImage, match="6x5 has too extreme an aspect ratio") as raised:
-        TASK.prepare(request, [image_file("red")], served(scarce, _Words()))
+        DETECT.prepare(request, [image_file("red")], served(scarce, _Words()))
     assert raised.value.field == "images.0"
 
 
@@ -367,6 +380,88 @@ def test_labels_are_joined_as_the_processor_joins_them() -> None:
 
 
 def test_the_canary_is_a_small_image_with_a_text() -> None:
-    (call,) = TASK.canary(_model())
+    (call,) = DETECT.canary(_model())
     assert call.inputs["pixels"].shape == (1, 4, 4, 3)
     assert set(call.inputs) == {"pixels", "token_ids", "lengths"}
+
+
+SEGMENT_LIMITS = TaskLimits(max_client_batch_size=9)
+MASK_LOGITS = np.array([[0.0, 1.0, -1.0], [2.0, -200.0, 200.0]], np.float32)
+"""Of a label whose vector is the first axis; other labels have them times their axis's number."""
+
+
+def run_masks(call: InferCall) -> Outputs:
+    if "pixels" in call.inputs:
+        factors = call.inputs["texts"] @ np.array([1, 2, 3], np.float32)  # (B, K)
+        return {Role.MASKS: factors[..., None, None] * MASK_LOGITS}
+    return {Role.EMBEDDING: np.eye(3, dtype=np.float32)[: len(call.inputs["token_ids"])]}
+
+
+def plan_masks(
+    images: list[bytes | ServingError], labels: list[str], model: LoadedModel | None = None
+) -> SegmentPlan:
+    request = SegmentRequest(images=["beside"] * len(images), labels=labels)
+    model = replace(model or served(segmenter()), task_limits=SEGMENT_LIMITS)
+    return SEGMENT.prepare(request, images, model)
+
+
+def segment(images: list[bytes | ServingError], labels: list[str]) -> list[Segmentation]:
+    made = plan_masks(images, labels)
+    following = made.following([run_masks(call) for call in made.calls])
+    outcomes = [run_masks(call) for call in following.calls]
+    assert following.following(outcomes) is None
+    return following.finish(outcomes).data
+
+
+def test_a_mask_has_the_sigmoid_of_its_labels_logits() -> None:
+    (item,) = segment([image_file("red")], ["a", "b"])
+    assert (item.width, item.height, item.mask_width, item.mask_height) == (6, 5, 3, 2)
+    for factor, mask in enumerate(item.masks, start=1):
+        wanted = 1 / (1 + np.exp(-factor * MASK_LOGITS.astype(np.float64)))
+        assert mask.mean_probability == pytest.approx(wanted.mean(), rel=1e-6)
+        assert mask.max_probability == pytest.approx(1.0)
+        png = Image.open(io.BytesIO(base64.b64decode(mask.mask)))
+        assert png.format == "PNG"
+        np.testing.assert_array_equal(np.asarray(png), np.rint(255 * wanted))
+    assert [mask.label for mask in item.masks] == ["a", "b"]
+
+
+def test_images_with_many_labels_share_a_call_as_far_as_their_masks_fit() -> None:
+    images = [image_file("red")] * 9
+    for labels, sizes in ((1, [8, 1]), (20, [3, 3, 3]), (28, [2, 2, 2, 2, 1])):
+        model = served(segmenter())
+        texts = [f"t{number}" for number in range(labels)]
+        made = plan_masks(images, texts, model)
+        outcomes = [{Role.EMBEDDING: np.ones((call.rows, 3), np.float32)} for call in made.calls]
+        following = made.following(outcomes)
+        assert [call.rows for call in following.calls] == sizes
+        assert {call.inputs["texts"].shape[1] for call in following.calls} == {labels}
+
+
+def test_a_request_may_have_256_masks() -> None:
+    assert plan_masks([image_file("red")] * 4, [f"t{number}" for number in range(64)]).calls
+
+
+def test_labels_are_embedded_once() -> None:
+    model = served(segmenter())
+    made = plan_masks([image_file("red")], ["a", "b", "a"], model)
+    assert [call.rows for call in made.calls] == [2]
+    following = made.following([run_masks(call) for call in made.calls])
+    assert following.calls[0].inputs["texts"].shape == (1, 3, 3)
+    again = plan_masks([image_file("blue")], ["b"], model)
+    assert again.calls == ()
+    assert again.following([]) is not None
+
+
+def test_a_label_that_cannot_be_embedded_fails_the_request() -> None:
+    made = plan_masks([image_file("red")], ["a"])
+    with pytest.raises(InternalError, match="broken"):
+        made.following([InternalError("broken")])
+    with pytest.raises(InternalError, match="broken"):
+        made.finish([InternalError("broken")])
+
+
+def test_the_canary_runs_both_graphs() -> None:
+    calls = list(SEGMENT.canary(served(segmenter())))
+    assert [call.model for call in calls] == ["tiny-segment", "tiny-segment-text"]
+    assert calls[0].inputs["texts"].shape == (1, 1, 3)

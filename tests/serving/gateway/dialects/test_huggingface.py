@@ -25,7 +25,7 @@ from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
-from tests.inference.tasks.test_chat import SECTION
+from tests.inference.tasks.test_generate import SECTION
 from tests.inference.tiny_models import (
     WordTokenizer,
     box_writer,

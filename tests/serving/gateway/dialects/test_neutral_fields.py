@@ -15,7 +15,7 @@ from openai.types.embedding_create_params import EmbeddingCreateParams as Embedd
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from inference.tasks import TASKS
-from tests.inference.tasks.test_chat import SECTION
+from tests.inference.tasks.test_generate import SECTION
 from tests.serving.gateway.conftest import (
     GREEDY,
     Gateway,

@@ -18,7 +18,7 @@ from inference.processing.text import FastTokenizer
 from inference.sequences import Finished, Top
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.processing.tokenizer_files import byte_pairs
-from tests.inference.tasks.test_chat import SECTION
+from tests.inference.tasks.test_generate import SECTION
 from tests.inference.tiny_models import finished, manifest, served
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway
 
