@@ -70,7 +70,7 @@ DOCUMENTS = [
     "Last Friday, the old lamp was sold in Paris by Ana.",
     "Last Friday, Elena washed two shirts in Rome.",
 ]
-QUESTIONS = [
+ASKED = [
     "Where was the suitcase found by Pedro last Monday?",
     "When did Elena cut the bread in Madrid?",
 ]
@@ -157,11 +157,11 @@ def show_ranking(client: Client) -> None:
 def show_answers(client: Client) -> None:
     """Finds the answer to a question in a passage, and that another one has none there."""
     answer = timed(
-        f"POST /v1/answer  {len(QUESTIONS)} questions",
-        lambda: client.answer(QUESTIONS, [PASSAGE], null_threshold=0.0),
+        f"POST /v1/answer  {len(ASKED)} questions",
+        lambda: client.answer(ASKED, [PASSAGE], null_threshold=0.0),
     )
     console.print(PASSAGE)
-    for text, item in zip(QUESTIONS, answer.data, strict=True):
+    for text, item in zip(ASKED, answer.data, strict=True):
         for entry in item.answers or ():
             console.print(f"  {entry.score:6.1%}  {text} [cyan]{entry.text or 'no answer'}[/cyan]")
     console.print()
