@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from inference.bundle.manifest import Graph, Role, Tensor
 from inference.bundle.self_check import FILE, OFF, PARAMETER, SelfCheck, checksum
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.errors import BundleError, SetupError
+from inference.generation import Generation
 from inference.load_check import (
     LoadCheck,
     compared_ports,
@@ -56,7 +58,7 @@ def _product(weight: str, y: str) -> onnx.NodeProto:
     return _node("MatMulIntegerToFloat", inputs, y, domain="com.microsoft")
 
 
-def _model() -> onnx.ModelProto:
+def _products() -> onnx.ModelProto:
     """Products by a weight, by it again, by a table that tokens are looked up in, and the fast one.
 
     Its activations are integers from -128 to 127, whose scale is 1.
@@ -104,7 +106,7 @@ def _model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def _run(session: onnxruntime.InferenceSession) -> dict[str, NDArray[np.float32]]:
+def _run_products(session: onnxruntime.InferenceSession) -> dict[str, NDArray[np.float32]]:
     rows = BYTES.copy()
     rows[:, 0], rows[:, 1] = 0, 255  # the range that makes the scale of the fast product 1
     feeds = {"x": rows, "ids": np.arange(len(rows))}
@@ -129,13 +131,13 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 @pytest.mark.parametrize("source", ["bytes", "file", "weights beside the file"])
 def test_products_are_exact_integers(form: bool, source: str, tmp_path: Path) -> None:
-    model, path = _model(), tmp_path / "model.onnx"
+    model, path = _products(), tmp_path / "model.onnx"
     is_beside = source == "weights beside the file"
     onnx.save_model(
         model, path, save_as_external_data=is_beside, location="data", size_threshold=100
     )
     given = model.SerializeToString() if source == "bytes" else path
-    found = _run(open_cpu_session(given, onnxruntime.SessionOptions()))
+    found = _run_products(open_cpu_session(given, onnxruntime.SessionOptions()))
     for name in ("first", "second", "third"):
         np.testing.assert_array_equal(found[name], _wanted())
     np.testing.assert_array_equal(found["fast"], _wanted() + np.arange(OUTPUTS))
@@ -146,11 +148,15 @@ def test_graph_of_bytes_finds_its_weights_in_the_folder_of_its_options(
     form: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.onnx"
-    onnx.save_model(_model(), path, save_as_external_data=True, location="data", size_threshold=100)
+    onnx.save_model(
+        _products(), path, save_as_external_data=True, location="data", size_threshold=100
+    )
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry(EXTERNAL_DATA, str(tmp_path))
     graph = onnx.load(path, load_external_data=False).SerializeToString()
-    np.testing.assert_array_equal(_run(open_cpu_session(graph, options))["first"], _wanted())
+    np.testing.assert_array_equal(
+        _run_products(open_cpu_session(graph, options))["first"], _wanted()
+    )
 
 
 def test_graph_without_products_of_bytes_is_loaded_as_it_is(
@@ -171,9 +177,9 @@ def test_graph_without_products_of_bytes_is_loaded_as_it_is(
 
 
 def test_session_keeps_no_second_copy_of_its_weights(form: bool) -> None:
-    session = open_cpu_session(_model().SerializeToString(), onnxruntime.SessionOptions())
+    session = open_cpu_session(_products().SerializeToString(), onnxruntime.SessionOptions())
     assert session._model_bytes is None
-    np.testing.assert_array_equal(_run(session)["first"], _wanted())
+    np.testing.assert_array_equal(_run_products(session)["first"], _wanted())
 
 
 def test_weights_that_no_message_can_hold_are_refused_with_what_to_do(
@@ -182,7 +188,7 @@ def test_weights_that_no_message_can_hold_are_refused_with_what_to_do(
     def fail() -> bytes:
         raise EncodeError("Failed to serialize proto")
 
-    given = SimpleNamespace(graph=_model().graph, SerializeToString=fail)
+    given = SimpleNamespace(graph=_products().graph, SerializeToString=fail)
     monkeypatch.setattr(saturation, "products_saturate", lambda: True)
     monkeypatch.setattr(onnx, "load_from_string", lambda content: given)
     with pytest.raises(SetupError, match=r"more than 2 GiB .* export with --precision fp32"):
@@ -297,11 +303,7 @@ def _int8_nodes(model: object) -> list[str]:
 
 
 def test_a_graph_without_fixed_scales_stays_as_it_is(tmp_path: Path) -> None:
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    node = helper.make_node("Neg", ["x"], ["y"])
-    graph = helper.make_graph([node], "negate", ports[:1], ports[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), tmp_path / "m")
-    model = openvino_core().read_model(tmp_path / "m")
+    model = openvino_core().read_model(_saved(tmp_path, "Neg", ["x"], "y"))
     before = [each.get_type_name() for each in model.get_ordered_ops()]
     multiply_in_float32(model)
     assert [each.get_type_name() for each in model.get_ordered_ops()] == before
@@ -416,23 +418,13 @@ def test_bf16_of_a_stateless_graph_is_not_loaded_either(tmp_path: Path) -> None:
         "parameters": {"inference_precision": {"string_value": "bf16"}},
     }
     with pytest.raises(InvalidArgument, match="export with --precision fp32 or int8, or serve it"):
-        CompiledGraphs(_negation(tmp_path), config)
+        CompiledGraphs(_saved(tmp_path, "Neg", ["x"], "y"), config)
 
 
 @pytest.mark.usefixtures("other_processor")
 def test_fp32_and_stateless_int8_need_nothing() -> None:
     assert why_not_here("fp32", is_generator=True) is None
     assert why_not_here("int8", is_generator=False) is None
-
-
-def _negation(folder: Path) -> Path:
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["y"])], "negate", ports[:1], ports[1:]
-    )
-    file = folder / "negate.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), file)
-    return file
 
 
 CHECKED = {"y": np.array([1, -2, 4], np.float32)}
@@ -443,17 +435,17 @@ def folder(tmp_path: Path) -> Path:
     """A version folder with a graph and its check."""
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.onnx").write_bytes(bytes(1000))
-    _write(tmp_path / "1")
+    _write_check(tmp_path / "1")
     return tmp_path / "1"
 
 
-def _write(folder: Path) -> None:
+def _write_check(folder: Path) -> None:
     checksums = {"model.onnx": checksum(folder / "model.onnx")}
     inputs = {"x": np.ones((1, 2), np.int64)}
     SelfCheck(checksums, tolerance=0.01, inputs=inputs, outputs=CHECKED).write(folder)
 
 
-def _load(folder: Path, y: Any, error: Exception | None = None) -> list[Any]:
+def _load_checked(folder: Path, y: Any, error: Exception | None = None) -> list[Any]:
     """Loads a model that computes `y`; returns the calls that it got."""
     calls = []
     with LoadCheck(folder, "twice version 1") as check:
@@ -476,7 +468,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
 
 
 def test_model_that_computes_what_its_export_did_is_loaded(folder: Path) -> None:
-    [(names, feeds)] = _load(folder, [1.03, -2, 3.97])
+    [(names, feeds)] = _load_checked(folder, [1.03, -2, 3.97])
     assert names == ["y"]
     assert feeds["x"].dtype == np.int64
 
@@ -492,7 +484,7 @@ def test_model_that_computes_what_its_export_did_is_loaded(folder: Path) -> None
 )
 def test_other_outputs_are_refused_in_one_line(folder: Path, y: Any, problem: str) -> None:
     with pytest.raises(BundleError) as refusal:
-        _load(folder, y)
+        _load_checked(folder, y)
     message = str(refusal.value)
     assert message.startswith(f"twice version 1 fails its self-check: {problem}")
     assert "onnxruntime" in message
@@ -511,14 +503,14 @@ def test_changed_file_is_refused_by_its_name(folder: Path, change: str) -> None:
     else:
         path.unlink()
     with pytest.raises(BundleError, match=r"model\.onnx changed since the export: export it again"):
-        _load(folder, CHECKED["y"])
+        _load_checked(folder, CHECKED["y"])
     with pytest.raises(BundleError, match=r"model\.onnx changed"):  # not the runtime's own words
-        _load(folder, CHECKED["y"], RuntimeError("protobuf parsing failed"))
+        _load_checked(folder, CHECKED["y"], RuntimeError("protobuf parsing failed"))
 
 
 def test_error_of_unchanged_files_stays_as_it_is(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
-        _load(folder, CHECKED["y"], RuntimeError("out of memory"))
+        _load_checked(folder, CHECKED["y"], RuntimeError("out of memory"))
 
 
 def test_damaged_check_is_refused(folder: Path) -> None:
@@ -567,8 +559,6 @@ def test_tokens_are_compared_up_to_the_first_near_tie(tmp_path: Path) -> None:
     folder = tmp_path / "1"
     folder.mkdir()
     SelfCheck({}, 0.01, 4.0, {}, kept, {"max_new_tokens": 3}).write(folder)
-    from inference.generation import Generation
-
     rules = Generation(pad_token_id=0, max_new_tokens=5)
     for tokens, is_same in (([7, 8, 9], True), ([7, 5, 5], True), ([6, 8, 9], False)):
         with LoadCheck(folder, "m version 1") as check:
@@ -606,8 +596,6 @@ def test_large_outputs_are_sampled_over_their_whole_length() -> None:
 
 
 def test_picture_takes_little_space() -> None:
-    import zlib
-
     picture = draw_picture((2, 224, 224, 3))
     assert picture.shape == (2, 224, 224, 3)
     assert len(np.unique(picture)) > 100

@@ -141,3 +141,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 """What reading an archive raises; RuntimeError for an encrypted entry."""
+
+
+def shown(value: object) -> str:
+    """A value for messages, of a bounded length: references may make a list stand for very much."""
+    return repr(value)[:80] if isinstance(value, str | int | float | None) else type(value).__name__

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models
+from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models, shown
 from export.checkpoint.foreign.torch_files import (
     completed,
     load,
@@ -111,13 +111,13 @@ def _form(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `config.json` that options give."""
     for name in _REFUSED:
         if options.get(name):
-            raise CheckpointError(f"{path}: {name} = {options[name]!r} is not supported")
+            raise CheckpointError(f"{path}: {name} = {shown(options[name])} is not supported")
     activation = options.get("activation_fn") or "relu"
     sides = {bool(options.get(f"{side}_normalize_before")) for side in ("encoder", "decoder")}
     if activation not in _ACTIVATIONS or len(sides) > 1:
         raise CheckpointError(
-            f"{path}: activation_fn = {activation!r}, or norms in front of one stack's layers and "
-            "behind the other's, are not supported"
+            f"{path}: activation_fn = {shown(activation)}, or norms in front of one stack's layers "
+            "and behind the other's, are not supported"
         )
     return {
         "activation_function": _ACTIVATIONS[activation],
@@ -139,7 +139,7 @@ def _positions(
     made = {}
     for name, count in zip(names, counts, strict=True):
         if not isinstance(count, int) or not 0 < count <= 1 << 16 or not width:
-            raise CheckpointError(f"{path}: {count!r} positions of {width} numbers")
+            raise CheckpointError(f"{path}: {shown(count)} positions of {width} numbers")
         table = tensors.get(name)
         made[name] = (spread_sinusoids(count + _OFFSET, width) if table is None else table)[
             _OFFSET:

@@ -16,7 +16,7 @@ from export.checkpoint.foreign import (
     marian_npz,
     opennmt_py,
 )
-from export.checkpoint.foreign.conversion import Conversion
+from export.checkpoint.foreign.conversion import CONFIG, Conversion, read_object
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ class Converted:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a folder, or a file, is in one of the formats."""
+    """Whether a folder, or a file, is in one of the formats, and not in Hugging Face's too."""
     if path.is_file():
         return path.suffix == argos.SUFFIX
-    return any(each.matches(path) for each in _FORMATS)
+    is_found = any(each.matches(path) for each in _FORMATS)
+    return is_found and "model_type" not in read_object(path / CONFIG)
 
 
 def convert(path: Path) -> Converted:

@@ -26,6 +26,7 @@ from export.checkpoint.foreign.conversion import (
     Conversion,
     open_archive,
     sentencepiece_models,
+    shown,
 )
 from export.checkpoint.foreign.vocabulary import Vocabulary
 from inference.errors import CheckpointError
@@ -103,12 +104,13 @@ class _Model:
         self.options = _read_yaml(self._array(_OPTIONS).tobytes().rstrip(b"\0"), path.name)
         for name, supported in _REQUIRED.items():
             if (value := self.options.get(name, supported[0])) not in supported:
-                raise CheckpointError(f"{path}: {name} = {value!r} is not supported")
+                raise CheckpointError(f"{path}: {name} = {shown(value)} is not supported")
         forms = ("", "dan", ""), ("n", "da", "n")
         names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
         form = tuple(self.options.get(name) or "" for name in names)
         if form not in forms:
-            raise CheckpointError(f"{path}: {', '.join(names)} = {form} is not one of {forms}")
+            given = ", ".join(map(shown, form))
+            raise CheckpointError(f"{path}: {', '.join(names)} = {given}, not one of {forms}")
         self.is_norm_first = form == forms[1]
 
     @cached_property
@@ -127,7 +129,7 @@ class _Model:
         width = options["transformer-dim-ffn"]
         activation = options.get("transformer-ffn-activation", "swish")
         if activation not in _ACTIVATIONS:
-            raise CheckpointError(f"{self.path}: activation {activation!r} is not supported")
+            raise CheckpointError(f"{self.path}: activation {shown(activation)} is not supported")
         heads = options.get("transformer-heads", 8)
         return {
             "model_type": TRANSLATOR,
@@ -235,9 +237,16 @@ def _inner(folder: Path, name: object) -> Path:
     return path
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Without merge keys, of which a few lines may stand for more than memory holds."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Leaves them, so that they are refused."""
+
+
 def _read_yaml(content: bytes, name: str) -> Mapping[str, Any]:
     try:
-        value = yaml.safe_load(content)
+        value = yaml.load(content, _Loader)
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise CheckpointError(f"{name} is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(value, Mapping):

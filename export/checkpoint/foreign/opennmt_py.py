@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models
+from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models, shown
 from export.checkpoint.foreign.torch_files import (
     completed,
     load,
@@ -83,10 +83,12 @@ def convert(folder: Path) -> Conversion:
         raise CheckpointError(f"{path} is no checkpoint of OpenNMT-py: it has no options (opt)")
     for name, supported in _REQUIRED.items():
         if (value := options.get(name, supported[0])) not in supported:
-            raise CheckpointError(f"{path}: {name} = {value!r} is not supported")
+            raise CheckpointError(f"{path}: {name} = {shown(value)} is not supported")
     activation = options.get("pos_ffn_activation_fn", "relu")
     if activation not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: pos_ffn_activation_fn = {activation!r} is not supported")
+        raise CheckpointError(
+            f"{path}: pos_ffn_activation_fn = {shown(activation)} is not supported"
+        )
     vocabulary = _vocabulary(path, checkpoint.get("vocab"), options)
     output = tensors_of(path, checkpoint.get("generator"))
     given = tensors_of(path, checkpoint.get("model"))

@@ -131,12 +131,12 @@ def read_smollm3(values: Mapping[str, Any]) -> Config:
 def read_granite(values: Mapping[str, Any]) -> Config:
     """The configuration: Llama's with a factor at each place."""
     reader = open_config(values)
-    heads = replace(read_heads(reader), scale=reader.number("attention_multiplier", 1.0))
+    heads = replace(read_heads(reader), scale=read_positive(reader, "attention_multiplier", 1.0))
     return read_shape(
         reader,
         heads,
         behind=partial(Scale, reader.number("residual_multiplier", 1.0)),
-        embedding_scale=reader.number("embedding_multiplier", 1.0),
+        embedding_scale=read_positive(reader, "embedding_multiplier", 1.0),
         logits_divisor=read_positive(reader, "logits_scaling", 1.0),
     )
 

@@ -104,6 +104,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("t5", {"relative_attention_max_distance": 4}, "relative_attention_max_distance = 4"),
     ("gemma2", {"query_pre_attn_scalar": -1}, "query_pre_attn_scalar must be positive"),
     ("gemma2", {"final_logit_softcapping": 0.0}, "final_logit_softcapping must be positive"),
+    ("granite", {"attention_multiplier": 0.0}, "attention_multiplier must be positive"),
+    ("granite", {"logits_scaling": 0.0}, "logits_scaling must be positive"),
     ("deberta-v2", {"position_buckets": 1}, "position_buckets must be at least 2"),
     ("xlnet", {"d_model": 15, "n_head": 3, "d_head": 5}, "d_model = 15"),
     ("vit", {"image_size": 3}, "an image of 3 x 3 holds no patch"),

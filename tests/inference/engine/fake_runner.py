@@ -297,14 +297,15 @@ out, how many it adds; its beams and tokens."""
 _LONGEST = 90
 
 
-def converse(
-    decoder: EngineCore, rules: Callable[[int, int], Generation], talk: Talk
-) -> tuple[list[EngineRequest], list[Finished]]:
-    """Requests and results of turns, two at once that differ in their prompts' last token.
+def beam_rules(beams: int = 1, tokens: int = 40) -> Generation:
+    return Generation(
+        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
+        num_beams=beams, num_return_sequences=beams,
+    )  # fmt: skip
 
-    Args:
-        rules: (beams, tokens) → those of a turn.
-    """
+
+def converse(decoder: EngineCore, talk: Talk) -> tuple[list[EngineRequest], list[Finished]]:
+    """Requests and results of turns, two at once that differ in their prompts' last token."""
     said: list[tuple[int, ...]] = [()]
     asked: list[EngineRequest] = []
     found: list[Finished] = []
@@ -313,7 +314,7 @@ def converse(
         words = np.random.default_rng(added).integers(2, 6, added).tolist()
         prompt = (*earlier[: max(0, len(earlier) - left_out)], *words)[:_LONGEST]
         pair = [
-            EngineRequest(rules(beams, tokens), prompt_ids=(*prompt, last), stream=beams == 1)
+            EngineRequest(beam_rules(beams, tokens), prompt_ids=(*prompt, last), stream=beams == 1)
             for last in (2, 3)
         ]
         results = [final_result(events) for events in run_staggered(decoder, pair, [0, 0])]

@@ -175,11 +175,6 @@ def test_response_without_its_outputs_is_an_internal_error() -> None:
 RULES = Generation(pad_token_id=0, max_new_tokens=20, num_beams=4, eos_token_ids=(1,))
 
 
-def test_overrides_change_only_what_they_name() -> None:
-    changed = RULES.with_overrides(Overrides(num_beams=2, deadline_ms=5, stream=True))
-    assert changed == RULES.model_copy(update={"num_beams": 2})
-
-
 def test_a_request_may_be_longer_than_the_default() -> None:
     for requested in (5, 500):
         assert RULES.with_overrides(Overrides(max_new_tokens=requested)).max_new_tokens == requested

@@ -364,21 +364,6 @@ class Scenario:
         return sum(len(group.rows) for group in self.runner.groups)
 
 
-def cancel(
-    scenario: Scenario, sequence: SequenceState, events: list[Event], after: int, where: str
-) -> None:
-    """Cancels a sequence after some turns and checks that its state is freed."""
-    for _ in range(after):
-        scenario.decoder.step()
-    assert scenario.phase(sequence) == where
-    sequence.cancel()
-    assert scenario.turns_until(lambda: bool(events)) <= STEPS
-    assert [type(event) for event in events] == [Cancelled]
-    assert scenario.decoder.rows_in_use == 1
-    assert scenario.live_rows == 1
-    assert scenario.decoder.waiting == 0
-
-
 def check_that_the_resident_is_answered(scenario: Scenario) -> None:
     while not scenario.decoder.is_idle:
         scenario.decoder.step()
@@ -389,27 +374,29 @@ def check_that_the_resident_is_answered(scenario: Scenario) -> None:
     assert scenario.decoder.metrics.state_bytes == 0
 
 
-@pytest.mark.parametrize("after", [0, 1, 5])
-def test_queued(after: int) -> None:
+CANCELLED: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {
+    "queued": ({"width": 2}, (0, 1, 5)),  # two rows, of which one is taken
+    "prefilling": ({"prompt": 30}, (1, 2, 3)),  # eight chunks, one per turn
+    "decoding": ({}, (1, 2, 20)),
+}
+"""Phase in which a sequence is cancelled → what it is, and turns before."""
+
+
+@pytest.mark.parametrize(
+    ("phase", "after"), [(phase, after) for phase in CANCELLED for after in CANCELLED[phase][1]]
+)
+def test_cancelled_sequence_frees_its_state_in_every_phase(phase: str, after: int) -> None:
     scenario = Scenario()
-    sequence, events = scenario.add(width=2)  # two rows, of which one is taken
-    cancel(scenario, sequence, events, after, "queued")
-    check_that_the_resident_is_answered(scenario)
-
-
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_prefilling(after: int) -> None:
-    scenario = Scenario()
-    sequence, events = scenario.add(prompt=30)  # eight chunks, one per turn
-    cancel(scenario, sequence, events, after, "prefilling")
-    check_that_the_resident_is_answered(scenario)
-
-
-@pytest.mark.parametrize("after", [1, 2, 20])
-def test_decoding(after: int) -> None:
-    scenario = Scenario()
-    sequence, events = scenario.add()
-    cancel(scenario, sequence, events, after, "decoding")
+    sequence, events = scenario.add(**CANCELLED[phase][0])
+    for _ in range(after):
+        scenario.decoder.step()
+    assert scenario.phase(sequence) == phase
+    sequence.cancel()
+    assert scenario.turns_until(lambda: bool(events)) <= STEPS
+    assert [type(event) for event in events] == [Cancelled]
+    assert scenario.decoder.rows_in_use == 1
+    assert scenario.live_rows == 1
+    assert scenario.decoder.waiting == 0
     check_that_the_resident_is_answered(scenario)
 
 

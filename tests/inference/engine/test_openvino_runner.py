@@ -28,6 +28,7 @@ from inference.sequences import TokenChunk
 from tests.inference.engine.fake_runner import (
     FakeRunner,
     Talk,
+    beam_rules,
     company,
     converse,
     run_staggered,
@@ -40,7 +41,6 @@ from tests.inference.engine.test_ort_runner import (
     staggered,
 )
 from tests.inference.engine.test_ort_runner import request as source_request
-from tests.inference.engine.test_ort_runner import rules as conversation_rules
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -300,7 +300,7 @@ def test_turns_of_conversations_follow_the_equations(
     paged_language: PagedRunner, talk: Talk, blocks: int, cached: int
 ) -> None:
     core = core_of(paged_language, blocks, cached * paged_language.blocks.block_bytes)
-    asked, found = converse(core, conversation_rules, talk)
+    asked, found = converse(core, talk)
     assert_follows(found, asked, language_logits)
     close(core)
     assert used_blocks(paged_language) == 0
@@ -321,7 +321,7 @@ def test_a_block_that_is_used_in_part_is_copied_once_and_never_written(
     kept = [
         block for _, part in core._scheduler._prefixes._blocks.values() for block in part.blocks
     ]
-    made = conversation_rules(beams, 30).model_copy(update={"eos_token_ids": ()})
+    made = beam_rules(beams, 30).model_copy(update={"eos_token_ids": ()})
     asked = [EngineRequest(made, prompt_ids=(*said, token)) for token in (3, 4)]
     tokens = core.metrics.prefix_tokens
     found = [final_result(events) for events in run(core, asked)]

@@ -43,6 +43,7 @@ from tests.inference.engine.fake_runner import (
     FakeRunner,
     Logits,
     Talk,
+    beam_rules,
     company,
     converse,
     run_staggered,
@@ -93,26 +94,19 @@ def language(tmp_path_factory: pytest.TempPathFactory, device: Device) -> OrtRun
     return OrtRunner(bundle, threads=1, device=device)
 
 
-def rules(beams: int = 1, tokens: int = 40) -> Generation:
-    return Generation(
-        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
-        num_beams=beams, num_return_sequences=beams,
-    )  # fmt: skip
-
-
 def request(seed: int, beams: int, tokens: int) -> EngineRequest:
     """A request with a source of 1 to 40 tokens and a prompt of 0 to 5."""
     rng = np.random.default_rng(seed)
     source = rng.integers(0, VOCABULARY, rng.integers(1, 41))
     prompt = rng.integers(0, VOCABULARY, rng.integers(0, 6)).tolist()
-    return EngineRequest(rules(beams, tokens), source, prompt_ids=tuple(prompt))
+    return EngineRequest(beam_rules(beams, tokens), source, prompt_ids=tuple(prompt))
 
 
 def picture_request(seed: int, beams: int, tokens: int) -> EngineRequest:
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (2, 2, 3)).astype(np.uint8)
     prompt = rng.integers(0, VOCABULARY, rng.integers(0, 3)).tolist()
-    return EngineRequest(rules(beams, tokens), pixels=pixels, prompt_ids=tuple(prompt))
+    return EngineRequest(beam_rules(beams, tokens), pixels=pixels, prompt_ids=tuple(prompt))
 
 
 def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
@@ -120,7 +114,7 @@ def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
     rng = np.random.default_rng(seed)
     header = np.random.default_rng(seed % 3).integers(0, VOCABULARY, (seed % 3) * 20)
     own = rng.integers(0, VOCABULARY, rng.integers(1, 31))
-    return EngineRequest(rules(beams, tokens), prompt_ids=(*header.tolist(), *own.tolist()))
+    return EngineRequest(beam_rules(beams, tokens), prompt_ids=(*header.tolist(), *own.tolist()))
 
 
 def staggered(
@@ -191,7 +185,7 @@ def test_language_follows_its_equations(
 
 def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -> None:
     header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
-    requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    requests = [EngineRequest(beam_rules(), prompt_ids=(*header, n)) for n in range(8)]
     decoder = EngineCore(language, Capacity())
     answers = []
     for request in requests:
@@ -208,7 +202,7 @@ def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -
 
 def test_simultaneous_requests_share_their_prefix(language: OrtRunner) -> None:
     header = tuple(np.random.default_rng(2).integers(0, VOCABULARY, 100).tolist())
-    requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    requests = [EngineRequest(beam_rules(), prompt_ids=(*header, n)) for n in range(8)]
     found = staggered(language, [(0, request) for request in requests], Capacity())
     assert_alike(found, decode(language, requests, Capacity(prefix_bytes=0)))
     decoder = EngineCore(language, Capacity())
@@ -221,7 +215,7 @@ def test_simultaneous_requests_share_their_prefix(language: OrtRunner) -> None:
 @given(talk=talk)
 def test_turns_of_conversations_follow_the_equations(language: OrtRunner, talk: Talk) -> None:
     core = EngineCore(language, CAPACITY)
-    asked, found = converse(core, rules, talk)
+    asked, found = converse(core, talk)
     assert_follows(found, asked, language_logits)
 
 

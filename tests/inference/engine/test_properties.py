@@ -199,15 +199,8 @@ def test_turns_of_conversations_have_the_tokens_of_whole_prompts(
 ) -> None:
     runner = FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True)
     core = EngineCore(runner, replace(CAPACITY, prefix_bytes=prefix_bytes, state_bytes=2000))
-    asked, found = converse(core, conversation_rules, talk)
+    asked, found = converse(core, talk)
     assert found == [alone(request) for request in asked]
-
-
-def conversation_rules(beams: int, tokens: int) -> Generation:
-    return Generation(
-        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
-        num_beams=beams, num_return_sequences=beams,
-    )  # fmt: skip
 
 
 @given(arrivals=arrival_lists(), takes_chunks=st.booleans())

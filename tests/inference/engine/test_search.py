@@ -470,9 +470,7 @@ def exported(checkpoint_folder: Path) -> Bundle:
     return Bundle(folder, manifest)
 
 
-def generated_against_transformers(
-    twin: Twin, request: EngineRequest
-) -> list[tuple[list[int], float]]:
+def generated_by_theirs(twin: Twin, request: EngineRequest) -> list[tuple[list[int], float]]:
     """(tokens, score) of each sequence that `transformers.generate` returns."""
     rules = request.rules
     with torch.inference_mode():
@@ -505,7 +503,7 @@ def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int)
     requests = twin.requests(beams)
     answers = decode(twin.ours, requests)
     for request, found in zip(requests, answers, strict=True):
-        wanted = generated_against_transformers(twin, request)
+        wanted = generated_by_theirs(twin, request)
         assert tokens(found) == [sequence for sequence, _ in wanted]
         scores = [score for _, score in wanted]
         if beams > 1:  # greedy scores of `transformers` include the bans, ours do not

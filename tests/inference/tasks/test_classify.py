@@ -42,15 +42,13 @@ from tests.inference.tiny_models import (
     text_classifier,
     word_labeller,
 )
-from tests.tasks.models import MODELS
+from tests.tasks.models import LONG, MODELS
 from triptych.tasks.classify import Classes, ClassifyRequest
 from triptych.tasks.fill_mask import FilledMasks, FillMaskRequest
 from triptych.tasks.tag import TagRequest, Tags
 from triptych.tasks.zero_shot import ZeroShotRequest
 
 CLASSIFY_LIMITS = TaskLimits(max_client_batch_size=20, max_input_tokens=40)
-LONG = " ".join("abcdefghijklmnopqrstuvwxyz")
-"""26 tokens and the end; a model takes 12."""
 
 
 def plan_classes(model: LoadedModel, **fields: object) -> ClassifyPlan:
@@ -118,7 +116,7 @@ def test_failed_call_fails_its_own_items() -> None:
     assert [item.error is not None for item in data] == [True, False]
 
 
-def test_canary_calls_every_part() -> None:
+def test_canary_of_a_classifier_calls_every_part() -> None:
     (text,) = CLASSIFY.canary(served(text_classifier()))
     assert set(text.inputs) == {"token_ids", "lengths", "segments"}
     assert [call.model for call in CLASSIFY.canary(served(image_classifier()))] == [
@@ -127,7 +125,7 @@ def test_canary_calls_every_part() -> None:
     ]
 
 
-def test_size_counts_the_characters_of_texts() -> None:
+def test_size_of_a_classification_counts_characters() -> None:
     assert CLASSIFY.size(ClassifyRequest(texts=["ab", "c"])) == 3
     assert CLASSIFY.size(ClassifyRequest(pairs=[["ab", "cde"]])) == 5
     assert CLASSIFY.size(ClassifyRequest(images=["ab"])) is None
@@ -322,16 +320,16 @@ TAG_LIMITS = TaskLimits(max_client_batch_size=20, max_input_tokens=60)
 
 
 @pytest.fixture
-def model() -> LoadedModel:
+def tagger() -> LoadedModel:
     return MODELS["tag"]()
 
 
-def plan_tags(model: LoadedModel, **fields: object) -> TagPlan:
-    return TAG.prepare(TagRequest(**fields), (), replace(model, task_limits=TAG_LIMITS))
+def plan_tags(tagger: LoadedModel, **fields: object) -> TagPlan:
+    return TAG.prepare(TagRequest(**fields), (), replace(tagger, task_limits=TAG_LIMITS))
 
 
-def label(model: LoadedModel, **fields: object) -> list[Tags]:
-    made = plan_tags(model, **fields)
+def label(tagger: LoadedModel, **fields: object) -> list[Tags]:
+    made = plan_tags(tagger, **fields)
     return made.finish([run(call) for call in made.calls]).data
 
 
@@ -342,18 +340,18 @@ def found(item: Tags) -> list[tuple[str, int, int, str]]:
 @pytest.mark.parametrize("stride", [0, 1, 4, 10])
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first"])
 def test_windows_give_the_same_tokens_as_one_text(
-    model: LoadedModel, stride: int, aggregation: str
+    tagger: LoadedModel, stride: int, aggregation: str
 ) -> None:
     """Labels depend on the token alone, so that windows change nothing but an entity they cut."""
     text = " ".join(["ba", "ia", "o", "bb", "o"] * 6)
-    (item,) = label(model, texts=text, aggregation=aggregation, stride=stride)
+    (item,) = label(tagger, texts=text, aggregation=aggregation, stride=stride)
     whole = served(
-        word_labeller().model_copy(update={"limits": model.manifest.limits.model_copy(
+        word_labeller().model_copy(update={"limits": tagger.manifest.limits.model_copy(
             update={"max_input_tokens": None})}),
-        model.tokenizer,
+        tagger.tokenizer,
     )  # fmt: skip
     (expected,) = label(whole, texts=text, aggregation=aggregation)
-    assert len(plan_tags(model, texts=text, stride=stride).items[0].windows) > 1
+    assert len(plan_tags(tagger, texts=text, stride=stride).items[0].windows) > 1
     if aggregation == "none" or stride > 1:
         assert found(item) == found(expected)
     covered = {place for token in item.tokens for place in range(token.start, token.end)}
@@ -363,9 +361,9 @@ def test_windows_give_the_same_tokens_as_one_text(
     }
 
 
-def test_size_and_canary(model: LoadedModel) -> None:
+def test_tagging_has_a_size_and_a_canary(tagger: LoadedModel) -> None:
     assert TAG.size(TagRequest(texts=["ab", "c"])) == 3
-    (call,) = TAG.canary(model)
+    (call,) = TAG.canary(tagger)
     assert set(call.inputs) == {"token_ids", "lengths"}
 
 
@@ -497,12 +495,12 @@ def test_listing_names_mask_token_and_limits(mask_filler: LoadedModel) -> None:
     assert FILL_MASK.size(FillMaskRequest(texts=["ab", "c"])) == 3
 
 
-def test_canary_has_all_inputs(mask_filler: LoadedModel) -> None:
+def test_canary_of_masks_has_all_inputs(mask_filler: LoadedModel) -> None:
     (call,) = FILL_MASK.canary(mask_filler)
     assert set(call.inputs) == {"token_ids", "lengths", "positions", "choices"}
 
 
-def test_size_counts_targets() -> None:
+def test_size_of_masks_counts_targets() -> None:
     assert FILL_MASK.size(FillMaskRequest(texts="ab", targets=["abc", "d"])) == 6
 
 

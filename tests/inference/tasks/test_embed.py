@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from inference.bundle.manifest import Graph, Limits, Role, Tensor
+from inference.bundle.manifest import Limits, Role, Tensor
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import BundleError, TooLong, Unavailable
 from inference.generation import Generation
@@ -26,7 +26,6 @@ from inference.tasks.shared.served_task import sections_of
 from serving.gateway.requests.service import INLINE_LIMIT
 from tests.inference.tiny_models import (
     IMAGE,
-    STEP,
     WordTokenizer,
     cross_encoder,
     embedded,
@@ -35,8 +34,8 @@ from tests.inference.tiny_models import (
     manifest,
     run,
     served,
-    two_towers,
 )
+from tests.tasks.models import ENCODES, prompted
 from triptych.tasks.embed import EmbedRequest
 from triptych.tasks.rerank import Ranking, RerankRequest
 from triptych.tasks.score import ScoreRequest
@@ -146,9 +145,6 @@ def test_canary_calls_every_part(classifier: LoadedModel) -> None:
 class TestSection:
     PROMPTS: ClassVar = {"query": "q: ", "passage": "p: "}
 
-    def model(self, **section: object) -> LoadedModel:
-        return served(two_towers().model_copy(update={"tasks": {"embed": section}}))
-
     def tokens(self, model: LoadedModel, **fields: object) -> list[str]:
         (call,) = plan_embeddings(model, texts=["a"], **fields).calls
         return model.tokenizer.pieces(call.inputs["token_ids"][0, :-1])
@@ -157,7 +153,7 @@ class TestSection:
         return self.tokens(model, **fields)[0]
 
     def test_default_prompt_is_replaced_by_any_other(self) -> None:
-        model = self.model(prompts=self.PROMPTS, default_prompt="query")
+        model = prompted(prompts=self.PROMPTS, default_prompt="query")
         assert self.first_word(model) == "q:"
         assert self.first_word(model, prompt_name="passage") == "p:"
         assert self.first_word(model, prompt="") == "a"
@@ -165,7 +161,7 @@ class TestSection:
 
     def test_texts_with_and_without_a_prompt_are_cached_apart(self) -> None:
         cache = EmbeddingCache()
-        model = self.model(prompts=self.PROMPTS)
+        model = prompted(prompts=self.PROMPTS)
         for fields in ({}, {"prompt_name": "query"}):
             made = plan_embeddings(model, cache, texts=["a"], **fields)
             assert made.calls
@@ -174,11 +170,11 @@ class TestSection:
 
     def test_default_prompt_must_be_one_of_the_prompts(self) -> None:
         with pytest.raises(BundleError, match="default_prompt 'x' is not in prompts"):
-            self.model(default_prompt="x")
+            prompted(default_prompt="x")
 
     @pytest.mark.parametrize("fields", [{}, {"normalize": True}, {"normalize": False}])
     def test_raw_vectors_are_scaled_unless_refused(self, fields: dict[str, bool]) -> None:
-        made = plan_embeddings(self.model(is_normalized=False), texts=["a", "b c"], **fields)
+        made = plan_embeddings(prompted(is_normalized=False), texts=["a", "b c"], **fields)
         raw = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
         data = made.finish([{Role.EMBEDDING: raw}]).data
         expected = raw / np.array([[5.0], [1.0]]) if fields.get("normalize", True) else raw
@@ -258,7 +254,7 @@ def test_failed_call_fails_its_documents() -> None:
     assert [(entry.index, entry.error is None) for entry in item.results] == [(1, True), (0, False)]
 
 
-def test_limits_size_and_canary() -> None:
+def test_ranking_has_limits_a_size_and_a_canary() -> None:
     model = served(cross_encoder())
     assert RERANK.limits(model) == {"max_documents": 1000, "max_pair_characters": 5_000_000}
     assert RERANK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14 + 4 * 32
@@ -279,13 +275,11 @@ SCORE_LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
 END = 1
 
 
-def model(kind: str, **rules: object) -> LoadedModel:
+def scoring_model(kind: str, **rules: object) -> LoadedModel:
     defaults = {"pad_token_id": 0, "max_new_tokens": 5, "eos_token_ids": (END,), "num_beams": 2}
     fields: dict[str, object] = {"generation": Generation(**{**defaults, **rules})}
     if kind == "translator":
-        source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
-        admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
-        fields["graphs"] = {"admit": admit, "step": STEP}
+        fields["graphs"] = ENCODES
     if kind == "captioner":
         fields["image"] = IMAGE
     fields["limits"] = Limits(max_input_tokens=12, max_total_tokens=16)
@@ -313,20 +307,20 @@ def given(loaded: LoadedModel, made: ScorePlan) -> list[str]:
 
 
 def test_one_text_is_for_all_targets() -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
+    loaded = scoring_model("translator", decoder_start_ids=(2,))
     made = plan_scoring(loaded, "a", "b", "c", texts="el gato")
     read = {loaded.tokenizer.decode(call.inputs[SOURCE_IDS]) for call in made.calls}
     assert (read, len(made.calls)) == ({"el gato"}, 3)
 
 
 def test_a_forced_first_token_is_scored() -> None:
-    loaded = model("translator", decoder_start_ids=(2,), forced_bos_token_id=7)
+    loaded = scoring_model("translator", decoder_start_ids=(2,), forced_bos_token_id=7)
     (call,) = plan_scoring(loaded, "a", texts="b").calls
     assert call.options.given_ids[0] == 7
 
 
 def test_a_language_model_scores_continuations_without_the_end() -> None:
-    loaded = model("language")
+    loaded = scoring_model("language")
     made = plan_scoring(loaded, " is red", " is blue .", texts="the ring")
     assert given(loaded, made) == ["is red", "is blue ."]
     prompts = [loaded.tokenizer.decode(call.inputs[PROMPT_IDS]) for call in made.calls]
@@ -334,7 +328,7 @@ def test_a_language_model_scores_continuations_without_the_end() -> None:
 
 
 def test_a_captioner_scores_texts_of_images() -> None:
-    loaded = model("captioner", decoder_start_ids=(2,))
+    loaded = scoring_model("captioner", decoder_start_ids=(2,))
     made = plan_scoring(loaded, "a ring", "a cat", images=[image_file("red")])
     assert given(loaded, made) == ["a ring .", "a cat ."]
     assert all(call.inputs[PIXELS].shape == (4, 4, 3) for call in made.calls)
@@ -346,7 +340,7 @@ def answer(log_probs: tuple[float, ...]) -> Outcome:
 
 
 def test_targets_that_do_not_fit_are_errors_of_their_own() -> None:
-    loaded = model("translator", decoder_start_ids=(2,))
+    loaded = scoring_model("translator", decoder_start_ids=(2,))
     made = plan_scoring(loaded, "a " * 20, "b", "", texts="x", with_end=False)
     long, fits, empty = made.finish([answer((-1.0,))]).data
     assert long.error.message == (
@@ -362,8 +356,8 @@ def test_models_take_what_they_read() -> None:
     for kind, taken in cases.items():
         for fields in (texts, images, {}, texts | images):
             request = ScoreRequest(targets=["a"], **fields)
-            assert SCORE.accepts(request, model(kind)) == (fields in taken)
-    refused = SCORE.refusal(ScoreRequest(targets=["a"]), [model("captioner")])
+            assert SCORE.accepts(request, scoring_model(kind)) == (fields in taken)
+    refused = SCORE.refusal(ScoreRequest(targets=["a"]), [scoring_model("captioner")])
     assert "tiny-generate reads images" in refused.message
 
 

@@ -21,7 +21,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import ended_early
 from serving.gateway.requests.service import INLINE_LIMIT
 from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
-from tests.tasks.models import CHAT, MODELS, generator
+from tests.tasks.models import MODELS, generator
 from triptych.operation import operation
 from triptych.tasks.chat import ChatMessage, ChatRequest
 from triptych.tasks.generate import TASK as DECLARED
@@ -243,13 +243,6 @@ def test_long_examples_are_refused_before_they_are_laid_out(
         plan(model, "dos", examples=[Example(input="uno " * 1000, output="one")])
 
 
-SECTION = CHAT
-
-
-def chat_model() -> LoadedModel:
-    return MODELS["chat"]()
-
-
 def test_bundle_without_a_template_does_not_serve_chat() -> None:
     described = manifest("generate", generation=Generation(pad_token_id=0, max_new_tokens=9))
     assert "chat" not in served(described).sections
@@ -349,14 +342,14 @@ def test_images_and_places_that_differ_are_refused(
 
 def test_models_without_images_refuse_them_and_others_list_them() -> None:
     request = ChatRequest(messages=[ChatMessage(role="user", content="<image>")], images=["file"])
-    assert not CHAT_TASK.accepts(request, chat_model())
+    assert not CHAT_TASK.accepts(request, MODELS["chat"]())
     assert CHAT_TASK.accepts(request, seeing())
-    assert CHAT_TASK.refusal(request, [chat_model()]).message == (
+    assert CHAT_TASK.refusal(request, [MODELS["chat"]()]).message == (
         "messages of tiny-chat hold no images: leave images out"
     )
     assert CHAT_TASK.details(seeing()) == {"image_place": "<image>"}
     assert CHAT_TASK.inputs(seeing()) == ("messages", "images")
-    assert CHAT_TASK.inputs(chat_model()) == ("messages",)
+    assert CHAT_TASK.inputs(MODELS["chat"]()) == ("messages",)
     assert CHAT_TASK.size(request) is None
 
 
@@ -364,29 +357,31 @@ STRUCTURED_LIMITS = TaskLimits(max_input_tokens=30)
 
 
 @pytest.fixture(params=[1, 4])
-def two_widths(request: pytest.FixtureRequest) -> LoadedModel:
+def greedy_or_beams(request: pytest.FixtureRequest) -> LoadedModel:
     """One that searches greedily, and one that searches with beams by default."""
     defaults = Generation(pad_token_id=0, max_new_tokens=20, num_beams=request.param)
     return served(manifest("generate", generation=defaults), WordTokenizer())
 
 
-def plan_structured(two_widths: LoadedModel, **fields: object) -> ContinuationPlan:
+def plan_structured(greedy_or_beams: LoadedModel, **fields: object) -> ContinuationPlan:
     return GENERATE.prepare(
         GenerateRequest(prompts=["a"], **fields),
         (),
-        replace(two_widths, task_limits=STRUCTURED_LIMITS),
+        replace(greedy_or_beams, task_limits=STRUCTURED_LIMITS),
     )
 
 
 @pytest.mark.parametrize(
     "given", [{"choices": ["a", "b"]}, {"regex": "a+"}, {"json_schema": '{"type": "object"}'}]
 )
-def test_the_option_reaches_the_engine(two_widths: LoadedModel, given: dict[str, object]) -> None:
-    (call,) = plan_structured(two_widths, **given).calls
+def test_the_option_reaches_the_engine(
+    greedy_or_beams: LoadedModel, given: dict[str, object]
+) -> None:
+    (call,) = plan_structured(greedy_or_beams, **given).calls
     sent = call.options.model_dump(exclude_none=True)
     assert {name: sent[name] for name in given} == given
     assert (sent["num_beams"], sent["allows_space"]) == (1, False)
-    rules = two_widths.generation.with_overrides(call.options)
+    rules = greedy_or_beams.generation.with_overrides(call.options)
     assert rules.has_structure
 
 
@@ -399,11 +394,11 @@ def test_a_schema_may_be_an_object() -> None:
         assert json.loads(made.json_schema) == schema
 
 
-def test_the_few_shot_layout_allows_its_space_and_has_no_stop(two_widths: LoadedModel) -> None:
-    (call,) = plan_structured(two_widths, examples=SHOTS, choices=["one", "two"]).calls
+def test_the_few_shot_layout_allows_its_space_and_has_no_stop(greedy_or_beams: LoadedModel) -> None:
+    (call,) = plan_structured(greedy_or_beams, examples=SHOTS, choices=["one", "two"]).calls
     assert call.options.allows_space
     assert call.read is None
-    assert plan_structured(two_widths, examples=SHOTS).calls[0].options.allows_space is None
+    assert plan_structured(greedy_or_beams, examples=SHOTS).calls[0].options.allows_space is None
 
 
 def test_characters_of_all_choices_are_bounded() -> None:

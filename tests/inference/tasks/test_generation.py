@@ -21,10 +21,11 @@ from transformers.models.idefics.image_processing_pil_idefics import IdeficsImag
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
 from inference.bundle.inputs import Patches, PromptImages
-from inference.bundle.manifest import Graph, Limits, Role, Tensor
+from inference.bundle.manifest import Limits
 from inference.errors import InvalidRequest, UnsupportedImage
 from inference.generation import Generation, Overrides
 from inference.processing.prepared_image import PreparedImage
+from inference.processing.sentences import is_blank
 from inference.processing.text import FastTokenizer
 from inference.sequences import TokenChunk
 from inference.tasks.caption import TASK, CaptionPlan, CaptionSection
@@ -36,13 +37,13 @@ from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.processing.test_text import byte_level
 from tests.inference.tiny_models import (
     IMAGE,
-    STEP,
     WordTokenizer,
     finished,
     image_file,
     manifest,
     served,
 )
+from tests.tasks.models import ENCODES
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import Example, GenerateRequest
 
@@ -78,7 +79,7 @@ def test_line_break_is_refused_by_name(text: str) -> None:
 
 
 lines = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=8)
-words = lines.filter(str.strip)
+words = lines.filter(lambda text: not is_blank(text))
 
 
 @given(words, words, words, words)
@@ -375,14 +376,14 @@ def test_log_probabilities_are_requested_where_they_are_needed() -> None:
 CAPTION_LIMITS = TaskLimits(max_client_batch_size=3)
 
 
-def plan(model: LoadedModel, images: list[str | bytes], **fields: object) -> CaptionPlan:
+def plan_captions(model: LoadedModel, images: list[str | bytes], **fields: object) -> CaptionPlan:
     request = CaptionRequest(images=["beside"] * len(images), **fields)
     return TASK.prepare(request, images, replace(model, task_limits=CAPTION_LIMITS))
 
 
 def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) -> None:
     text = base64.b64encode(image_file("red")).decode()
-    made = plan(captioner, [image_file("red"), text, f"data:image/png;base64,{text}"])
+    made = plan_captions(captioner, [image_file("red"), text, f"data:image/png;base64,{text}"])
     for call in made.calls:
         assert call.inputs["pixels"].shape == (4, 4, 3)
         assert call.inputs["pixels"].dtype == np.uint8
@@ -396,20 +397,23 @@ def test_prompt_that_begins_with_the_start_token_has_it_once() -> None:
     generation = Generation(pad_token_id=0, decoder_start_ids=(task,), max_new_tokens=5)
     model = served(manifest("caption", image=IMAGE, generation=generation), tokenizer)
     given, short = (
-        plan(model, [image_file("red")], prompt=prompt).calls[0].inputs["prompt_ids"].tolist()
+        plan_captions(model, [image_file("red")], prompt=prompt)
+        .calls[0]
+        .inputs["prompt_ids"]
+        .tolist()
         for prompt in ("<s_task> a red", "a red")
     )
     assert given == short
     assert len(given) == 2
-    alone = plan(model, [image_file("red")], prompt="<s_task>").calls[0]
+    alone = plan_captions(model, [image_file("red")], prompt="<s_task>").calls[0]
     assert "prompt_ids" not in alone.inputs
 
 
 def test_a_text_that_is_no_image_is_refused(captioner: LoadedModel) -> None:
     with pytest.raises(UnsupportedImage, match="not base64"):
-        plan(captioner, ["ñ" * 40])
+        plan_captions(captioner, ["ñ" * 40])
     with pytest.raises(InvalidRequest, match="not fetched"):
-        plan(captioner, ["https://example.com/cat.png"])
+        plan_captions(captioner, ["https://example.com/cat.png"])
 
 
 SAMPLING = {
@@ -420,7 +424,7 @@ SAMPLING = {
 
 
 def test_parameters_reach_the_engine_as_those_of_generate(captioner: LoadedModel) -> None:
-    (call,) = plan(captioner, [image_file("red")], **SAMPLING).calls
+    (call,) = plan_captions(captioner, [image_file("red")], **SAMPLING).calls
     generator = served(manifest("generate"), WordTokenizer())
     asked = GenerateRequest(prompts=["a"], **SAMPLING)
     (wanted,) = GENERATE.prepare(asked, (), generator).calls
@@ -440,7 +444,7 @@ def test_every_parameter_of_sampling_is_a_field_of_caption() -> None:
 def test_several_captions_without_sampling_are_beams(captioner: LoadedModel) -> None:
     sampled = Generation(pad_token_id=0, max_new_tokens=9, do_sample=True)
     for model in (captioner, served(manifest("caption", image=IMAGE, generation=sampled))):
-        options = plan(model, [image_file("red")], n=4).calls[0].options
+        options = plan_captions(model, [image_file("red")], n=4).calls[0].options
         assert (options.num_beams, options.num_return_sequences) == (4, 4)
         assert options.do_sample is False
 
@@ -451,7 +455,7 @@ def test_several_captions_without_sampling_are_beams(captioner: LoadedModel) -> 
 def test_a_stream_says_that_it_took_the_place_of_beams(
     captioner: LoadedModel, fields: dict[str, object], is_greedy: bool | None
 ) -> None:
-    made = plan(captioner, [image_file("red")], stream=True, **fields)
+    made = plan_captions(captioner, [image_file("red")], stream=True, **fields)
     assert made.calls[0].options.num_beams == 1
     (red,) = captioner.tokenizer.encode("red", add_special_tokens=False)
     streaming = made.streaming()
@@ -563,12 +567,11 @@ def source_captioner() -> LoadedModel:
     tokenizer = WordTokenizer()
     tokenizer.encode("<image>")
     section = {"images": {"place": "<image>", "is_leading": True}}
-    tokens = Tensor(name="s", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
     described = manifest(
         "caption",
         image=IMAGE,
         tasks={"caption": section, "generate": section},
-        graphs={"admit": Graph(file="admit.onnx", inputs=(tokens,), outputs=()), "step": STEP},
+        graphs=ENCODES,
         source_image=PromptImages(positions=2, token_id=3, tokens=2),
     )
     return served(described, tokenizer)

@@ -28,21 +28,20 @@ from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from inference.tasks.shared.served_task import Plan, ServedTask
-from tests.inference import tiny_models
 from tests.inference.tiny_models import (
     WordTokenizer,
     cross_encoder,
-    detector,
     embedded,
+    image_classifier,
     image_file,
     mask_filler,
     run,
-    segmenter,
     served,
     text_classifier,
     two_towers,
     word_labeller,
 )
+from tests.tasks.models import MODELS, pictures
 from triptych.parameters import TruncationParameters
 from triptych.tasks.answer import AnswerRequest
 from triptych.tasks.classify import ClassifyRequest
@@ -265,12 +264,6 @@ class TwoItems:
     images: Sequence[bytes] = ()
 
 
-def filling() -> LoadedModel:
-    tokenizer = WordTokenizer()
-    tokenizer.encode("? red green blue white black")
-    return served(tiny_models.mask_filler(), tokenizer)
-
-
 def towers() -> LoadedModel:
     return replace(served(two_towers()), embeddings=EmbeddingCache())
 
@@ -278,24 +271,21 @@ def towers() -> LoadedModel:
 PLACES = ["beside", "beside"]
 TWO_ITEMS = {
     "classify texts": TwoItems(
-        classify.TASK,
-        lambda: served(tiny_models.text_classifier()),
-        ClassifyRequest(texts=["a", "b"]),
+        classify.TASK, MODELS["classify"], ClassifyRequest(texts=["a", "b"])
     ),
     "classify images": TwoItems(
-        classify.TASK,
-        lambda: served(tiny_models.image_classifier(attention=False)),
-        ClassifyRequest(images=PLACES),
-        IMAGES,
+        classify.TASK, lambda: pictures(attention=False), ClassifyRequest(images=PLACES), IMAGES
     ),
-    "fill-mask": TwoItems(fill_mask.TASK, filling, FillMaskRequest(texts=["? red", "? blue"])),
+    "fill-mask": TwoItems(
+        fill_mask.TASK, MODELS["fill-mask"], FillMaskRequest(texts=["? red", "? blue"])
+    ),
     "fill-mask targets": TwoItems(
-        fill_mask.TASK, filling, FillMaskRequest(texts=["? red", "? blue"], targets=["white"])
+        fill_mask.TASK,
+        MODELS["fill-mask"],
+        FillMaskRequest(texts=["? red", "? blue"], targets=["white"]),
     ),
-    "tag": TwoItems(
-        tag.TASK, lambda: served(tiny_models.word_labeller()), TagRequest(texts=["a", "b"])
-    ),
-    "answer": Case(
+    "tag": TwoItems(tag.TASK, lambda: served(word_labeller()), TagRequest(texts=["a", "b"])),
+    "answer": TwoItems(
         answer_task.TASK,
         lambda: served(tiny_models.passage_reader()),
         AnswerRequest(question=["a", "b"], passages=["c"]),
@@ -306,16 +296,10 @@ TWO_ITEMS = {
         zero_shot.TASK, towers, ZeroShotRequest(images=PLACES, labels=["x", "y"]), IMAGES
     ),
     "detect": TwoItems(
-        detect.TASK,
-        lambda: served(detector()),
-        DetectRequest(images=PLACES, labels=["x", "y"]),
-        IMAGES,
+        detect.TASK, MODELS["detect"], DetectRequest(images=PLACES, labels=["x", "y"]), IMAGES
     ),
     "segment": TwoItems(
-        segment.TASK,
-        lambda: served(segmenter()),
-        SegmentRequest(images=PLACES, labels=["x", "y"]),
-        IMAGES,
+        segment.TASK, MODELS["segment"], SegmentRequest(images=PLACES, labels=["x", "y"]), IMAGES
     ),
 }
 EVERY_CASE = pytest.mark.parametrize("case", TWO_ITEMS.values(), ids=TWO_ITEMS)
@@ -323,7 +307,7 @@ EVERY_CASE = pytest.mark.parametrize("case", TWO_ITEMS.values(), ids=TWO_ITEMS)
 
 def run_or_embed(call: InferCall) -> Outputs:
     if Role.EMBEDDING not in call.outputs.values():
-        return tiny_models.run(call)
+        return run(call)
     rows = len(next(iter(call.inputs.values())))
     return {Role.EMBEDDING: np.eye(3, dtype=np.float32)[:rows]}
 
@@ -377,7 +361,7 @@ def test_a_request_without_any_number_fails(case: TwoItems) -> None:
 
 
 def test_a_document_without_a_score_is_reported_after_the_others() -> None:
-    model = served(tiny_models.cross_encoder())
+    model = served(cross_encoder())
     request = RerankRequest(query="q", documents=["b", "c", "a"])
     plan = rerank.TASK.prepare(request, (), model)
     (call,) = plan.calls
@@ -388,7 +372,7 @@ def test_a_document_without_a_score_is_reported_after_the_others() -> None:
 
 
 def test_attention_without_numbers_is_an_error_of_its_image() -> None:
-    model = served(tiny_models.image_classifier())
+    model = served(image_classifier())
     request = ClassifyRequest(images=PLACES, return_attention=True)
     plan = classify.TASK.prepare(request, IMAGES, model)
     outcomes = [
@@ -403,7 +387,7 @@ def test_attention_without_numbers_is_an_error_of_its_image() -> None:
 
 
 def test_padding_may_hold_anything() -> None:
-    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(tiny_models.word_labeller()))
+    plan = tag.TASK.prepare(TagRequest(texts="ba"), (), served(word_labeller()))
     (call,) = plan.calls
     outputs: Mapping[Role, np.ndarray] = {role: a.copy() for role, a in run_or_embed(call).items()}
     length = int(call.inputs["lengths"][0])

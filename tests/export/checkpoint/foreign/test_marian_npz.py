@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from export.checkpoint.checkpoint import open_checkpoint
 from export.checkpoint.foreign.marian_npz import _read_tokens
 from export.graphs.source_model import SourceModel
 from inference.errors import CheckpointError
@@ -90,6 +92,11 @@ def test_other_networks_are_refused_by_name(
     assert named in refusal(folder)
 
 
+def test_folder_in_two_formats_is_hugging_face_s(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "marian"}')
+    assert open_checkpoint(str(folder)).folder == folder
+
+
 def test_8_bit_models_are_refused_by_name(folder: Path, tmp_path: Path) -> None:
     (folder / "model.intgemm.alphas.bin").write_bytes(b"")
     (folder / "decoder.yml").write_text("models: [model.intgemm.alphas.bin]\nvocabs: [a.spm]\n")
@@ -114,6 +121,24 @@ def test_damaged_files_are_refused(folder: Path) -> None:
     (folder / "decoder.yml").write_text("models: [\n")
     assert "decoder.yml" in refusal(folder)
     (folder / "decoder.yml").write_text("- model.npz\n")
+    assert "decoder.yml" in refusal(folder)
+
+
+def test_references_of_yaml_fill_no_memory(folder: Path) -> None:
+    """A few lines may stand for ten billion values."""
+    levels = "abcdefghij"
+    lists = "".join(
+        f"{one}: &{one} [{', '.join([f'*{before}'] * 10)}]\n" for before, one in pairwise(levels)
+    )
+    merged = "".join(
+        f"{one}: &{one} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+        for before, one in pairwise(levels)
+    )
+    bomb = "a: &a [0]\n" + lists + "type: *j\n"
+    text = np.frombuffer(bomb.encode() + b"\0", np.int8)
+    np.savez(folder / "model.npz", **marian_arrays(), **{"special:model.yml": text})
+    assert len(refusal(folder)) < 500
+    (folder / "decoder.yml").write_text("a: &a {x: 0}\n" + merged)
     assert "decoder.yml" in refusal(folder)
 
 

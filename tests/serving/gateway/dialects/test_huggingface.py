@@ -25,7 +25,6 @@ from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from inference.sequences import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
-from tests.inference.tasks.test_generate import SECTION
 from tests.inference.tiny_models import (
     WordTokenizer,
     box_writer,
@@ -43,6 +42,7 @@ from tests.serving.gateway.conftest import (
     text_models,
 )
 from tests.serving.gateway.http.test_openapi import served as served_over_loopback
+from tests.tasks.models import CHAT as SECTION
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 """What the asynchronous client of Hugging Face does when it sends bytes."""

@@ -15,7 +15,6 @@ from openai.types.embedding_create_params import EmbeddingCreateParams as Embedd
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from inference.tasks import TASKS
-from tests.inference.tasks.test_generate import SECTION
 from tests.serving.gateway.conftest import (
     GREEDY,
     Gateway,
@@ -25,6 +24,7 @@ from tests.serving.gateway.conftest import (
 from tests.serving.gateway.dialects.test_open_inference import INFER, models
 from tests.serving.gateway.dialects.test_open_inference import body as tensors
 from tests.serving.gateway.dialects.test_openai_chat import RED
+from tests.tasks.models import CHAT as SECTION
 from triptych.messages import ClosedMessage
 
 EMPTY: tuple[object, ...] = (None, [], {}, False)

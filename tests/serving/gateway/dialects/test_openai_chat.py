@@ -12,10 +12,11 @@ import pytest
 from inference.bundle.manifest import Limits
 from inference.errors import Overloaded
 from inference.tasks.shared.loaded_model import LoadedModel
-from tests.inference.tasks.test_generate import SECTION, seeing
+from tests.inference.tasks.test_generate import seeing
 from tests.inference.tiny_models import IMAGE, image_file
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from tests.serving.gateway.dialects.conftest import connected
+from tests.tasks.models import CHAT as SECTION
 
 RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
 HELLO = [{"role": "user", "content": "a b"}]

@@ -18,9 +18,9 @@ from inference.processing.text import FastTokenizer
 from inference.sequences import Finished, Top
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.processing.tokenizer_files import byte_pairs
-from tests.inference.tasks.test_generate import SECTION
 from tests.inference.tiny_models import finished, manifest, served
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway
+from tests.tasks.models import CHAT as SECTION
 
 LINES = ["the world is not enough", "three big dogs run along the old street"]
 END = 1
