@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
 from inference.errors import CheckpointError
 
 Activation = Literal["softmax", "sigmoid", "none"]
+MOST_LABELS = 1_000_000
+"""Of names made from a number alone, before any weight is read."""
 
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 
@@ -24,9 +27,12 @@ def labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     """
     names = values.get("id2label")
     if names is None:
-        count = values.get("num_labels", 2)  # the default of `transformers`
-        if not isinstance(count, int):
-            raise CheckpointError(f"config.json: num_labels must be a number, not {count!r}")
+        count = ConfigReader(values).integer("num_labels", 2)  # the default of `transformers`
+        if count > MOST_LABELS:
+            raise CheckpointError(
+                f"config.json: num_labels = {count} is over {MOST_LABELS} classes without names; "
+                "id2label may name more"
+            )
         names = {number: f"LABEL_{number}" for number in range(count)}
     if not isinstance(names, Mapping) or not names:
         raise CheckpointError(f"config.json: id2label must name the classes, not {names!r}")

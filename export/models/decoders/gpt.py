@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -141,7 +142,10 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
     count = reader.layers("num_layers")
     types = reader.values.get("attention_types") or [[["global", "local"], 12]]
     try:
-        kinds = [kind for group, times in types for _ in range(times) for kind in group]
+        listed = (
+            kind for group, times in types for _ in range(min(times, count + 1)) for kind in group
+        )
+        kinds = list(islice(listed, count + 1))  # no longer, whatever the file says
     except (TypeError, ValueError):
         kinds = []
     kinds = reader.values.get("attention_layers") or kinds

@@ -482,8 +482,6 @@ MVP = replace(declare("mvp", {"generate": no_section}), read_config=read_mvp)
 def read_bigbird_pegasus(values: Mapping[str, Any]) -> Config:
     """The configuration; its sparse attention is full for the sources that it allows."""
     reader = ConfigReader(values)
-    reader.refuse_heads("ForConditionalGeneration")
-    reader.refuse_unless(is_encoder_decoder=True)
     form = Form(
         first_row=0,
         is_norm_first=True,
@@ -494,10 +492,9 @@ def read_bigbird_pegasus(values: Mapping[str, Any]) -> Config:
         is_embedding_scaled=True,
         pad_token_id=0,
     )
-    config = read_sizes(reader, form)
-    if reader.choice("attention_type", ("block_sparse", "original_full"), "block_sparse") == (
-        "original_full"
-    ):
+    config = read_config(values, form)
+    kind = reader.choice("attention_type", ("block_sparse", "original_full"), "block_sparse")
+    if kind == "original_full":
         return config
     blocks = 5 + 2 * reader.integer("num_random_blocks", 3)
     return replace(config, most_source_tokens=blocks * reader.integer("block_size", 64))

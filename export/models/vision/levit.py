@@ -34,6 +34,8 @@ from inference.errors import CheckpointError
 STAGES = 3
 DOWN_RATIO, DOWN_MLP_RATIO, DOWN_STRIDE = 4, 2, 2
 """Of the attention between stages: width of values over keys, of its MLP, and of the grid."""
+MOST_GRID = 32
+"""Published files have 14; a list of the pairs of patches is made before any weight is read."""
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -84,8 +86,13 @@ def _check_grid(config: Config) -> None:
     """Refuses sizes at which the convolutions leave another grid than image over patch.
 
     Raises:
-        CheckpointError: names both.
+        CheckpointError: names both, or a grid whose pairs of patches would be too long a list.
     """
+    if config.grid > MOST_GRID:
+        raise CheckpointError(
+            f"config.json: image_size {config.image[0]} over patch_size {config.patch[0]} makes "
+            f"{config.grid} rows of patches, more than {MOST_GRID}"
+        )
     size = config.image[0]
     for _ in range(4):
         size = (size + 2 * config.padding - config.kernel) // config.stride + 1

@@ -166,6 +166,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("opt", {"num_attention_heads": 7}, "num_attention_heads"),
     ("gpt_neo", {"attention_types": [[["global", "sparse"], 1]]}, "attention_types"),
     ("gpt_neo", {"attention_types": [[["global"], 1]]}, "attention_types"),
+    ("gpt_neo", {"attention_types": [[["global"], 2**31], [[], 2**31]]}, "attention_types"),
     ("openai-gpt", {"afn": "tanh"}, "afn = 'tanh'"),
 ]
 

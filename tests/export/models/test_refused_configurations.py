@@ -180,6 +180,12 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"vision_use_head": False}}, "vision_use_head = False"),
         ({"text_config": {"projection_size": 20}}, "projection_size = 20"),
     ],
+    "levit odd": [
+        (
+            {"image_size": 4000, "patch_size": 1, "stride": 1},
+            "makes 4000 rows of patches, more than 32",
+        ),
+    ],
     "perceiver odd": [
         ({"architectures": ["PerceiverForOpticalFlow"]}, "optical flow and .* are not"),
         ({"architectures": ["PerceiverForMultimodalAutoencoding"]}, "multimodal autoencoding are"),

@@ -17,6 +17,7 @@ from export.text_encoders.pooling import Pooling, PoolingMode
 from inference.errors import CheckpointError
 from tests.export.twins import build
 from tests.inference.processing.tokenizer_files import trained
+from tests.traced_memory import memory_below
 
 
 def _head(**values: Any) -> HeadConfig:
@@ -75,6 +76,17 @@ _LETTERS = {str(index): chr(96 + index) for index in range(2, 10)}
 def test_labels_default_to_the_names_of_transformers() -> None:
     assert _head().labels == ("LABEL_0", "LABEL_1")
     assert _head(num_labels=3).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_enormous_number_of_labels_is_refused_before_names_are_made() -> None:
+    with memory_below(1e6), pytest.raises(CheckpointError, match="num_labels = 2147483647 is over"):
+        _head(num_labels=2**31 - 1)
+
+
+@pytest.mark.parametrize("count", [0, True, "3", 2**31])
+def test_number_of_labels_is_a_positive_whole_number(count: object) -> None:
+    with pytest.raises(CheckpointError, match="num_labels must be a whole number"):
+        _head(num_labels=count)
 
 
 @pytest.mark.parametrize("listed", [{"0": "a", "2": "b"}, {"a": "b"}, ["a"], {}])

@@ -287,7 +287,7 @@ TWO_ITEMS = {
     "tag": TwoItems(tag.TASK, lambda: served(word_labeller()), TagRequest(texts=["a", "b"])),
     "answer": TwoItems(
         answer_task.TASK,
-        lambda: served(tiny_models.passage_reader()),
+        MODELS["answer"],
         AnswerRequest(question=["a", "b"], passages=["c"]),
     ),
     "embed texts": TwoItems(embed.TASK, towers, EmbedRequest(texts=["a", "b"])),
