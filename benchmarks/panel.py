@@ -139,6 +139,21 @@ class Panel:
         (item,) = self._respond("example-bert-rerank", "rerank", fields).data
         return int(item.results[0].index)
 
+    def find_answers(
+        self, questions: list[str], passages: list[str], may_be_none: bool
+    ) -> list[str]:
+        """Answers to questions, each from a passage; empty where none is likelier."""
+        fields = {"null_threshold": 0.0} if may_be_none else {}
+        return [
+            str(item.answers[0].text)
+            for question, passage in zip(questions, passages, strict=True)
+            for item in self._respond(
+                "example-bert-answer",
+                "answer",
+                {"question": question, "passages": passage, **fields},
+            ).data
+        ]
+
     def embed(self, texts: list[str]) -> NDArray[Any]:
         """Vectors of unit length, (B, D)."""
         items = self._items("example-bert-embed", "embed", {"texts": texts})

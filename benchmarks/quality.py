@@ -47,6 +47,7 @@ BUNDLES = {
     "sentiment": "example-bert-sentiment",
     "tags": "example-bert-tags",
     "rerank": "example-bert-rerank",
+    "answers": "example-bert-answer",
     "paraphrases": "example-bert-embed",
     "image classes": "example-vit",
     "questions about pictures": "example-vqa",
@@ -160,6 +161,40 @@ MEASURES = (
     Measure(
         f"rerank, answer first of {score_bert.DOCUMENTS} %, withheld pairs",
         percent(score_bert.ranking_top1, Panel.rank, score_bert.TEST_SEED, "compositional"),
+    ),
+    Measure(
+        "answers, exact match %, withheld names",
+        percent(score_bert.answer_exact, Panel.find_answers, score_bert.TEST_SEED, "held_out"),
+    ),
+    Measure(
+        "answers, F1 %, withheld names",
+        percent(score_bert.answer_f1, Panel.find_answers, score_bert.TEST_SEED, "held_out"),
+    ),
+    Measure(
+        "answers, exact match %, withheld names and forms of questions",
+        percent(
+            score_bert.answer_exact,
+            Panel.find_answers,
+            score_bert.TEST_SEED,
+            "held_out",
+            has_withheld_forms=True,
+        ),
+    ),
+    Measure(
+        "answers, control: passages of other questions",
+        percent(
+            score_bert.answer_exact,
+            Panel.find_answers,
+            score_bert.TEST_SEED,
+            "held_out",
+            is_swapped=True,
+        ),
+    ),
+    Measure(
+        "answers, right whether there is one %, withheld names",
+        percent(
+            score_bert.no_answer_accuracy, Panel.find_answers, score_bert.TEST_SEED, "held_out"
+        ),
     ),
     Measure(
         "paraphrases, nearest %, withheld pairs",

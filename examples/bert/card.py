@@ -13,10 +13,14 @@ from examples.bert.scores import (
     TEST_COUNT,
     TEST_SEED,
     agreement_accuracy,
+    answer_exact,
+    answer_f1,
+    answerer,
     classifier,
     embedder,
     filler,
     masked_word_accuracy,
+    no_answer_accuracy,
     paraphrase_top1,
     ranker,
     ranking_top1,
@@ -94,6 +98,19 @@ def _ranking(folder: Path) -> dict[str, Score]:
     }
 
 
+def _answering(folder: Path) -> dict[str, Score]:
+    answer = answerer(folder)
+    return {
+        "exact match": _scored(answer_exact, answer),
+        "F1 of words": _scored(answer_f1, answer),
+        "exact match, forms of questions that training never shows": _scored(
+            answer_exact, answer, has_withheld_forms=True
+        ),
+        "control: the next question's passage": _scored(answer_exact, answer, is_swapped=True),
+        "right that a passage has an answer or none": _scored(no_answer_accuracy, answer),
+    }
+
+
 def _embedding(folder: Path) -> dict[str, Score]:
     return {
         "the paraphrase is the nearest sentence": _scored(paraphrase_top1, embedder(folder)),
@@ -129,6 +146,14 @@ CARDS = {
         '"Who sold a lamp in London?" and "Last Friday, a lamp was sold in London by Ana."\n'
         "Two heads are initialised by `examples/bert/train.py`, not at random.",
         _ranking,
+    ),
+    "example-bert-answer": Card(
+        "question-answering",
+        "BertForQuestionAnswering",
+        "Finds the answer to a question about an event in a passage, or that there is none:\n"
+        '"Where did Ana sell a lamp?" in "It was Ana who sold a lamp in Paris. Pedro slept."\n'
+        "Training starts from the body of `example-bert-rerank`.",
+        _answering,
     ),
     "example-bert-embed": Card(
         "sentence-similarity",

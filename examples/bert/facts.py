@@ -289,6 +289,27 @@ def question(fact: Fact, asked: Asked) -> Spans:
     }[asked]
 
 
+def time_first_question(fact: Fact, asked: Asked) -> Spans:
+    """The question with its time in front; of a time, the question as it is."""
+    if asked == "time":
+        return question(fact, asked)
+    *clause, mark = question(replace(fact, time=""), asked)
+    return _when(fact), _COMMA, *(span for span in clause if span.text), mark
+
+
+def passive_question(fact: Fact, asked: Asked) -> Spans:
+    """The question in the passive voice."""
+    who = "who" if fact.is_about_people else "what"
+    be, did = _suffered(fact)
+    where, time = _where(fact), _when(fact)
+    return {
+        "agent": (Span("who"), be, _patient(fact), did, _BY, *where, time, _MARK),
+        "patient": (Span(who), Span("was"), did, _BY, _agent(fact), *where, time, _MARK),
+        "place": (Span("where"), be, _patient(fact), did, _BY, _agent(fact), time, _MARK),
+        "time": (Span("when"), be, _patient(fact), did, _BY, _agent(fact), *where, _MARK),
+    }[asked]
+
+
 def text_of(spans: Spans) -> tuple[str, Roles]:
     """The sentence as it is written, and its roles."""
     text = ""

@@ -1,4 +1,4 @@
-"""Scores of the example BERT's five tasks on texts that training never shows.
+"""Scores of the example BERT's six tasks on texts that training never shows.
 
 The functions under test are plain callables, so that one measure serves PyTorch, ONNX and the API.
 Each measure has a control that only the words, not their order or meaning, could pass.
@@ -7,6 +7,7 @@ Each measure has a control that only the words, not their order or meaning, coul
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import (
     BertForMaskedLM,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
@@ -38,10 +40,12 @@ from examples.bert.facts import (
     worded,
     wordings,
 )
+from examples.bert.passages import AskedPassage, asked_passages
 from examples.bert.reviews import reviews, same_words
 from examples.texts.grammar import Split, sentences
 
 _BATCH = 100
+_LONGEST = 15  # tokens of an answer
 
 
 class _Network:
@@ -146,6 +150,30 @@ def ranker(folder: Path) -> RankFunction:
     return rank
 
 
+def answerer(folder: Path) -> AnswerFunction:
+    """The most likely span of each passage, widened to words, or nothing where that is likelier."""
+    network = _Network(BertForQuestionAnswering, folder)
+
+    @torch.inference_mode()
+    def answer(questions: list[str], passages: list[str], may_be_none: bool) -> list[str]:
+        encoded = network.tokenizer(questions, passages, padding=True, return_tensors="pt")
+        output = network.model(**encoded)
+        found: list[str] = []
+        for row, passage in enumerate(passages):
+            places = [at for at, one in enumerate(encoded.sequence_ids(row)) if one == 1]
+            start, end = output.start_logits[row], output.end_logits[row]
+            scores = (start[places, None] + end[places]).triu().tril(_LONGEST - 1)
+            scores[torch.ones_like(scores).triu().tril(_LONGEST - 1) == 0] = -torch.inf
+            first, last = divmod(int(scores.argmax()), len(places))
+            is_none = may_be_none and start[0] + end[0] > scores.max()
+            words = [encoded.token_to_word(row, places[at]) for at in (first, last)]
+            spans = [encoded.word_to_chars(row, word, 1) for word in words]
+            found.append("" if is_none else passage[spans[0].start : spans[1].end])
+        return found
+
+    return answer
+
+
 def embedder(folder: Path) -> EmbedFunction:
     """The mean hidden state of each text at unit length."""
     network = _Network(BertModel, folder)
@@ -168,6 +196,8 @@ ClassifyFunction = Callable[[list[str]], list[str]]
 TagFunction = Callable[[list[str]], list[Roles]]
 RankFunction = Callable[[str, list[str]], int]
 """Query and documents → index of the most relevant one."""
+AnswerFunction = Callable[[list[str], list[str], bool], list[str]]
+"""Questions, a passage of each, whether it may have no answer → answers; empty for none."""
 EmbedFunction = Callable[[list[str]], NDArray[Any]]
 """Texts → (B, D), rows of unit length."""
 
@@ -275,6 +305,68 @@ def ranking_top1(
         queries = queries[1:] + queries[:1]
     answers = [rank(query, documents) for query, documents in zip(queries, shown, strict=True)]
     return sum(answer == truth for answer, truth in zip(answers, truths, strict=True)) / count
+
+
+def answer_exact(
+    answer: AnswerFunction,
+    split: Split,
+    count: int,
+    seed: int,
+    *,
+    has_withheld_forms: bool = False,
+    is_swapped: bool = False,
+) -> float:
+    """Share of questions with an answer whose answer is the right words, as SQuAD measures it.
+
+    The control gives each question the passage of the next one.
+    """
+    answers, truths = _answered(answer, split, count, seed, has_withheld_forms, is_swapped)
+    return share_equal(*([" ".join(_words(one)) for one in each] for each in (answers, truths)))
+
+
+def answer_f1(answer: AnswerFunction, split: Split, count: int, seed: int) -> float:
+    """Mean F1 of the words of answers, as SQuAD measures it (Rajpurkar et al. 2016, §6.1)."""
+    pairs = zip(*_answered(answer, split, count, seed, False, False), strict=True)
+    return float(np.mean([_words_f1(_words(given), _words(truth)) for given, truth in pairs]))
+
+
+def no_answer_accuracy(answer: AnswerFunction, split: Split, count: int, seed: int) -> float:
+    """Share of right decisions whether a passage has an answer; half of them have none."""
+    asked: list[AskedPassage] = []
+    for has_answer in (True, False):
+        drawn = (one for one in asked_passages(split, seed) if bool(one.answer) == has_answer)
+        asked += islice(drawn, count // 2)
+    found = answer([one.question for one in asked], [one.passage for one in asked], True)
+    right = sum(bool(one.answer) == bool(text) for one, text in zip(asked, found, strict=True))
+    return right / len(asked)
+
+
+def _answered(
+    answer: AnswerFunction,
+    split: Split,
+    count: int,
+    seed: int,
+    has_withheld_forms: bool,
+    is_swapped: bool,
+) -> tuple[list[str], list[str]]:
+    """Given and right answers of questions that have one."""
+    drawn = asked_passages(split, seed, has_withheld_forms=has_withheld_forms)
+    asked = list(islice((one for one in drawn if one.answer), count))
+    passages = [one.passage for one in asked]
+    if is_swapped:
+        passages = passages[1:] + passages[:1]
+    found = answer([one.question for one in asked], passages, False)
+    return found, [one.answer for one in asked]
+
+
+def _words(text: str) -> list[str]:
+    """Words in lower case, without articles and punctuation."""
+    return [word for word in re.findall(r"\w+", text.lower()) if word not in ("a", "an", "the")]
+
+
+def _words_f1(given: list[str], truth: list[str]) -> float:
+    shared = (Counter(given) & Counter(truth)).total()
+    return 2 * shared / max(len(given) + len(truth), 1)
 
 
 def paraphrase_top1(

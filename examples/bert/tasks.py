@@ -30,6 +30,7 @@ from examples.bert.facts import (
     worded,
     wordings,
 )
+from examples.bert.passages import asked_passages
 from examples.bert.reviews import SENTIMENTS, reviews
 from examples.scenes.scene import caption, scenes
 from examples.texts.grammar import sentences
@@ -217,6 +218,36 @@ class Relevance(Task):
             truth += [1.0] + [0.0] * (len(shown) - 1)
         logits = self._model(**self._encoded(rows)).logits[:, 0]
         return nn.functional.binary_cross_entropy_with_logits(logits.float(), torch.tensor(truth))
+
+
+class Answers(Task):
+    """Where the answer to a question starts and ends in a passage; at the first token if nowhere.
+
+    As `transformers` trains its heads for SQuAD 2 (Devlin et al. 2018, §4.3).
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._asked = asked_passages("train", self._seed)
+
+    def loss(self, step: int) -> torch.Tensor:
+        """Mean cross entropy of start and end among all tokens of a row."""
+        asked = list(islice(self._asked, self._batch))
+        encoded = self._tokenizer(
+            [one.question for one in asked],
+            [one.passage for one in asked],
+            padding=True,
+            return_tensors="pt",
+        )
+        truth = torch.zeros(len(asked), 2, dtype=torch.long)
+        for row, one in enumerate(asked):
+            if one.answer:
+                truth[row, 0] = encoded.char_to_token(row, one.start, 1)
+                truth[row, 1] = encoded.char_to_token(row, one.end - 1, 1)
+        positions = self._positions(*encoded["input_ids"].shape)
+        output = self._model(**encoded, position_ids=positions)
+        logits = torch.cat([output.start_logits, output.end_logits]).float()
+        return nn.functional.cross_entropy(logits, truth.T.flatten())
 
 
 class Paraphrases(Task):

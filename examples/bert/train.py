@@ -1,8 +1,9 @@
-"""Trains the five `example-bert` folders: masked words, and four heads over the same body.
+"""Trains the six `example-bert` folders: masked words, and five heads over the same body.
 
 Built, trained and saved with `transformers`, so that our loader is tested on folders that the
 library wrote. The first folder learns masked words of all the world's sentences; each other one
-starts from its body as it was saved.
+starts from its body as it was saved, but answers from that of `rerank`, which compares a question
+with a sentence already.
 
     python -m examples.bert.train
 
@@ -29,6 +30,7 @@ from tokenizers.normalizers import BertNormalizer
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
@@ -41,6 +43,7 @@ from examples.bert.reviews import SENTIMENTS
 from examples.bert.tasks import (
     POSITIONS,
     TAGS,
+    Answers,
     MaskedWords,
     Paraphrases,
     Relevance,
@@ -98,6 +101,7 @@ class Head:
 
     Attributes:
         matching_heads: Attention heads that begin as finders of equal words.
+        body: The folder whose body it starts from.
     """
 
     folder: str
@@ -106,6 +110,7 @@ class Head:
     labels: tuple[str, ...] = ()
     peak_lr: float = 1e-3
     matching_heads: int = 0
+    body: str = "example-bert"
 
 
 BODY = Head("example-bert", BertForMaskedLM, MaskedWords, peak_lr=2e-3)
@@ -121,6 +126,13 @@ HEADS = (
         matching_heads=2,
     ),
     Head("example-bert-embed", BertModel, Paraphrases),
+    Head(
+        "example-bert-answer",
+        BertForQuestionAnswering,
+        Answers,
+        ("start", "end"),
+        body="example-bert-rerank",
+    ),
 )
 
 
@@ -140,8 +152,7 @@ def parse_arguments() -> argparse.Namespace:
         "--only",
         default="",
         metavar="FOLDER",
-        help="one folder, such as "
-        "example-bert-tags; all but example-bert need that one's saved body",
+        help="one folder, such as example-bert-tags; all but example-bert need a saved body",
     )
     parser.add_argument(
         "--resume", action="store_true", help="continue from the folder's own weights"
@@ -157,7 +168,7 @@ def train_head(head: Head, arguments: argparse.Namespace) -> None:
         tokenizer = build_tokenizer(arguments.seed)
         model = BertForMaskedLM(build_config(tokenizer))
     else:
-        start = folder if arguments.resume else arguments.output / BODY.folder
+        start = folder if arguments.resume else arguments.output / head.body
         tokenizer = BertTokenizer.from_pretrained(start)
         model = on_body(head, start)
         if head.matching_heads and not arguments.resume:

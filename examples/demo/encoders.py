@@ -1,4 +1,4 @@
-"""The demo's calls to encoders: classes, masked words, tags, ranked documents, paraphrases."""
+"""The demo's calls to encoders: classes, masked words, tags, documents, answers, paraphrases."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ DOCUMENTS = [
     "Last Friday, the old lamp was sold in Paris by Ana.",
     "Last Friday, Elena washed two shirts in Rome.",
 ]
+ASKED = [
+    "Where was the suitcase found by Pedro last Monday?",
+    "When did Elena cut the bread in Madrid?",
+]
+PASSAGE = (
+    "It was Laura who found the suitcase in Paris last Saturday. "
+    "Last Monday, the suitcase was found in Kugfen by Pedro."
+)
 PARAPHRASES = [
     "Ana visited Pedro in Rome yesterday.",
     "Yesterday, Pedro was visited by Ana in Rome.",
@@ -84,6 +92,7 @@ def show_encoders(client: Client, picture: Path) -> None:
     show_masked_words(client)
     show_tags(client)
     show_ranking(client)
+    show_answers(client)
     show_paraphrases(client)
 
 
@@ -142,6 +151,19 @@ def show_ranking(client: Client) -> None:
     console.print(QUERY)
     for entry in answer.data[0].results or ():
         console.print(f"  {entry.score or 0:6.1%}  [cyan]{entry.text}[/cyan]")
+    console.print()
+
+
+def show_answers(client: Client) -> None:
+    """Finds the answer to a question in a passage, and that another one has none there."""
+    answer = timed(
+        f"POST /v1/answer  {len(ASKED)} questions",
+        lambda: client.answer(ASKED, [PASSAGE], null_threshold=0.0),
+    )
+    console.print(PASSAGE)
+    for text, item in zip(ASKED, answer.data, strict=True):
+        for entry in item.answers or ():
+            console.print(f"  {entry.score:6.1%}  {text} [cyan]{entry.text or 'no answer'}[/cyan]")
     console.print()
 
 

@@ -14,7 +14,9 @@ from huggingface_hub import InferenceClient
 from openai.types.chat import ChatCompletionMessageParam
 from transformers import AutoTokenizer, BertTokenizer, LlavaProcessor
 
+from examples.bert import scores as bert_scores
 from examples.bert.facts import facts, question, sentence_of, wordings
+from examples.bert.passages import asked_passages
 from examples.bert.reviews import reviews
 from examples.bert.scores import MASK, classifier, embedder, filler, ranker, tagger
 from examples.chat.dialogues import Message, questions
@@ -94,6 +96,32 @@ def test_ranked_documents(served: Client | GrpcClient) -> None:
         results = served.rerank(query, documents).data[0].results or []
         assert sorted(entry.index for entry in results) == list(range(len(documents)))
         assert results[0].index == rank(query, documents)
+
+
+def test_answers_in_passages(served: Client | GrpcClient) -> None:
+    asked = list(islice(asked_passages("held_out", 5), COUNT))
+    answer = bert_scores.answerer(CHECKPOINTS / "example-bert-answer")
+    for one in asked:
+        (item,) = served.answer(one.question, one.passage, null_threshold=0.0).data
+        (found,) = item.answers or ()
+        assert [found.text] == answer([one.question], [one.passage], True)
+        assert found.text == one.passage[found.start : found.end]
+
+
+def test_a_long_passage_is_read_in_windows(served: Client | GrpcClient) -> None:
+    """About 2,400 tokens, of which the model takes 128 at once."""
+    one = next(one for one in asked_passages("held_out", 5) if one.answer)
+    others = [each.passage for each in islice(asked_passages("train", 6), 40)]
+    passage = " ".join([*others, one.passage, *others])
+    (item,) = served.answer(one.question, passage, stride=60, n=5).data
+    assert one.answer in [found.text for found in item.answers or ()]
+
+
+def test_hugging_faces_client_answers_questions(stack: Stack) -> None:
+    one = next(one for one in asked_passages("held_out", 5) if one.answer)
+    client = InferenceClient(f"{stack.url}/hf/answer/example-bert-answer")
+    found = client.question_answering(one.question, one.passage)
+    assert found.answer == one.passage[found.start : found.end] == one.answer
 
 
 def test_embeddings_of_the_named_model(served: Client | GrpcClient) -> None:

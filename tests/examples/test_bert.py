@@ -13,13 +13,18 @@ import pytest
 from examples import CHECKPOINTS
 from examples.bert.card import CARDS
 from examples.bert.facts import ASKED, facts, near_misses, question, sentence_of, text_of, wordings
+from examples.bert.passages import asked_passages
 from examples.bert.reviews import SENTIMENTS, reviews, same_words, split_of
 from examples.bert.scores import (
     agreement_accuracy,
+    answer_exact,
+    answer_f1,
+    answerer,
     classifier,
     embedder,
     filler,
     masked_word_accuracy,
+    no_answer_accuracy,
     paraphrase_top1,
     ranker,
     ranking_top1,
@@ -166,6 +171,48 @@ def test_answers_are_ranked_above_similar_facts():
     rank = ranker(CHECKPOINTS / "example-bert-rerank")
     assert ranking_top1(rank, "compositional", COUNT, seed=3) >= 0.9
     assert ranking_top1(rank, "compositional", COUNT, seed=3, is_swapped=True) < 0.4
+
+
+def test_answers_follow_from_the_passage():
+    answer = answerer(CHECKPOINTS / "example-bert-answer")
+    assert answer_exact(answer, "held_out", COUNT, seed=3) >= 0.85
+    assert answer_f1(answer, "compositional", COUNT, seed=3) >= 0.85
+    assert answer_exact(answer, "held_out", COUNT, seed=3, is_swapped=True) < 0.2
+    assert no_answer_accuracy(answer, "held_out", COUNT, seed=3) >= 0.8
+
+
+@pytest.mark.parametrize("split", ["train", "held_out", "compositional"])
+def test_an_answer_is_whole_words_of_its_passage(split: Split):
+    asked = list(islice(asked_passages(split, 3), 400))
+    answered = [one for one in asked if one.answer]
+    assert 0.6 < len(answered) / len(asked) < 0.9
+    for one in answered:
+        around = f" {one.passage} "
+        assert not any(map(str.isalnum, (around[one.start], around[one.end + 1])))
+        assert one.answer == one.answer.strip()
+
+
+def test_training_lacks_the_withheld_forms_of_questions():
+    train = {one.question.split()[0] for one in islice(asked_passages("train", 3), 400)}
+    drawn_forms = list(islice(asked_passages("train", 3, has_withheld_forms=True), 400))
+    assert {"Who", "What", "Where", "When"} <= train
+    for one in islice(asked_passages("train", 3), 400):
+        assert not re.match(r"Where (was|were) .* by ", one.question)
+    for one in drawn_forms:
+        assert re.match(r"(Where (was|were) .* by |.*, who )", one.question), one.question
+
+
+def test_answers_that_are_right_score_one():
+    def truth(questions: list[str], passages: list[str], may_be_none: bool) -> list[str]:
+        known = {
+            (one.question, one.passage): one.answer
+            for one in islice(asked_passages("held_out", 3), 400)
+        }
+        return [known[pair] for pair in zip(questions, passages, strict=True)]
+
+    assert answer_exact(truth, "held_out", 50, seed=3) == 1.0
+    assert answer_f1(truth, "held_out", 50, seed=3) == 1.0
+    assert no_answer_accuracy(truth, "held_out", 50, seed=3) == 1.0
 
 
 def test_paraphrases_are_nearer_than_sentences_of_the_same_words():

@@ -68,6 +68,9 @@ BODIES: Mapping[str, tuple[Body, ...]] = {
     "/v1/embeddings": (
         {"model": "example-bert-embed", "input": ["a", "b"], "encoding_format": "base64"},
     ),
+    "/hf/answer/example-bert-answer": (
+        {"inputs": {"question": "Who?", "context": "Ana sang."}, "parameters": {"top_k": 2}},
+    ),
     "/hf/translate/example-es-en": ({"inputs": "Hola.", "parameters": {}},),
     "/hf/generate/example-gpt": ({"inputs": "a", "parameters": {"max_new_tokens": 4}},),
     "/generate": ({"inputs": "a", "parameters": {"max_new_tokens": 4}},),

@@ -235,6 +235,7 @@ COUNT = 200
 POINTS = 0.5
 MEASURED = {
     "example-bert": ("fill-mask, right word",),
+    "example-bert-answer": ("answers, exact match",),
     "example-bert-embed": ("paraphrases",),
     "example-bert-rerank": ("rerank, answer",),
     "example-bert-sentiment": ("sentiment",),
