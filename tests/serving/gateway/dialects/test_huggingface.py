@@ -42,7 +42,7 @@ from tests.serving.gateway.conftest import (
     loaded,
     text_models,
 )
-from tests.serving.gateway.http.test_openapi import served as served_over_loopback
+from tests.serving.gateway.http.test_page import served as served_over_loopback
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 """What the asynchronous client of Hugging Face does when it sends bytes."""
