@@ -1,6 +1,7 @@
 """A gateway over an in-memory `Inference`, called through ASGI: no socket, no Triton."""
 
 import asyncio
+import base64
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ from tests.inference.tiny_models import (
     embedded,
     finished,
     image_classifier,
+    image_file,
     manifest,
     mask_filler,
     passage_reader,
@@ -173,6 +175,8 @@ class FakeInference:
             self.running -= 1
 
 
+RED = base64.b64encode(image_file("red")).decode()
+"""A picture in the JSON of a request."""
 GREEDY = Generation(pad_token_id=0, max_new_tokens=20)
 
 

@@ -116,14 +116,6 @@ async def test_cancelled_call_ends_the_stream(front: Front) -> None:
     assert inference.running == 0
 
 
-async def test_stream_requires_the_key(make_gateway: MakeGateway) -> None:
-    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
-        call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["a"]))
-        _, (code, *_) = await streamed_failure(call)
-        assert code is grpc.StatusCode.UNAUTHENTICATED
-        assert front.gateway.inference.calls == []
-
-
 @pytest.mark.parametrize(
     "data",
     [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc", b"\x0a\x03\xed\xa0\x80"],

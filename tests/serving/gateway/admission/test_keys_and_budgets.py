@@ -32,7 +32,7 @@ from serving.gateway.http.handle_request import Router
 from serving.gateway.server import app
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file
-from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
+from tests.serving.gateway.conftest import RED, Gateway, MakeGateway, error_of
 from tests.serving.gateway.test_grpc import Front
 from tests.serving.test_process_pool import is_gone, sleep
 from tests.serving.waiting import Clock, until
@@ -105,7 +105,8 @@ async def test_every_route_needs_a_key(
 
 
 async def test_every_grpc_method_needs_a_key(make_gateway: MakeGateway, file: Path) -> None:
-    async with Front(make_gateway(grpc_port=0, api_keys=file)) as front:
+    gateway = make_gateway(grpc_port=0, api_keys=file)
+    async with Front(gateway) as front:
         methods = pb.DESCRIPTOR.services_by_name["Triptych"].methods
         for headers in WRONG:
             metadata = tuple(headers.items())
@@ -118,6 +119,7 @@ async def test_every_grpc_method_needs_a_key(make_gateway: MakeGateway, file: Pa
             with pytest.raises(grpc.RpcError) as refused:
                 await reflected(front, metadata)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert gateway.inference.calls == []
         assert NAME in await reflected(front, tuple(RIGHT.items()))
         health = health_pb2_grpc.HealthStub(front.channel)
         assert (await health.Check(health_pb2.HealthCheckRequest())).status
@@ -349,9 +351,6 @@ async def test_disconnect_while_sending_frees_the_bytes(make_gateway: MakeGatewa
     await asyncio.wait((first.response,))
     content = body_of(FREE_BYTES + 400_000)
     assert (await gateway.http.post("/v1/translate", content=content, headers=JSON)).is_success
-
-
-RED = base64.b64encode(image_file("red")).decode()
 
 
 def pixels_of_red() -> int:

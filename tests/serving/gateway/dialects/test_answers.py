@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import random
 import re
@@ -31,11 +30,10 @@ from tests.inference.tiny_models import (
     STEP,
     WordTokenizer,
     finished,
-    image_file,
     manifest,
     served,
 )
-from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway
+from tests.serving.gateway.conftest import GREEDY, RED, Gateway, MakeGateway
 from tests.tasks.models import CHAT as SECTION
 
 WORDS = "user assistant : w1 w2 w3 w4 w5 w6 w7 W1 W3 W5 W6. w2. w4. w5. w7.".split()
@@ -43,7 +41,6 @@ VOCABULARY = 3 + len(WORDS)
 END = 1
 OWN_LIMIT = 11
 """Tokens that a model generates where the request sets no limit."""
-PICTURE = base64.b64encode(image_file("red")).decode()
 SOURCE = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
 PIXELS = Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS)
 RULES = Generation(
@@ -182,15 +179,15 @@ def item(answer: Any) -> tuple[str, None]:
     return answer[0]["finish_reason"], None
 
 
-SHOWN = {"type": "image_url", "image_url": {"url": f"data:;base64,{PICTURE}"}}
+SHOWN = {"type": "image_url", "image_url": {"url": f"data:;base64,{RED}"}}
 ASKED = [{"role": "user", "content": [SHOWN]}]
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USAGE = {"stream_options": {"include_usage": True}}
 ROUTES: dict[str, tuple[str, Callable[[int | None], dict[str, Any]], Read]] = {
-    "caption": ("/v1/caption", lambda n: {"images": PICTURE, "max_new_tokens": n}, native),
+    "caption": ("/v1/caption", lambda n: {"images": RED, "max_new_tokens": n}, native),
     "hf caption": (
         "/hf/caption/tiny-caption",
-        lambda n: {"inputs": PICTURE, "parameters": {"max_new_tokens": n}},
+        lambda n: {"inputs": RED, "parameters": {"max_new_tokens": n}},
         item,
     ),
     "chat caption": (
@@ -269,7 +266,7 @@ async def test_an_end_token_in_the_last_place_is_no_limit(make_gateway: MakeGate
 
 async def test_each_hypothesis_has_its_reason(answering: Answering) -> None:
     for path, body in (
-        ("/v1/caption", {"images": PICTURE, "n": 3, "num_beams": 3, "max_new_tokens": 5}),
+        ("/v1/caption", {"images": RED, "n": 3, "num_beams": 3, "max_new_tokens": 5}),
         ("/v1/translate", {"texts": "w1 w2", "n": 3, "num_beams": 3, "max_new_tokens": 5}),
         ("/v1/generate", {"prompts": "w1 w2", "n": 3, "num_beams": 3, "max_new_tokens": 5}),
     ):

@@ -41,7 +41,7 @@ from tests.serving.gateway.conftest import (
     loaded,
     text_models,
 )
-from tests.serving.gateway.http.test_openapi import served as served_over_loopback
+from tests.serving.gateway.http.test_page import served as served_over_loopback
 from tests.tasks.models import CHAT as SECTION
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

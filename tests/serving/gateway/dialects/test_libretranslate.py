@@ -13,7 +13,7 @@ from inference.bundle.inputs import AlignmentSpec
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
-from tests.serving.gateway.http.test_openapi import served
+from tests.serving.gateway.http.test_page import served
 
 KEY = "sesame"
 

@@ -17,7 +17,7 @@ from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S, Downlo
 from tests.serving import document_samples
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.dialects.test_libretranslate import KEY, error_of, translator
-from tests.serving.gateway.http.test_openapi import served
+from tests.serving.gateway.http.test_page import served
 from tests.serving.test_process_pool import is_gone, sleep
 from tests.serving.waiting import Clock
 

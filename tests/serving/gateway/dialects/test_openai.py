@@ -17,8 +17,20 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tasks.test_generate import seeing
 from tests.inference.tiny_models import IMAGE, image_file, served, two_towers
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
-from tests.serving.gateway.dialects.conftest import connected
 from tests.tasks.models import CHAT as SECTION
+
+
+def connected(gateway: Gateway, key: str = "none") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url="http://gateway/v1", api_key=key, http_client=gateway.http, max_retries=0
+    )
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with connected(gateway) as made:
+        yield made
+
 
 RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
 COMPLETER, EMBEDDER = "tiny-generate", "tiny-zero-shot"

@@ -101,11 +101,14 @@ def starts(sent: list[Message]) -> list[tuple[int, dict[bytes, bytes]]]:
 
 async def test_request_id_is_the_clients_or_a_new_one(log: pytest.LogCaptureFixture) -> None:
     ((_, given),) = starts(await Layer(echo).post(headers={"x-request-id": "mine"}))
-    ((_, made),) = starts(await Layer(echo).post(headers={"x-request-id": "a\nb"}))
     assert given[b"x-request-id"] == b"mine"
-    assert len(made[b"x-request-id"]) == 32
+    made = []
+    for refused in ("a\nb", "a b", "x" * 129):
+        ((_, headers),) = starts(await Layer(echo).post(headers={"x-request-id": refused}))
+        made.append(headers[b"x-request-id"].decode())
+    assert [len(one) for one in made] == [32] * 3
     ids = [one.request_id for one in log.records if one.message == "answered"]
-    assert ids == ["mine", made[b"x-request-id"].decode()]
+    assert ids == ["mine", *made]
 
 
 async def test_body_that_is_declared_too_large_is_not_read() -> None:
