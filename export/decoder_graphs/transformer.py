@@ -7,6 +7,7 @@ and states of its graphs, as `inference/bundle/manifest.py` defines them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,6 +22,7 @@ from inference.bundle.manifest import Graph, Growth, Role, State
 from inference.bundle.manifest import Tensor as Port
 
 _DEEP = 6  # layers
+_ENCODING = ("admit", "align")
 CONTROLS = (
     Port(name="tokens", dtype="int64", shape=("R", "T"), role=Role.TOKENS),
     Port(name="lengths", dtype="int32", shape=("R",), role=Role.LENGTHS),
@@ -54,14 +56,21 @@ def encoder_decoder_graphs(
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
 
 
-def text_to_text_graphs(model: Any, tokens: nn.Embedding) -> Graphs:
+def text_to_text_graphs(model: Any, tokens: nn.Embedding, traced: int | None = None) -> Graphs:
     """The graphs of a model whose `encoder` reads texts.
 
     Args:
         tokens: The encoder's table.
+        traced: Source positions while the encoder is traced: several of its blocks, because a
+            graph traced with one block has no dimension for them.
     """
     source = text_source(tokens.num_embeddings)
-    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+    graphs = encoder_decoder_graphs(model.encoder, model.decoder, source)
+    if traced is None:
+        return graphs
+    sizes = {"S": traced}
+    encoding = {key: replace(graphs.lowerings[key], traced_sizes=sizes) for key in _ENCODING}
+    return replace(graphs, lowerings={**graphs.lowerings, **encoding})
 
 
 def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Source) -> Graphs:

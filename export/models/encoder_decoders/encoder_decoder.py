@@ -78,6 +78,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; other encoders or decoders are refused by name."""
     reader = ConfigReader(values)
     reader.refuse_classes_but("EncoderDecoderModel")
+    reader.refuse_unless(is_encoder_decoder=True)
     encoder, decoder = reader.section("encoder"), reader.section("decoder")
     decoder.refuse_unless(cross_attention_hidden_size=None)
     encoder_half, decoder_half = find_half(encoder, ENCODERS), find_half(decoder, TEXT_DECODERS)

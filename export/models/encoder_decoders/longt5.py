@@ -27,6 +27,7 @@ from torch.nn import functional
 from export.architecture import no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Rename
+from export.decoder_graphs.transformer import text_to_text_graphs
 from export.layers.attention.attention import Attention, within
 from export.layers.attention.heads import Heads
 from export.layers.attention.near import attend_near, in_blocks, join_blocks
@@ -65,7 +66,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; unsupported fields that would change the network are refused.
 
     Raises:
-        CheckpointError: sums of a number of positions whose inverse is no exact float.
+        CheckpointError: sums of a number of positions whose inverse is no exact float, or norms of
+            sums of nothing without an epsilon.
     """
     reader = ConfigReader(values)
     summed = reader.integer("global_block_size", 16)
@@ -73,6 +75,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
         raise CheckpointError(
             f"config.json: global_block_size = {summed} is not supported, only powers of two are"
         )
+    if reader.number("layer_norm_epsilon", 1e-6) <= 0:
+        raise CheckpointError("config.json: layer_norm_epsilon must be positive")
     return Config(
         t5.read_config({**values, "model_type": "t5"}),
         reader.choice("encoder_attention_type", _NAMES, "local"),
@@ -249,5 +253,8 @@ ARCHITECTURE = replace(
     read_config=read_config,
     build=LongT5,
     rename=rename,
+    graphs=lambda model, image: text_to_text_graphs(
+        model, model.encoder.tokens, traced=3 * max(model.encoder.block, model.encoder.summed) - 1
+    ),
     tasks_of=None,
 )

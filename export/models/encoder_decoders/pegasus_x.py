@@ -26,6 +26,7 @@ from torch.nn import functional
 from export.architecture import no_section
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Rename
+from export.decoder_graphs.transformer import text_to_text_graphs
 from export.layers.attention.attention import Attention, attend, within
 from export.layers.attention.heads import Heads
 from export.layers.attention.near import attend_near, in_blocks, join_blocks
@@ -144,6 +145,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.embedding = bart.Embedding(config.bart, tokens)
+        self.block = config.block
         self.tokens = nn.Embedding(config.global_tokens, config.bart.width)
         shift = config.block // 2 if config.is_staggered else 0
         self.blocks = nn.ModuleList(
@@ -190,4 +192,7 @@ ARCHITECTURE = replace(
     read_config=read_config,
     build=PegasusX,
     rename=rename,
+    graphs=lambda model, image: text_to_text_graphs(
+        model, model.encoder.embedding.tokens, traced=3 * model.encoder.block - 1
+    ),
 )

@@ -123,7 +123,9 @@ BLENDERBOT_SMALL = Twin(
     reference="transformers:BlenderbotSmallForConditionalGeneration",
     configs={
         "plain": TINY | {"pad_token_id": 0, "bos_token_id": 1, "activation_function": "relu"},
-        "odd": ODD | {"decoder_start_token_id": 1},
+        "odd": ODD
+        | {"d_model": 36, "encoder_attention_heads": 4, "decoder_attention_heads": 2}
+        | {"decoder_start_token_id": 1},
     },
 )
 PLBART = Twin(
