@@ -257,7 +257,9 @@ def check_tokenizers(spec: TokenizerSpec | None, files: Mapping[str, bytes]) -> 
     for file in named.values():
         try:
             Tokenizer.from_str(files[file].decode()).encode("a \n")
-        except Exception as error:  # `tokenizers` raises bare Exception
+        except BaseException as error:  # `tokenizers` raises bare Exception, and panics
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise CheckpointError(f"{file} is damaged: {error}") from error
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, processors
 
 from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint
 from export.checkpoint.image_recipe import image_spec
 from export.graphs.source_model import SourceModel
 from export.registry import architecture, families
 from export.tokenizer.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
+from export.tokenizer.tokenizer_json import check_tokenizers
+from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Role
 from inference.errors import CheckpointError
 from tests.export.twin import EXPORTED
@@ -150,6 +153,17 @@ def test_slow_files_are_converted(tmp_path: Path) -> None:
 def test_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"tokenizer.json is damaged"):
         fast_tokenizer(_checkpoint(tmp_path, tokenizer__json="{"))
+
+
+def test_template_whose_tokens_have_no_ids_is_refused() -> None:
+    """The library panics, which is no `Exception`."""
+    backend = Tokenizer(models.WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
+    backend.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    values = json.loads(backend.to_str())
+    values["post_processor"]["special_tokens"] = {}
+    spec = TokenizerSpec(kind="tokenizers", pad_token_id=0, files={"tokenizer": "tokenizer.json"})
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is damaged: no entry found"):
+        check_tokenizers(spec, {"tokenizer.json": json.dumps(values).encode()})
 
 
 @pytest.mark.parametrize("name", families())
