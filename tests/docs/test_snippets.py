@@ -197,7 +197,7 @@ def pages(root: Path) -> Iterator[Path]:
 ROOT = Path(__file__).parents[2]
 PAGES = list(pages(ROOT))
 STARTS = (
-    r"(export|triptych (export|serve|caption|generate|detect|segment|chat)|"
+    r"(export|for package in|triptych (export|serve|caption|generate|detect|segment|chat)|"
     r"curl localhost:8080/v1/(generate|detect|segment)|"
     r"from (triptych|huggingface_hub) import|with \w*Client\(|\s|$)"
 )

@@ -20,7 +20,7 @@ def test_every_served_task_has_a_tab_and_nothing_comes_from_elsewhere(open_page:
     tabs.first.wait_for()
     assert tabs.all_inner_texts() == [
         "Translate", "Caption", "Zero-shot", "Generate", "Chat",
-        "Fill mask", "Tag", "Classify", "Embed", "Rerank", "Score",
+        "Fill mask", "Tag", "Classify", "Embed", "Rerank", "Answer", "Score",
     ]  # fmt: skip
     assert len(screen.hosts) == 1
 
@@ -217,7 +217,7 @@ def test_answers_are_marked_in_their_passages(open_page: OpenPage) -> None:
     assert screen.answer.locator("mark").all_inner_texts() == ["Kugfen"]
     screen.example("No answer")
     assert screen.answer.locator("mark").count() == 0
-    assert screen.text.startswith("no answer")
+    assert screen.answer.locator("li").first.inner_text().startswith("no answer")
 
 
 def test_translation_has_the_terms_of_the_page(open_page: OpenPage) -> None:
