@@ -302,13 +302,17 @@ class _Translator(_Model):
                 f"{self.folder}: sources that begin with a token are not supported"
             )
         is_zero = self.variables.scalar("decoder/start_from_zero_embedding", 0)
+        start = self.token("decoder_start_token", "<s>")
+        # Conversions of OpenNMT alone read sources without an end, and begin with `<s>`; for those
+        # of `transformers` its tokenizers add the end, whatever the file says.
+        adds_end = bool(is_zero) or start != self.token("bos_token", "<s>")
         return Vocabulary(
             self.source,
             self.target,
             end=self.token("eos_token", "</s>"),
             unknown=self.token("unk_token", "<unk>"),
-            start=None if is_zero else self.token("decoder_start_token", "<s>"),
-            adds_end=bool(self.settings.get("add_source_eos", False)),
+            start=None if is_zero else start,
+            adds_end=bool(self.settings.get("add_source_eos", False)) or adds_end,
         )
 
     @cached_property

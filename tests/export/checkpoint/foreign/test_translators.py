@@ -154,3 +154,14 @@ def check(name: str, translator: Translator) -> None:
 def test_files_of_ctranslate2_translate_as_it_does(name: str, tmp_path: Path) -> None:
     folder = folder_of(name, tmp_path)
     check(name, Translator(folder, *vocabularies(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "has_end"), [("marian", True), ("opennmt-bfloat16", False), ("opennmt-1.20.1", False)]
+)
+def test_sources_end_as_those_of_the_training(name: str, *, has_end: bool, tmp_path: Path) -> None:
+    """The file says the same of both: the tokenizers of `transformers` add the end themselves."""
+    folder = folder_of(name, tmp_path)
+    tokenizer = Translator(folder, *vocabularies(folder)).manifest.tokenizer
+    assert tokenizer is not None
+    assert tokenizer.adds_end is has_end
