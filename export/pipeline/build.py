@@ -97,7 +97,7 @@ def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manif
 
 
 def _read(model: SourceModel, request: Request, repository: Path) -> Source:
-    with phase(f"reading {model.checkpoint.folder}"):
+    with phase(f"reading {model.checkpoint.location or model.checkpoint.folder}"):
         prepared, network = model.preprocessing, model.network
         notes = [set_pooling(network, model.checkpoint, request.pooling)]
         notes.append(None if request.max_pixels else _pixel_note(model))
