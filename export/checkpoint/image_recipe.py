@@ -373,10 +373,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     spec = _read_spec(checkpoint)
     side = max(spec.size + (spec.crop or ()))
     if spec.patches is None and side > MOST_EDGE:
-        raise CheckpointError(
-            f"{checkpoint.folder}: pictures with a side of {side} pixels are not supported, only "
-            f"of at most {MOST_EDGE}"
-        )
+        raise CheckpointError(f"{FILE}: a side of {side} pixels is over {MOST_EDGE}")
     return spec
 
 

@@ -23,8 +23,7 @@ from inference.errors import BundleError, SetupError
 from inference.tasks import TASKS
 from triptych.system_errors import explain
 
-_TASKS = [name for name in TASKS if name != "score"]
-"""What can be a default; every generator has `score`, and no checkpoint has it alone."""
+_TASKS = [name for name in TASKS if name != "score"]  # which no architecture declares
 
 
 def export(

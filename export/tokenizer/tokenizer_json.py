@@ -106,9 +106,6 @@ def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
     normaliser, pre-tokenizer and post-processor themselves, by `tokenizer_config.json`
     (`do_lower_case`, `add_prefix_space`, `legacy`, `add_bos_token`): what the file holds of those
     is ignored. Where `transformers` is not installed the file is used as it is.
-
-    Raises:
-        CheckpointError: there is none, or `config.json` has enormously many classes.
     """
     check_label_counts(checkpoint.config)
     side = str((settings := checkpoint.json(SETTINGS)).get("padding_side", "right"))
