@@ -110,12 +110,6 @@ def families() -> tuple[str, ...]:
     return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
 
 
-def tasks() -> tuple[str, ...]:
-    """Every task that some architecture can be exported for."""
-    declared = (architecture(name).tasks for name in families())
-    return tuple(dict.fromkeys(task for names in declared for task in names))
-
-
 def architecture(model_type: object) -> Architecture:
     """The architecture of a checkpoint.
 

@@ -148,7 +148,7 @@ MOST_PIXELS = 1280 * 28 * 28
 """Of pictures that keep their size, unless the export says otherwise: a tower's time grows with the
 square of their pixels, and published folders allow twelve times as many."""
 MOST_EDGE = 4096
-"""Of pictures that keep their aspect ratio."""
+"""Side of a picture in pixels: tables of positions grow with it, and no weight bounds them."""
 Sizes = tuple[tuple[int, int], ...]
 
 
@@ -368,8 +368,16 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     """The preparation of this checkpoint's images.
 
     Raises:
-        CheckpointError: no recipe, or one that cannot be followed exactly.
+        CheckpointError: no recipe, one that cannot be followed exactly, or enormous pictures.
     """
+    spec = _read_spec(checkpoint)
+    side = max(spec.size + (spec.crop or ()))
+    if spec.patches is None and side > MOST_EDGE:
+        raise CheckpointError(f"{FILE}: a side of {side} pixels is over {MOST_EDGE}")
+    return spec
+
+
+def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
     if checkpoint.is_open_clip:
         return _open_clip_spec(checkpoint)
     values = _values(checkpoint)

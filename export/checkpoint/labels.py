@@ -42,6 +42,21 @@ def labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(by_id[str(number)] for number in range(len(by_id)))
 
 
+def check_label_counts(values: Mapping[str, Any], place: str = "config.json") -> None:
+    """Refuses numbers of classes for which `transformers` would make too many names.
+
+    It makes them whatever it reads `config.json` for, a tokenizer too, and in sections.
+
+    Raises:
+        CheckpointError: over `MOST_LABELS`.
+    """
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            check_label_counts(value, f"{place}, {name}")
+        elif name == "num_labels" and isinstance(value, int) and value > MOST_LABELS:
+            raise CheckpointError(f"{place}: num_labels = {value} is over {MOST_LABELS} classes")
+
+
 def activation(values: Mapping[str, Any]) -> Activation:
     """What turns logits into scores, as the classification pipelines of `transformers` choose it.
 

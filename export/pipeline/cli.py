@@ -16,12 +16,14 @@ from export.pipeline.build import build, console
 from export.pipeline.manifest import Request, bundle_name, content_hash, tasks
 from export.pipeline.publish import find_published
 from export.precision import Device, Precision, Runtime, check_device
-from export.registry import tasks as registered_tasks
 from export.report.findings import summary
 from export.text_encoders.pooling import PoolingMode
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import BundleError, SetupError
+from inference.tasks import TASKS
 from triptych.system_errors import explain
+
+_TASKS = [name for name in TASKS if name != "score"]  # which no architecture declares
 
 
 def export(
@@ -35,9 +37,7 @@ def export(
     name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            help=f"Default task, if the model has several: {', '.join(registered_tasks())}."
-        ),
+        typer.Option(help=f"Default task, if the model has several: {', '.join(_TASKS)}."),
     ] = None,
     repository: Annotated[Path, typer.Option(help="Model repository.")] = Path("model_repository"),
     default: Annotated[

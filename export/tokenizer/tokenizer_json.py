@@ -17,6 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.labels import check_label_counts
 from export.tokenizer.byte_tokenizer import byte_tokenizer, is_of_bytes
 from export.tokenizer.siglip_tokenizer import PIECES_FILE, is_siglip, tokenizer_json
 from inference.bundle.inputs import TokenizerSpec
@@ -106,6 +107,7 @@ def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
     (`do_lower_case`, `add_prefix_space`, `legacy`, `add_bos_token`): what the file holds of those
     is ignored. Where `transformers` is not installed the file is used as it is.
     """
+    check_label_counts(checkpoint.config)
     side = str((settings := checkpoint.json(SETTINGS)).get("padding_side", "right"))
     if is_siglip(checkpoint, settings):
         return FastTokenizer(tokenizer_json(_pieces(checkpoint, PIECES_FILE), settings), {}, side)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
 
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from inference.process_limits import usable_cores
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
-from inference.tasks.shared.loaded_model import TaskLimits
 from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOutput
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
+
+if TYPE_CHECKING:
+    from inference.tasks.shared.loaded_model import TaskLimits
 
 _ORIGIN = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<any>\*\.)?"
@@ -302,6 +304,9 @@ class GatewaySettings(FrontSettings):
     @property
     def task_limits(self) -> TaskLimits:
         """The limits that tasks check."""
+        # Imported here: it loads all tasks, which `triptych gateway --help` does not need.
+        from inference.tasks.shared.loaded_model import TaskLimits
+
         return TaskLimits(
             max_input_tokens=self.max_input_tokens,
             max_client_batch_size=self.max_client_batch_size,

@@ -57,10 +57,11 @@ MODEL_PROCESS = (
         (MODEL_PROCESS, "prometheus_client psutil httpx ssl"),
         ("serving.commands.serve", "numpy httpx grpc triptych.tasks"),
         ("serving.commands.triton", "httpx onnxruntime fastapi"),
+        ("serving.commands.gateway", "inference.tasks triptych.tasks grpc fastapi"),
         ("serving.commands.versions", "numpy httpx grpc triptych.tasks"),
         ("serving.probe", "httpx pydantic asyncio"),
     ],
-    ids=["model process", "serve", "triton", "reload", "probe"],
+    ids=["model process", "serve", "triton", "gateway", "reload", "probe"],
 )
 def test_processes_that_start_often_load_no_more_than_they_need(modules: str, absent: str) -> None:
     found = f"set({absent.split()}) & set(sys.modules)"

@@ -148,9 +148,11 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
         kinds = list(islice(listed, count + 1))  # no longer, whatever the file says
     except (TypeError, ValueError):
         kinds = []
+    # `transformers` makes the whole list of it, although the other field takes precedence.
+    is_longer = "attention_types" in reader.given and len(kinds) > count
     kinds = reader.values.get("attention_layers") or kinds
     is_list = isinstance(kinds, list) and len(kinds) == count
-    if not is_list or not all(kind in ["global", "local"] for kind in kinds):
+    if is_longer or not is_list or not all(kind in ["global", "local"] for kind in kinds):
         raise CheckpointError(
             f"{reader.place}: attention_types and attention_layers must give `global` or "
             f"`local` for each of {count} layers, not {types!r} and "

@@ -24,14 +24,13 @@ from export.config.weight_names import Entry, Rename, WeightLayout, with_and_wit
 from export.layers.activation import activation
 from export.layers.attention.attention import SelfAttention
 from export.layers.attention.heads import Heads
-from export.layers.attention.rotary import Rotary, rotary_of
+from export.layers.attention.rotary import Rotary, rope_parameters, rotary_of
 from export.layers.blocks import EncoderBlock, GatedMLP
 from export.models.decoders import llama
 from export.text_encoders.declaration import text_architecture
 from export.text_encoders.heads import HeadConfig, HeadKind, read_head
 from export.text_encoders.network import TextEncoder, TextModel
 from export.text_encoders.pooling import first, mean
-from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -100,18 +99,15 @@ def _read_layers(reader: ConfigReader, positions: int) -> tuple[Heads, ...]:
 
 def _read_rotaries(reader: ConfigReader, width: int, positions: int) -> tuple[Rotary, Rotary]:
     """Of layers without and with a window; `transformers` 5 nests parameters by kind of layer."""
-    nested = reader.values.get("rope_parameters") or {}
-    common = reader.values.get("rope_scaling") or {}
-    for given in (nested, common):
-        if not isinstance(given, Mapping):
-            raise CheckpointError(f"{reader.place}: rope parameters must be a dictionary")
+    nested = rope_parameters(reader, reader.values.get("rope_parameters"))
+    common = rope_parameters(reader, reader.values.get("rope_scaling"))
     bases = (
         reader.number("global_rope_theta", GLOBAL_BASE),
         reader.number("local_rope_theta", LOCAL_BASE),
     )
     everywhere, near = (
-        rotary_of(reader, {**(nested.get(kind) or {}), **common}, width, positions, base)
-        for kind, base in zip(_KINDS, bases, strict=True)
+        rotary_of(reader, {**rope_parameters(reader, given), **common}, width, positions, base)
+        for given, base in zip(map(nested.get, _KINDS), bases, strict=True)
     )
     return everywhere, near
 

@@ -167,6 +167,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gpt_neo", {"attention_types": [[["global", "sparse"], 1]]}, "attention_types"),
     ("gpt_neo", {"attention_types": [[["global"], 1]]}, "attention_types"),
     ("gpt_neo", {"attention_types": [[["global"], 2**31], [[], 2**31]]}, "attention_types"),
+    (
+        "gpt_neo",
+        {"attention_types": [[["global"], 2**31]], "attention_layers": ["global"] * 2},
+        "attention_types",
+    ),
     ("openai-gpt", {"afn": "tanh"}, "afn = 'tanh'"),
 ]
 

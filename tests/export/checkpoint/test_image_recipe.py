@@ -224,6 +224,9 @@ def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path
         ("ConvNext", {"size": {"height": 50, "width": 50}}, "shortest_edge must be"),
         ("ConvNext", {"size": {"shortest_edge": 50}, "crop_pct": 0}, "crop_pct must be a part"),
         ("Flava", {}, "FlavaImageProcessor is not supported"),
+        ("ViT", {"size": {"height": 8, "width": 4097}}, "side of 4097 pixels is over 4096"),
+        ("CLIP", {"crop_size": 2**31 - 1}, "side of 2147483647 pixels is over 4096"),
+        ("CLIP", {"size": 2**31 - 1}, "side of 2147483647 pixels is over 4096"),
     ],
 )
 def test_recipe_that_cannot_be_followed_is_refused(

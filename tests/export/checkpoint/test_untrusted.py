@@ -24,6 +24,7 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.load_network import load_network, network_bytes
 from export.checkpoint.memory import limit_bytes, needed_bytes
 from export.registry import architecture, families
+from export.tokenizer.tokenizer import fast_tokenizer
 from inference.errors import CheckpointError, SetupError
 from tests.export.conftest import Twins
 from tests.export.twin import EXPORTED
@@ -206,6 +207,19 @@ def test_enormous_dense_module_is_refused_before_it_is_allocated(
     )
     with pytest.raises(CheckpointError, match=r"misshaped: linear.weight 4×32"):
         read_pooling(open_checkpoint(str(copied)), 32)
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_labels": 2**31 - 1}, {"text_config": {"num_labels": 2**31 - 1}}]
+)
+def test_names_of_enormously_many_classes_are_not_made(
+    change: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`transformers` makes one for each, whatever it reads the file for."""
+    edit(folder, "config.json", **change)
+    monkeypatch.setattr("export.tokenizer.tokenizer_json._from_transformers", pytest.fail)
+    with pytest.raises(CheckpointError, match="num_labels = 2147483647 is over 1000000 classes"):
+        fast_tokenizer(open_checkpoint(str(folder)))
 
 
 def test_export_beyond_the_memory_limit_is_refused(folder: Path) -> None:

@@ -245,6 +245,12 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "instructblip plain": [
         ({"text_config": {"model_type": "bart"}}, "'bart'"),
     ],
+    "modernbert odd": [
+        ({"rope_parameters": 3}, "config.json: rope parameters must be a dictionary, not 3"),
+        ({"rope_parameters": {"full_attention": 3}}, "rope parameters must be a dictionary, not 3"),
+        ({"rope_parameters": {"sliding_attention": ["x"]}}, r"a dictionary, not \['x'\]"),
+        ({"rope_scaling": "linear"}, "rope parameters must be a dictionary, not 'linear'"),
+    ],
     "llama longrope": [
         (
             {"rope_parameters": {"original_max_position_embeddings": 1}},
