@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.harness.machine import processor
+from benchmarks.history import columns
 from benchmarks.history.columns import COLUMNS, TimedAsk, exported
 from benchmarks.history.command import compare
 from benchmarks.history.page import tables
@@ -70,14 +71,14 @@ def test_systems_of_a_group_are_in_order(group: Group) -> None:
 
 
 def test_every_column_of_every_system_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def columns(group: Group, repository: Path) -> Iterator[tuple[str, dict[str, TimedAsk]]]:
+    def respond_alike(group: Group, repository: Path) -> Iterator[tuple[str, dict[str, TimedAsk]]]:
         for column in COLUMNS:
             shown = group.systems[:1] if column == "int8" else group.systems
             bundles = {one: SimpleNamespace(manifest=SimpleNamespace(name=one.checkpoint))
                        for one in shown}  # fmt: skip
             yield column, {one.checkpoint: TimedAsk(respond, bundles[one]) for one in shown}
 
-    monkeypatch.setattr(columns, "columns", columns)
+    monkeypatch.setattr(columns, "columns", respond_alike)
     monkeypatch.setattr(columns, "graph_bytes", lambda bundle: 2_000_000)
     figures = columns.measure_group(GROUP, Path(), 10, columns.Console())
     assert figures["processor"] == processor()
