@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import random
 import shutil
 import zipfile
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,8 +122,32 @@ def test_damaged_files_are_refused(folder: Path) -> None:
     path.write_bytes(content)
     (folder / "decoder.yml").write_text("models: [\n")
     assert "decoder.yml" in refusal(folder)
-    (folder / "decoder.yml").write_text("- model.npz\n")
-    assert "decoder.yml" in refusal(folder)
+    decoder = folder / "decoder.yml"
+    for text in ("- model.npz\n", "models: 3\n", "models: [2020-99-99]\n"):
+        decoder.write_text(text)
+        assert str(folder) in refusal(folder) or "decoder.yml" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("opus.vocab.yml", rb'"\x": 0'), ("opus.vocab.yml", b"\xff: 0"), ("source.spm", b"text" * 9)],
+)
+def test_damaged_vocabularies_are_refused(name: str, content: bytes, folder: Path) -> None:
+    (folder / "decoder.yml").write_text(f"models: [model.npz]\nvocabs: [{name}]\n")
+    (folder / name).write_bytes(content)
+    assert str(folder) in refusal(folder)
+
+
+def test_no_byte_of_an_archive_leads_to_another_error(folder: Path) -> None:
+    content = (folder / "model.npz").read_bytes()
+    draw = random.Random(0)
+    directory = content.index(b"PK\1\2")
+    for _ in range(100):
+        changed = bytearray(content)
+        changed[draw.randrange(directory, len(content))] ^= 1 << draw.randrange(8)
+        (folder / "model.npz").write_bytes(changed)
+        with suppress(CheckpointError):
+            open_checkpoint(str(folder))
 
 
 def test_references_of_yaml_fill_no_memory(folder: Path) -> None:
