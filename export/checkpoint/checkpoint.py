@@ -280,7 +280,7 @@ def refusing_malformed(folder: Path, *further: type[Exception]) -> Iterator[None
         is_named = isinstance(error, CheckpointError)
         if is_named or not isinstance(error, (*_OF_MALFORMED, *further)):
             raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
         raise CheckpointError(
             f"{folder}: a file has a value that cannot be read ({reason}). If its files are sound, "
             "report this as an error of the export"

@@ -166,7 +166,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
                 )
             yield archive
     except _DAMAGES as error:
-        raise CheckpointError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is damaged: {reason}") from error
 
 
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import random
 import shutil
+import struct
 import zipfile
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -138,16 +137,12 @@ def test_damaged_vocabularies_are_refused(name: str, content: bytes, folder: Pat
     assert str(folder) in refusal(folder)
 
 
-def test_no_byte_of_an_archive_leads_to_another_error(folder: Path) -> None:
-    content = (folder / "model.npz").read_bytes()
-    draw = random.Random(0)
-    directory = content.index(b"PK\1\2")
-    for _ in range(100):
-        changed = bytearray(content)
-        changed[draw.randrange(directory, len(content))] ^= 1 << draw.randrange(8)
-        (folder / "model.npz").write_bytes(changed)
-        with suppress(CheckpointError):
-            open_checkpoint(str(folder))
+def test_archive_whose_files_lie_before_it_is_refused(folder: Path) -> None:
+    content = bytearray((folder / "model.npz").read_bytes())
+    (start,) = struct.unpack_from("<I", content, len(content) - 6)  # of its directory
+    struct.pack_into("<I", content, len(content) - 6, start + 1000)
+    (folder / "model.npz").write_bytes(content)
+    assert len(refusal(folder)) < 500
 
 
 def test_references_of_yaml_fill_no_memory(folder: Path) -> None:
