@@ -206,7 +206,7 @@ def _open_converted(path: Path) -> Checkpoint:
     """A folder or file in another library's format, as a checkpoint."""
     if path.is_dir():
         refuse_outer_links(path)
-    with refusing_malformed(path):
+    with refusing_malformed(path, Exception):  # of the libraries that read the formats
         converted = convert(path)
     folder = converted.folder
     config = _read_config(folder)
@@ -277,9 +277,10 @@ def refusing_malformed(folder: Path, *further: type[Exception]) -> Iterator[None
         place = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{folder}: {place} = {first['input']!r}: {first['msg']}") from error
     except Exception as error:
-        if not isinstance(error, (*_OF_MALFORMED, *further)):
+        is_named = isinstance(error, CheckpointError)
+        if is_named or not isinstance(error, (*_OF_MALFORMED, *further)):
             raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
         raise CheckpointError(
             f"{folder}: a file has a value that cannot be read ({reason}). If its files are sound, "
             "report this as an error of the export"

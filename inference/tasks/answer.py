@@ -354,8 +354,9 @@ class _Reader:
                 "shorten it",
                 field=field,
             )
+        divided = windows(encoded, self._window, self._stride, "stride", own)  # bounds the work
         starts, ends = self._ends(encoded, places, self._request.passages[passage])
-        for positions in windows(encoded, self._window, self._stride, "stride", own):
+        for positions in divided:
             self._tokens += len(positions)
             if self._tokens > MAX_TOKENS:
                 raise InvalidRequest(
@@ -388,17 +389,18 @@ class _Reader:
     ) -> tuple[Places, Places]:
         """Where answers start and end that start and end with each token: spaces are left out.
 
+        Tokens of nothing but spaces start with the text behind them, and end with that before.
+
         Args:
             places: Positions of the passage's tokens.
         """
         spans = [encoded.offsets[i] for i in places]
         if encoded.words and self._request.align_to_words:
             spans = _words([encoded.words[i] for i in places], spans)
-        pieces = [passage[start:end] for start, end in spans]
-        each = list(zip(spans, pieces, strict=True))
-        starts = [start + len(piece) - len(piece.lstrip()) for (start, _), piece in each]
-        ends = [end - len(piece) + len(piece.rstrip()) for (_, end), piece in each]
-        return np.array(starts), np.array(ends)
+        text = np.flatnonzero([not character.isspace() for character in passage])
+        starts, ends = np.array(spans).T
+        following = np.append(text, len(passage))[np.searchsorted(text, starts)]
+        return following, np.append(0, text + 1)[np.searchsorted(text, ends)]
 
 
 def _words(words: Sequence[int | None], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from export.layers.attention.positions import spread_sinusoids
 from inference.errors import CheckpointError
 
 CONFIG = "config.json"
@@ -23,6 +24,10 @@ _MOST_ENTRIES = 10_000
 _MOST_RATIO = 50
 """Of unpacked bytes to an archive's; weights hardly shrink."""
 _SPARE_BYTES = 16 << 20
+_MOST_GROWTH = 16
+"""Of weights to the files they come from: bytes become floats, and tied tables are two."""
+_MOST_POSITIONS = 1 << 26
+"""Numbers of a table that no file holds."""
 TRANSLATOR = "translator"
 """`model_type` of `export/models/encoder_decoders/translator.py`."""
 _TOKENIZER_FILES = (
@@ -54,14 +59,28 @@ class Conversion:
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def write(self, folder: Path) -> None:
-        """Writes the folder; weights in files of `_SHARD_BYTES`, so that few are in memory."""
+    def write(self, folder: Path, size: int) -> None:
+        """Writes the folder; weights in files of `_SHARD_BYTES`, so that few are in memory.
+
+        Args:
+            size: Bytes of what was read.
+
+        Raises:
+            CheckpointError: names stand for the same weights very many times.
+        """
+        most = _MOST_GROWTH * size + _SPARE_BYTES
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
         write_json(folder / CONFIG, self.config)
         write_json(folder / "generation_config.json", self.generation)
         places: dict[str, str] = {}
         for number, shard in enumerate(_shards(self.tensors)):
+            most -= sum(tensor.nbytes for tensor in shard.values())
+            if most < 0:
+                raise CheckpointError(
+                    f"its tensors have over {_MOST_GROWTH} times the bytes of its files, which no "
+                    "checkpoint needs"
+                )
             file = f"model-{number:05}.safetensors"
             save_file(shard, folder / file)
             places |= dict.fromkeys(shard, file)
@@ -118,6 +137,17 @@ def sentencepiece_models(folders: Sequence[Path]) -> tuple[bytes, bytes] | None:
     return None
 
 
+def sinusoids(count: int, width: int) -> Tensor:
+    """(count, width): `spread_sinusoids` of sizes that a file states.
+
+    Raises:
+        CheckpointError: no network has so large a table.
+    """
+    if count * width > _MOST_POSITIONS:
+        raise CheckpointError(f"{count} positions of {width} numbers are more than a network has")
+    return spread_sinusoids(count, width)
+
+
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """A zip archive that fills neither memory nor disk.
@@ -136,7 +166,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
                 )
             yield archive
     except _DAMAGES as error:
-        raise CheckpointError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is damaged: {reason}") from error
 
 
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)

@@ -159,6 +159,8 @@ class Variables:
         found: dict[str, _Variable] = {}
         for _ in range(self._number("I")):
             name = self._text()
+            if name in found:
+                raise CheckpointError(f"{self.path} is damaged: it has {name} twice")
             found[name] = self._read_variable(name)
         for _ in range(self._number("I") if self.version >= 3 else 0):
             alias, name = self._text(), self._text()

@@ -24,10 +24,10 @@ from export.checkpoint.foreign.conversion import (
     copied,
     read_object,
     sentencepiece_models,
+    sinusoids,
 )
 from export.checkpoint.foreign.ctranslate2_file import Variables
 from export.checkpoint.foreign.vocabulary import Vocabulary
-from export.layers.attention.positions import spread_sinusoids
 from inference.errors import CheckpointError
 
 WEIGHTS = "model.bin"
@@ -442,10 +442,10 @@ class _Translator(_Model):
         name = f"{side}/position_encodings/encodings"
         if self.variables.has(name):
             return self.variables.tensor(name).float()
-        return spread_sinusoids(_COMPUTED_POSITIONS + 1, self.width)[1:]
+        return sinusoids(_COMPUTED_POSITIONS + 1, self.width)[1:]
 
     def _m2m_positions(self, count: int) -> Tensor:
-        return spread_sinusoids(count + _OFFSET, self.width)[_OFFSET:]
+        return sinusoids(count + _OFFSET, self.width)[_OFFSET:]
 
     def _is_scaled(self) -> bool:
         """Whether embeddings are multiplied by √D: by a flag, or by the factor itself."""

@@ -12,7 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
-from export.checkpoint.foreign.conversion import Conversion, sentencepiece_models, shown
+from export.checkpoint.foreign.conversion import (
+    Conversion,
+    sentencepiece_models,
+    shown,
+    sinusoids,
+)
 from export.checkpoint.foreign.torch_files import (
     completed,
     load,
@@ -23,7 +28,6 @@ from export.checkpoint.foreign.torch_files import (
 )
 from export.checkpoint.foreign.vocabulary import Vocabulary
 from export.config.weight_names import Names, WeightLayout
-from export.layers.attention.positions import spread_sinusoids
 from inference.errors import CheckpointError
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_new", "swish": "silu"}
@@ -141,9 +145,7 @@ def _positions(
         if not isinstance(count, int) or not 0 < count <= 1 << 16 or not width:
             raise CheckpointError(f"{path}: {shown(count)} positions of {width} numbers")
         table = tensors.get(name)
-        made[name] = (spread_sinusoids(count + _OFFSET, width) if table is None else table)[
-            _OFFSET:
-        ]
+        made[name] = (sinusoids(count + _OFFSET, width) if table is None else table)[_OFFSET:]
     shortest = min(map(len, made.values()))
     return {name: table[:shortest] for name, table in made.items()}
 

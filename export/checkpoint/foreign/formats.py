@@ -82,10 +82,12 @@ def convert(path: Path) -> Converted:
 
 def _convert(path: Path, place: Path) -> Converted:
     resolved = path.resolve()
-    folder = place / (resolved.stem if path.is_file() else resolved.name)
-    folder.mkdir()
+    folder = place / "converted" / (resolved.stem if path.is_file() else resolved.name)
+    folder.mkdir(parents=True)
     source = argos.unpack(path, place / "unpacked") if path.is_file() else path
     found = next(each for each in _FORMATS if each.matches(source))
     conversion = found.convert(source)
-    conversion.write(folder)
+    conversion.write(
+        folder, sum(each.stat().st_size for each in source.rglob("*") if each.is_file())
+    )
     return Converted(folder, (f"the checkpoint was converted from {found.name}", *conversion.notes))

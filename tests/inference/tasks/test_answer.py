@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Limits, Role
 from inference.errors import InvalidRequest, TooLong, Unavailable
+from inference.processing.tokenizer import EncodedText
 from inference.tasks.answer import TASK, AnswerPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import InferCall, Outputs
 from tests.answer_reference import Found, ReadWindow, reference_answers
-from tests.inference.tiny_models import passage_reader, run, served
+from tests.inference.tiny_models import WordTokenizer, passage_reader, run, served
 from triptych.tasks.answer import AnswerRequest, Answers
 
 SEPARATOR, END = 2, 1
@@ -145,6 +146,36 @@ def test_scores_are_probabilities_in_order_of_spans_without_overlap(
     scores = [span[3] for span in spans]
     assert scores == sorted(scores, reverse=True)
     assert all(0 <= score <= 1 for score in scores)
+
+
+class SpaceTokenizer(WordTokenizer):
+    """Spaces are tokens too, each alone, as those of byte-level tokenizers are."""
+
+    def encode_text(
+        self, text: str, second: str | None = None, *, with_offsets: bool = False
+    ) -> EncodedText:
+        encoded = super().encode_text(text, second, with_offsets=with_offsets)
+        if second is None:
+            return encoded
+        before = encoded.sequences.index(None) + 1
+        places = [match.span() for match in re.finditer(r"\s|\S+", second)]
+        return EncodedText(
+            [*encoded.ids[:before], *(3 + number for number in range(len(places))), END],
+            [*[0] * before, *[1] * len(places), 1],
+            [*encoded.sequences[:before], *[1] * len(places), None],
+            [*encoded.offsets[:before], *places, (0, 0)] if with_offsets else (),
+        )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_begin_and_end_with_text_where_spaces_are_tokens(seed: int) -> None:
+    model = served(passage_reader(), SpaceTokenizer())
+    passage = " \r\n a  \n b \u3000c\n\n\n"
+    made = plan(model, question="q", passages=passage, n=20)
+    (item,) = made.finish([run_random(call, seed) for call in made.calls]).data
+    assert item.answers
+    for one in item.answers:
+        assert one.text == one.text.strip() == passage[one.start : one.end]
 
 
 def test_null_answer_moves_with_its_threshold() -> None:

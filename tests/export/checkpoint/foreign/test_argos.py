@@ -109,6 +109,18 @@ def test_paths_outside_the_package_are_refused(name: str, package: Path, tmp_pat
     assert not list(tmp_path.glob("**/out"))
 
 
+@pytest.mark.parametrize("name", ["model.bin/model/x", "x" * 300])
+def test_names_that_no_folder_can_hold_are_refused(name: str, package: Path) -> None:
+    with zipfile.ZipFile(package, "a") as archive:
+        archive.writestr(f"{NAME}/model/{name}", "x")
+    refusal(package)
+
+
+def test_package_of_any_name_is_unpacked_beside_what_it_becomes(package: Path) -> None:
+    checkpoint = open_checkpoint(str(package.rename(package.with_stem("unpacked"))))
+    assert not (checkpoint.folder / "model").exists()
+
+
 def test_links_are_refused(package: Path) -> None:
     link = zipfile.ZipInfo(f"{NAME}/model/link")
     link.external_attr = 0o120777 << 16

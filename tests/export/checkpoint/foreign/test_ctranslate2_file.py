@@ -114,6 +114,7 @@ DAMAGED: dict[str, bytes] = {
     "four billion aliases": file_of(ONE)[:-4] + struct.pack("<I", 2**32 - 1),
     "a huge shape": file_of(variable("w", (2**32 - 1,) * 4, "float32", bytes(8))),
     "too many dimensions": file_of(variable("w", (1,) * 9, "float32", bytes(4))),
+    "a name twice": file_of(ONE, ONE),
     "fewer bytes than the shape": file_of(variable("w", (3,), "float32", bytes(8))),
     "a name that is no text": file_of(ONE).replace(text("w"), text("w")[:2] + b"\xff\xff"),
 }

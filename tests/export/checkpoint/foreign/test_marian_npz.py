@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import struct
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -120,8 +121,28 @@ def test_damaged_files_are_refused(folder: Path) -> None:
     path.write_bytes(content)
     (folder / "decoder.yml").write_text("models: [\n")
     assert "decoder.yml" in refusal(folder)
-    (folder / "decoder.yml").write_text("- model.npz\n")
-    assert "decoder.yml" in refusal(folder)
+    decoder = folder / "decoder.yml"
+    for text in ("- model.npz\n", "models: 3\n", "models: [2020-99-99]\n"):
+        decoder.write_text(text)
+        assert str(folder) in refusal(folder) or "decoder.yml" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("opus.vocab.yml", rb'"\x": 0'), ("opus.vocab.yml", b"\xff: 0"), ("source.spm", b"text" * 9)],
+)
+def test_damaged_vocabularies_are_refused(name: str, content: bytes, folder: Path) -> None:
+    (folder / "decoder.yml").write_text(f"models: [model.npz]\nvocabs: [{name}]\n")
+    (folder / name).write_bytes(content)
+    assert str(folder) in refusal(folder)
+
+
+def test_archive_whose_files_lie_before_it_is_refused(folder: Path) -> None:
+    content = bytearray((folder / "model.npz").read_bytes())
+    (start,) = struct.unpack_from("<I", content, len(content) - 6)  # of its directory
+    struct.pack_into("<I", content, len(content) - 6, 2 * start)
+    (folder / "model.npz").write_bytes(content)
+    assert len(refusal(folder)) < 500
 
 
 def test_references_of_yaml_fill_no_memory(folder: Path) -> None:

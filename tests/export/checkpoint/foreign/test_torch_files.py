@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration, MBartForConditionalGeneration
 
+from export.checkpoint.foreign.conversion import Conversion
 from export.checkpoint.foreign.torch_files import load
 from export.graphs.source_model import SourceModel
 from inference.errors import CheckpointError
@@ -245,6 +246,8 @@ def test_fairseq_with_norms_in_front_computes_what_transformers_does(tmp_path: P
         ({"encoder_langtok": "src"}, "encoder_langtok"),
         ({"target_lang": "../../etc"}, "dict.etc.txt"),
         ({"max_source_positions": 1 << 40}, "positions"),
+        ({"target_lang": "x" * 300}, "xxx"),
+        ({"encoder_normalize_before": torch.zeros(3)}, "Tensor"),
     ],
 )
 def test_other_networks_of_fairseq_are_refused_by_name(
@@ -252,6 +255,27 @@ def test_other_networks_of_fairseq_are_refused_by_name(
 ) -> None:
     write_fairseq(tmp_path / "wmt", fsmt, [44, 40], **options)
     assert named in refusal(tmp_path / "wmt")
+
+
+def test_tables_that_no_file_holds_are_bounded(tmp_path: Path) -> None:
+    """A small file may state the size of a table of terabytes."""
+    folder = tmp_path / "wide"
+    folder.mkdir()
+    options = {"source_lang": "es", "target_lang": "en", "max_source_positions": 1 << 16}
+    tensors = {"encoder.layers.0.final_layer_norm.bias": torch.zeros(1 << 20)}
+    torch.save({"args": argparse.Namespace(**options), "model": tensors}, folder / "model.pt")
+    for code in ("es", "en"):
+        (folder / f"dict.{code}.txt").write_text("w 1\n")
+    assert "positions of 1048576 numbers" in refusal(folder)
+
+
+def test_weights_far_larger_than_their_files_are_not_written(tmp_path: Path) -> None:
+    """Many names may stand for the same numbers."""
+    table = torch.zeros(1 << 20)
+    tensors = [(f"w{number}", table) for number in range(6)]
+    Conversion({}, {}, tensors).write(tmp_path, table.nbytes)
+    with pytest.raises(CheckpointError, match="16 times"):
+        Conversion({}, {}, tensors).write(tmp_path, 0)
 
 
 def test_codes_of_subword_nmt_are_refused_by_name(fsmt: Any, tmp_path: Path) -> None:
