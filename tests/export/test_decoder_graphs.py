@@ -33,7 +33,7 @@ from inference.bundle.manifest import Bundle, Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 from inference.tasks.chat import TASK
-from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
+from tests.export.tokenizer.tiny_tokenizers import CHAT_TEMPLATE, chat_tokenizer
 from tests.export.twins import make_twin
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
@@ -74,7 +74,7 @@ def _manifest(folder: Path, task: str | None = None) -> tuple[Bundle, Graphs]:
 
 @pytest.mark.parametrize("chat", CHATS, ids=["one message", "special tokens written out"])
 def test_answer_is_that_of_transformers(chat: list[tuple[str, str]], folder: Folder) -> None:
-    source = folder(chat_template=TEMPLATE)
+    source = folder(chat_template=CHAT_TEMPLATE)
     bundle, graphs = _manifest(source)
     assert list(bundle.manifest.tasks) == ["generate", "chat"]
     local = LocalModel(bundle, TorchRunner(graphs, bundle.manifest), {})
