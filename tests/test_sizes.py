@@ -1,7 +1,8 @@
 """How large the project is: printed, and kept from growing.
 
-Where a change needs more, the bound is raised in that change, which says why. The sizes to come to
-are 78,000 lines of product, 66,000 of tests and 1,250 Python files.
+Where a change needs more, the bound is raised in that change, which says why. The task `answer`, the
+formats of translators and thirty families took 4,000 lines of product. The sizes to come to are
+78,000 lines of product and 66,000 of tests.
 """
 
 from __future__ import annotations
@@ -65,6 +66,6 @@ def test_tokens_leave_out_what_is_no_code() -> None:
 def test_the_project_does_not_grow() -> None:
     product, tests, everything = measure(*PRODUCT), measure("tests"), measure()
     print(f"product {product}\ntests {tests}\nall {everything}")
-    assert product.lines <= 97_000
-    assert tests.lines <= 95_000
-    assert everything.files <= 1_480
+    assert product.lines <= 99_600
+    assert tests.lines <= 97_000
+    assert everything.files <= 1_250

@@ -13,7 +13,7 @@ import pytest
 
 from export.models.encoders.perceiver import CONVOLVED
 from tests.e2e.conftest import PROGRAM, Stack, running
-from tests.export.models.encoders.test_perceiver import (
+from tests.export.models.test_perceiver import (
     MASKED,
     TEXTS,
     assert_classes,

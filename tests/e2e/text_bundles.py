@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 
 from export.pipeline.cli import export
 from tests.export.checkpoint.text_folders import write
-from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
+from tests.export.tokenizer.tiny_tokenizers import CHAT_TEMPLATE, chat_tokenizer
 from tests.export.twins import randomise
 from tests.inference.processing.tokenizer_files import trained
 
@@ -159,7 +159,7 @@ def _chat_checkpoint(folder: Path) -> None:
         bos_token="<s>",
         eos_token="</s>",
         pad_token="<pad>",
-        chat_template=TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
     )
     tokenizer.save_pretrained(folder)
     config = LlamaConfig(

@@ -32,7 +32,7 @@ from tests.export.models.interleaved import (
     prompt_inputs,
     types_of_tokens,
 )
-from tests.export.patches import flattened_patches, random_patches
+from tests.export.sources import flattened_patches, random_patches
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 from tests.export.twins import twin_of
 

@@ -1,19 +1,25 @@
-"""The catalog's claims: configurations are accepted, shapes give the published sizes."""
+"""What is said to be exported is: configurations are accepted, shapes give published sizes."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
+import torch
 import typer
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from typer.testing import CliRunner
 
 from export.catalog import command, entries
 from export.catalog.entries import Entry, Listed, entry, read_catalog
+from export.models.encoder_decoders.transformer import Transformer, read_config
 from export.pipeline.manifest import tasks
 from export.registry import ARCHITECTURES, architecture, families
+from inference.errors import CheckpointError
 
 LISTED = {checkpoint.name: checkpoint for checkpoint in read_catalog()}
 FIRST = {checkpoint.config["model_type"]: name for name, checkpoint in reversed(LISTED.items())}
@@ -153,3 +159,46 @@ def test_every_task_that_an_architecture_declares_has_a_checkpoint() -> None:
             config = architecture(kind).read_config(checkpoint.config)
             found |= {*tasks(architecture(kind), config, None)}
     assert {task for name in families() for task in architecture(name).tasks} <= found
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+TYPES = set(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+SERVED = TYPES & ARCHITECTURES.keys()
+
+
+def _section(title: str) -> str:
+    """The part of the page under a heading."""
+    return PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def _named(header: str) -> list[str]:
+    """`model_type`s of the first column of the table that begins with a header."""
+    rows = _section("Encoder-decoders").partition(f"| `model_type` | {header} |")[2].splitlines()
+    table = rows[2 : next(n for n, row in enumerate(rows) if n and not row.startswith("|"))]
+    return [name for row in table for name in re.findall("`([^`]+)`", row.split("|")[1])]
+
+
+def test_every_type_is_in_one_of_the_two_tables() -> None:
+    refused = _named("why it is refused")
+    assert len(refused) == len(set(refused))
+    assert set(refused) == TYPES - SERVED
+    assert set(_named("tasks | examples | paper")) >= SERVED
+
+
+@pytest.mark.parametrize("model_type", sorted(TYPES - SERVED))
+def test_refusal_names_the_type(model_type: str) -> None:
+    with pytest.raises(CheckpointError, match=f"^model_type '{model_type}' is not supported"):
+        architecture(model_type)
+
+
+BIG = {"d_model": 1024, "nhead": 16, "dim_feedforward": 4096}
+
+
+@pytest.mark.parametrize(("sizes", "millions"), [({}, 65), (BIG, 213)])
+def test_parameters_are_those_of_the_papers_table(sizes: Mapping[str, int], millions: int) -> None:
+    """Table 3 of the paper, with its shared vocabulary of 37 000 tokens (§5.1)."""
+    config = read_config({"vocab_size": 37_000, "max_positions": 512, **sizes})
+    with torch.device("meta"):
+        network = Transformer(config)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert count / 1e6 == pytest.approx(millions, rel=0.04)

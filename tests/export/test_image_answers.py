@@ -1,4 +1,4 @@
-"""Models that read images first answer as processor and `generate` of `transformers` do.
+"""Models of images and texts answer as processor and model of `transformers` do.
 
 Exported by the command's own function; task, tokenizer, image recipe and engine are those that
 serve.
@@ -6,16 +6,24 @@ serve.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer
 
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.tasks import TASKS
 from serving.load_model import load_model
 from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, ask, wanted, write
+from tests.export.saved_folders import save
+from tests.export.test_text_pipelines import run
 from tests.pictures import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -42,3 +50,41 @@ def test_bundle_answers_about_pictures_as_transformers(kind: str, tmp_path: Path
             assert caption.text == f"{before} {answered}".strip()
             found.add(answered)
     assert len(found) > 1
+
+
+LABELS = ["w12", "w40 w9 w33", "w20 w20", "w51 w13 w13 w8 w30"]
+TOLERANCE = 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("metaclip_2", "as published"), ("chinese_clip", "plain"), ("altclip", "plain")],
+)
+def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save(name, config, folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded, picture = load_model(bundle), blocks(np.random.default_rng(6))
+    wanted = _logits(folder, model, picture)
+
+    task = TASKS["zero-shot"]
+    request = task.declaration.request(images=["beside"], labels=LABELS, templates=["{}"])
+    plan = task.prepare(request, [picture], loaded)
+    (item,) = plan.finish([run(bundle.folder.parent.parent, call) for call in plan.calls]).data
+    order = wanted.argsort(descending=True)
+    assert [each.label for each in item.labels] == [LABELS[place] for place in order]
+    scores = wanted.softmax(dim=-1)[order]
+    np.testing.assert_allclose([each.score for each in item.labels], scores, atol=TOLERANCE)
+    assert scores[0] - scores[-1] > 100 * TOLERANCE
+
+
+def _logits(folder: Path, model: Any, picture: bytes) -> torch.Tensor:
+    """(labels,) of one picture."""
+    texts = AutoTokenizer.from_pretrained(folder)(LABELS, padding=True, return_tensors="pt")
+    recipe = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    pixels = recipe(images=Image.open(io.BytesIO(picture)).convert("RGB"), return_tensors="pt")
+    with torch.no_grad():
+        logits: torch.Tensor = model(**texts, **pixels).logits_per_image[0]
+    return logits

@@ -22,15 +22,10 @@ from export.registry import families
 from inference.bundle.manifest import Bundle
 from tests.export.conftest import SIBLINGS, TRACED, Bundles, TwinPair, Twins
 from tests.export.faults import (
-    faults_axes,
     faults_captioners,
     faults_encoders,
-    faults_florence2,
-    faults_grounding_dino,
-    faults_interleaved,
     faults_joint,
     faults_open_clip,
-    faults_perceiver,
     faults_seq2seq,
     faults_vision,
 )
@@ -49,14 +44,12 @@ def exported(faults: Mapping[str, Mapping[str, Fault]]) -> Faults:
     return {(name, EXPORTED): planted for name, planted in faults.items()}
 
 
-ENCODERS: Faults = faults_encoders.FAULTS | faults_perceiver.FAULTS
-JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS | faults_interleaved.FAULTS
-JOINT |= faults_axes.FAULTS
+ENCODERS: Faults = faults_encoders.FAULTS
+JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (
     exported(OWN_FAULTS), exported(DECODER_FAULTS), exported(faults_captioners.FAULTS), ENCODERS,
-    exported(faults_florence2.FAULTS), exported(faults_grounding_dino.FAULTS), JOINT,
-    faults_seq2seq.FAULTS, VISION,
+    JOINT, faults_seq2seq.FAULTS, VISION,
 )  # fmt: skip
 QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
 """Of whose faults the gate must find the first in `make test`; all others in `make test-all`."""

@@ -13,8 +13,14 @@ from export.checkpoint.checkpoint import INSTRUCTION_TOKENIZER, Checkpoint
 from export.checkpoint.image_recipe import image_spec
 from export.graphs.source_model import SourceModel
 from export.registry import architecture, families
-from export.tokenizer.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
-from export.tokenizer.tokenizer_json import check_tokenizers
+from export.tokenizer.tokenizer import (
+    _special_id,
+    fast_tokenizer,
+    languages,
+    mask_token,
+    sentencepiece_pair,
+)
+from export.tokenizer.tokenizer_json import FastTokenizer, check_tokenizers
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Role
 from inference.errors import CheckpointError
@@ -235,3 +241,11 @@ def test_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:
     folder = _checkpoint(tmp_path, tokenizer__json={"model": {"vocab": {"a": 0}}})
     with pytest.raises(CheckpointError, match="no mask token"):
         mask_token(folder)
+
+
+def test_a_token_that_nothing_names_has_no_id() -> None:
+    """Even where the vocabulary has an empty piece."""
+    content = json.dumps({"model": {"vocab": {"": 5, "<s>": 1}}}).encode()
+    fast = FastTokenizer(content, {"bos_token": "<s>"})
+    assert _special_id("bos_token", {}, fast, {}) == 1
+    assert _special_id("pad_token", {}, fast, {}) is None

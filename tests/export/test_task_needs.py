@@ -30,7 +30,7 @@ from export.tokenizer.tokenizer import fast_tokenizer
 from inference.bundle.manifest import Manifest
 from inference.errors import BundleError, SetupError
 from tests.export.conftest import Bundles, Twins, lowered
-from tests.export.faults import faults_encoders, faults_perceiver
+from tests.export.faults import faults_encoders
 from tests.export.oracle import difference
 from tests.export.tokenizer.tiny_tokenizers import write_folder
 from tests.export.twins import twin_of
@@ -101,7 +101,7 @@ def test_what_the_cpu_had_before_stays() -> None:
         check_device(Device.CPU, precision, Runtime.OPENVINO)
 
 
-FAULTS = faults_encoders.FAULTS | faults_perceiver.FAULTS
+FAULTS = faults_encoders.FAULTS
 ENCODERS = tuple(dict.fromkeys(name for name, _ in FAULTS))
 HEADS = [(name, config) for name in ENCODERS for config in twin_of(name).configs]
 

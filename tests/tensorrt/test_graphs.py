@@ -34,8 +34,8 @@ from inference.bundle.reader import newest_bundle
 from inference.errors import SetupError
 from serving.tensorrt.builder import Builds, Target, build_plan
 from serving.tensorrt.plan_folder import PlanFolder
-from tests.export.targets.cuda.graphs import node, save
-from tests.export.targets.tensorrt.test_tensorrt import normalised, with_table
+from tests.export.targets.cuda.bundles import node, save
+from tests.export.targets.test_tensorrt import normalised, with_table
 from tests.export.twin import EXPORTED
 from tests.export.twins import build, generators, image_recipe, interface, lowerable, twin_of
 from tests.tensorrt.conftest import CAPABILITY

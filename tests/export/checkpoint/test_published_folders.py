@@ -1,6 +1,7 @@
 """Folders as they are published: weights, special tokens, labels.
 
-One line is one checkpoint of the hub, or one kind of them; the twin's file gets its names.
+One line is one checkpoint of the hub, or one kind of them; the twin's file gets its names. At the
+end: folders as `transformers` saves them today are read as those of older releases.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
 from export.checkpoint.labels import activation, labels
 from export.graphs.source_model import SourceModel
-from export.registry import architecture
+from export.pipeline.cli import export
+from export.pipeline.manifest import Request, build_manifest
+from export.registry import architecture, families
 from inference.bundle.manifest import Limits
+from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
+from tests.export.saved_folders import make_older, save
 from tests.export.twin import EXPORTED
-from tests.export.twins import make_twin
+from tests.export.twins import make_twin, twin_of
 
 IDS = ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
 
@@ -279,3 +284,52 @@ def test_unusable_labels_are_refused(values: dict[str, Any]) -> None:
 def test_unknown_problem_is_refused() -> None:
     with pytest.raises(CheckpointError, match="problem_type = 'ranking' is not supported"):
         activation({"problem_type": "ranking"})
+
+
+_FURTHER = [
+    ("idefics3", "smolvlm, tied"),
+    ("blip-2", "flan-t5"),
+    ("llava", "siglip and qwen2"),
+    ("paligemma", "gemma2"),
+    ("vision-encoder-decoder", "trocr"),
+]
+_KINDS = [(name, EXPORTED) for name in families() if twin_of(name).is_transformers]
+
+
+def _planned(folder: Path) -> tuple[dict[str, Any], SourceModel]:
+    """The manifest of a folder's bundle, without what its files' hashes say, and its warnings."""
+    model = SourceModel.open(folder)
+    manifest, warnings = build_manifest(Request("x"), 1, model, model.graphs())
+    return manifest.model_dump(exclude={"source"}) | {"warnings": warnings}, model
+
+
+def _as_text(configuration: object) -> str:
+    """Functions by their names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(configuration))
+
+
+@pytest.mark.parametrize(("name", "config"), _KINDS + _FURTHER)
+def test_saved_folder_is_read_as_its_older_form(name: str, config: str, tmp_path: Path) -> None:
+    newer, older = tmp_path / "newer", tmp_path / "older"
+    newer.mkdir()
+    save(name, config, newer)
+    shutil.copytree(newer, older)
+    make_older(older)
+    (manifest, model), (wanted, reference) = _planned(newer), _planned(older)
+    assert manifest == wanted
+    assert _as_text(model.configuration) == _as_text(reference.configuration)
+    assert model.preprocessing.files == reference.preprocessing.files
+    weights = reference.network.state_dict()
+    for path, value in model.network.state_dict().items():
+        assert torch.equal(value, weights[path]), path
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["idefics3", "llava", "bert", "bart", "altclip"])
+def test_saved_folder_is_exported(name: str, tmp_path: Path) -> None:
+    (tmp_path / "newer").mkdir()
+    save(name, EXPORTED, tmp_path / "newer")
+    export(str(tmp_path / "newer"), repository=tmp_path / "repository")
+    manifest = newest_bundle(tmp_path / "repository", "newer").manifest
+    assert set(manifest.tasks) == set(_planned(tmp_path / "newer")[0]["tasks"])

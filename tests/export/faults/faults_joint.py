@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention import cached_attention
+from export.decoder_graphs import image_tokens
+from export.decoder_graphs.interleaved import ImageCounter
+from export.layers.attention import cached_attention, windows
 from export.layers.attention.attention import CrossAttention, attend
 from export.layers.attention.cached_attention import CachedAttention
+from export.layers.attention.fused import MASKED_SCORE
+from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import KeyValue
+from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
-from tests.export.faults.faults import Fault, change, replaced, swapped
+from export.models.vision_language import qwen2_vl
+from export.models.vision_language.perceiver_resampler import LatentAttention
+from export.models.vision_language.qwen2_vl import SquareEmbedding
+from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
+from tests.export.twin import EXPORTED
 
 
 def _first_position(tower: siglip.TextTower, token_ids: Tensor) -> Tensor:
@@ -206,6 +218,192 @@ GIT: dict[str, Fault] = {
     "the output has no bias": BERT_DECODER["the output has no bias"],
 }
 
+
+_OF, _COUNT = ImageMask.of, ImageCounter.count
+_PROJECT_IMAGES = ImageAttention.project_kv
+
+
+def _ungated(own: GatedCrossBlock, x: Tensor, images: Any, mask: ImageMask) -> Tensor:
+    x = x + own.attention_gate * own.attention.read(own.attention_norm(x), images, mask)
+    return x + own.mlp_gate * own.mlp(own.mlp_norm(x))
+
+
+def _all_before(images: Tensor, positions: int, room: int) -> ImageMask:
+    owner = torch.arange(room) // positions + 1
+    chosen = images.reshape(images.shape[0], -1)[:, None, :, None]
+    bias = torch.where(owner <= chosen, 0.0, MASKED_SCORE)
+    return replace(_OF(images, positions, room), bias=bias)
+
+
+def _open(images: Tensor, positions: int, room: int) -> ImageMask:
+    mask = _OF(images, positions, room)
+    return replace(mask, gate=torch.ones_like(mask.gate))
+
+
+def _mask(of: Any) -> Fault:
+    return replaced(ImageMask, "of", of)
+
+
+def _endless(own: ImageCounter, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    return _COUNT(replace(own, end_token=None), *inputs)
+
+
+def _latents_alone(own: LatentAttention, context: Tensor, latents: Tensor) -> Tensor:
+    return _LATENTS(own, context[:, :0], latents)
+
+
+_LATENTS = LatentAttention.forward
+
+FLAMINGO: dict[str, Fault] = {
+    "gates are not squashed": replaced(GatedCrossBlock, "forward", _ungated),
+    "all images before a token are read": _mask(_all_before),
+    "the next image is read": _mask(lambda images, *sizes: _OF(images + (images > 0), *sizes)),
+    "tokens before the first image read it": _mask(
+        lambda images, *sizes: _OF(images.clamp(min=1), *sizes)
+    ),
+    "tokens without an image read all": _mask(_open),
+    "an end token is passed over": replaced(ImageCounter, "count", _endless),
+    "gates of both sub-layers are swapped": swapped(
+        "decoder.gated_blocks.0", "attention_gate", "mlp_gate"
+    ),
+    "norms of both sub-layers are swapped": swapped(
+        "decoder.gated_blocks.1", "attention_norm", "mlp_norm"
+    ),
+    "queries of images are not normalised": change(
+        lambda net: setattr(net.decoder.gated_blocks[0].attention, "query_norm", nn.Identity())
+    ),
+    "keys and values of images are swapped": replaced(
+        ImageAttention, "project_kv", lambda own, source: _PROJECT_IMAGES(own, source)[::-1]
+    ),
+    "added tokens are the last of the vocabulary": change(
+        lambda net: net.decoder.added_tokens.weight.copy_(net.decoder.tokens.weight[-4:])
+    ),
+    "latents do not read the image": replaced(LatentAttention, "forward", _latents_alone),
+    "norms of image and latents are swapped": change(
+        lambda net: swap_modules(
+            net.encoder.resampler.blocks[0].attention, "context_norm", "latents_norm"
+        )
+    ),
+    "the resampler's last norm is missing": change(
+        lambda net: setattr(net.encoder.resampler, "norm", nn.Identity())
+    ),
+}
+
+
+_PLACES, _ANGLES = image_tokens.image_places, qwen2_vl.axial_angles
+
+
+def _placed(edit: Callable[[Tensor], Tensor]) -> Fault:
+    """Places of an image's vectors, edited."""
+    return lambda net: patch.object(
+        image_tokens, "image_places", lambda *size: edit(_PLACES(*size))
+    )
+
+
+def _turned(rows: int, columns: int, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Angles whose halves are exchanged."""
+    cosine, sine = _ANGLES(rows, columns, *rest)
+    half = cosine.shape[-1] // 2
+    return cosine.roll(half, dims=-1), sine.roll(half, dims=-1)
+
+
+def _reversed_sections(net: Any) -> None:
+    for block in net.decoder.blocks:
+        heads = block.attention.heads
+        sections = heads.rotary.sections[::-1]
+        block.attention.heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
+
+
+def _last_alone(places: Tensor) -> Tensor:
+    return places * torch.tensor([1, 1, 1, 0])
+
+
+AXES: dict[str, Fault] = {
+    "what follows an image continues its tokens": _placed(_last_alone),
+    "height and width are swapped": _placed(lambda places: places[:, [0, 2, 1, 3]]),
+    "an image is a row of words": _placed(torch.zeros_like),
+    "sections are read backwards": change(_reversed_sections),
+    "only the first frame is read": lambda net: patch.object(
+        SquareEmbedding, "_summed", lambda own: own.weight[:, :, 0].flatten(1)
+    ),
+    "rows and columns of patches are swapped": lambda net: patch.object(
+        qwen2_vl, "axial_angles", _turned
+    ),
+}
+
+
+_PHRASES, _PROPOSE = grounding_dino_layers.Phrases.of, grounding_dino.GroundingDino.propose
+_SINES, _CENTRES, _SEAMS = grounding_dino.sinusoids, grounding_dino_layers.centres, windows.seams
+
+
+def _one_phrase(token_ids: Tensor, lengths: Tensor) -> grounding_dino_layers.Phrases:
+    phrases = _PHRASES(token_ids, lengths)
+    return phrases._replace(bias=torch.zeros_like(phrases.bias))
+
+
+def _counted_through(token_ids: Tensor, lengths: Tensor) -> grounding_dino_layers.Phrases:
+    phrases = _PHRASES(token_ids, lengths)
+    places = torch.arange(token_ids.shape[1])
+    return phrases._replace(positions=places.expand_as(phrases.positions))
+
+
+def _worst_first(own: Any, read: Any, scene: Any, chosen: Tensor | None) -> tuple[Tensor, ...]:
+    found, places, best = _PROPOSE(own, read, scene, chosen)
+    return found.flip(1), places, best
+
+
+def _from_the_edge(grid: windows.Grid) -> Tensor:
+    rows, columns = grid
+    return _CENTRES(grid) - torch.tensor([0.5 / columns, 0.5 / rows])
+
+
+GROUNDING: dict[str, Fault] = {
+    "tokens of all phrases see each other": lambda net: patch.object(
+        grounding_dino_layers.Phrases, "of", _one_phrase
+    ),
+    "positions of tokens do not begin anew": lambda net: patch.object(
+        grounding_dino_layers.Phrases, "of", _counted_through
+    ),
+    "the best place is the last query": lambda net: patch.object(
+        grounding_dino.GroundingDino, "propose", _worst_first
+    ),
+    "a place is its upper left corner": lambda net: patch.object(
+        grounding_dino_layers, "centres", _from_the_edge
+    ),
+    "positions are no parts of a turn": lambda net: patch.object(
+        grounding_dino, "sinusoids", lambda places, width, base: _SINES(places / 6.283, width, base)
+    ),
+    "positions of places are no parts of a turn": lambda net: patch.object(
+        grounding_dino_layers,
+        "sinusoids",
+        lambda places, width, base: _SINES(places / 6.283, width, base),
+    ),
+    "boxes are not refined": lambda net: patch.object(
+        grounding_dino, "logit", lambda parts: torch.zeros_like(parts)
+    ),
+    "windows are shifted without their seams": lambda net: patch.object(
+        windows, "seams", lambda *grid: torch.zeros_like(_SEAMS(*grid))
+    ),
+    "the last layer's box is of vectors without a norm": lambda net: patch.object(
+        grounding_dino.GroundingDino, "decode", _without_norm
+    ),
+    "the image's part in the text is dropped": change(
+        lambda net: net.encoder[0].text_scale.zero_()
+    ),
+}
+
+_DECODE = grounding_dino.GroundingDino.decode
+
+
+def _without_norm(own: Any, found: Tensor, read: Any, grids: Any) -> tuple[Tensor, Tensor]:
+    _, scores = _DECODE(own, found, read, grids)
+    kept, own.norm = own.norm, nn.Identity()
+    try:
+        return _DECODE(own, found, read, grids)[0], scores
+    finally:
+        own.norm = kept
+
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("blip", "odd"): BLIP,
     ("git", "odd"): GIT,
@@ -215,5 +413,18 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
     ("vision-encoder-decoder", "trocr"): TROCR,
     ("vision-encoder-decoder", "trocr-sinusoidal"): TROCR_SINES,
+    ("idefics", "odd"): FLAMINGO,
+    ("qwen2_vl", "odd"): AXES,
+    ("qwen2_5_vl", "odd"): {
+        "what fills a window up is seen": lambda net: patch.object(qwen2_vl, "MASKED_SCORE", 0.0),
+    },
+    ("qwen2_5_vl", "plain"): {
+        "patches attend beyond their windows": change(
+            lambda net: setattr(
+                net.encoder, "config", replace(net.encoder.config, whole=frozenset({0, 1}))
+            )
+        ),
+    },
+    ("grounding-dino", EXPORTED): GROUNDING,
 }
 """(architecture, configuration of its twin) → title → fault."""

@@ -17,7 +17,7 @@ from export.layers.recurrence.cells import CELLS
 from export.layers.recurrence.recurrent_stack import RecurrentLayer, RecurrentStack
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
-from tests.export.models.recurrent import recurrent_paper
+from tests.export.models import recurrent_paper
 
 LENGTHS = torch.tensor([6, 3, 1], dtype=torch.int32)
 TOLERANCE = 2e-6

@@ -24,8 +24,7 @@ from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import Hypotheses, generate
 from tests.export.models.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
-from tests.export.patches import flattened_patches
-from tests.export.sources import source_or_prompt
+from tests.export.sources import flattened_patches, source_or_prompt
 from tests.export.twin import EXPORTED
 from tests.export.twins import generators
 

@@ -16,7 +16,7 @@ _TINY = {
     "pad_token_id": 3,
 }
 TWIN = tiny_twin(
-    "tests.export.models.recurrent.recurrent_paper:Paper",
+    "tests.export.models.recurrent_paper:Paper",
     _TINY,
     {
         "odd": {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},

@@ -25,5 +25,5 @@ TWIN = twin_with_heads(
         "mut2": (_CLASSES, _ODD | {"cell": "mut2", "num_labels": 3, "pooling": "max"}),
         "mut3": (_TAGS, _TINY | {"cell": "mut3", "num_labels": 3}),
     },
-    module="tests.export.models.recurrent.recurrent_paper",
+    module="tests.export.models.recurrent_paper",
 )

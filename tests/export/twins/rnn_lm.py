@@ -16,7 +16,7 @@ _TINY = {
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
 TWIN = Twin(
-    reference="tests.export.models.recurrent.recurrent_paper:RnnForCausalLM",
+    reference="tests.export.models.recurrent_paper:RnnForCausalLM",
     configs={
         "plain": _TINY,
         "odd": _ODD | {"cell": "lstm-peephole"},

@@ -17,7 +17,7 @@ _TINY = {
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2, "bidirectional": True}
 TWIN = Twin(
-    reference="tests.export.models.recurrent.recurrent_paper:RnnSeq2Seq",
+    reference="tests.export.models.recurrent_paper:RnnSeq2Seq",
     configs={
         "plain": _TINY,
         "odd": _ODD | {"context": "mean"},

@@ -6,7 +6,7 @@ from tests.export.twin import tiny_twin
 from tests.export.twins.captioner_config import ODD, TINY
 
 TWIN = tiny_twin(
-    "tests.export.models.captioners.cnn_captioners_paper:ShowAndTell",
+    "tests.export.models.captioners.captioners_paper:ShowAndTell",
     TINY,
     {"odd": {**ODD, "channels": [4, 6, 5]}},
 )

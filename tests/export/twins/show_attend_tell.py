@@ -6,7 +6,7 @@ from tests.export.twin import tiny_twin
 from tests.export.twins.captioner_config import ODD, TINY
 
 TWIN = tiny_twin(
-    "tests.export.models.captioners.show_attend_tell_paper:Paper",
+    "tests.export.models.captioners.captioners_paper:ShowAttendTell",
     {**TINY, "attention_size": 16},
     {"odd": {**ODD, "attention_size": 7}},
 )

@@ -30,7 +30,7 @@ from inference.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.models.captions import RULES, check_captions, generated, requests, unexported
 from tests.export.oracle import compare, difference, transformers_inputs
-from tests.export.patches import flattened_patches, random_patches
+from tests.export.sources import flattened_patches, random_patches
 from tests.export.twins import twin_of
 from tests.inference.tiny_models import plain_recipe
 

@@ -1,12 +1,18 @@
-"""Twins' bundles for CUDA, from the graphs that all tests share where they are the same."""
+"""Twins' bundles for CUDA, from the graphs that all tests share; and small graphs by hand."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from export.graphs.to_onnx import to_onnx
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from export.graphs.to_onnx import OPSET, to_onnx
 from export.parity.graph_runs import bundle_path
 from export.parity.verify import Report, verify
 from export.precision import Precision
@@ -37,3 +43,56 @@ def on_cuda(
     if name in OWN_OPERATORS or precision is Precision.FP32:
         verify(graphs, staged, report)
     return replace(staged, manifest=finish_cuda(report, graphs, staged, precision)), report
+
+
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "bool": TensorProto.BOOL,
+}
+
+Port = tuple[str, str, Sequence[int | str]]
+"""Name, type, shape."""
+
+
+def node(
+    operator: str, inputs: Sequence[str], outputs: Sequence[str] | str, **more: Any
+) -> NodeProto:
+    names = [outputs] if isinstance(outputs, str) else list(outputs)
+    return helper.make_node(operator, list(inputs), names, **more)
+
+
+def save(
+    path: Path,
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    constants: Mapping[str, Any] | None = None,
+    opset: int = OPSET,
+) -> Path:
+    """Writes a graph; constants are arrays or tensors."""
+    tensors = [
+        value if isinstance(value, TensorProto) else numpy_helper.from_array(value, name)
+        for name, value in (constants or {}).items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "by_hand",
+        [helper.make_tensor_value_info(n, TYPES[t], s) for n, t, s in inputs],
+        [helper.make_tensor_value_info(n, TYPES[t], s) for n, t, s in outputs],
+        tensors,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def floats(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray[Any, Any]:
+    """Random numbers, float32."""
+    drawn = np.random.default_rng(seed).standard_normal(shape)
+    return (scale * drawn).astype(np.float32)

@@ -14,7 +14,7 @@ from export.targets.cuda.assignment import assign
 from export.targets.cuda.kernels import NEEDS_CUDNN, TABLE, Kernel, has_kernel, kernels, lacks
 from export.targets.cuda.substitutes import substitute
 from inference.errors import SetupError
-from tests.export.targets.cuda.graphs import floats, node, save
+from tests.export.targets.cuda.bundles import floats, node, save
 
 
 def test_int_arg_max_is_refused_and_its_substitute_is_not(tmp_path: Path) -> None:

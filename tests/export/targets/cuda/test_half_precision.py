@@ -15,7 +15,7 @@ from export.targets.cuda.gate import emulate
 from export.targets.cuda.half_precision import halve
 from export.targets.cuda.signature import value_types
 from inference.errors import SetupError
-from tests.export.targets.cuda.graphs import floats, node, save
+from tests.export.targets.cuda.bundles import floats, node, save
 
 LOW = pytest.mark.parametrize("low", ["float16", "bfloat16"])
 

@@ -20,7 +20,7 @@ from export.targets.cuda.assignment import assign
 from export.targets.cuda.half_precision import halve
 from export.targets.cuda.substitutes import align_products, substitute
 from inference.bundle.manifest import Graph, Tensor
-from tests.export.targets.cuda.graphs import node, save
+from tests.export.targets.cuda.bundles import node, save
 from tests.export.twins import randomise
 
 HIDDEN, VOCABULARY = 4, 1027

@@ -27,7 +27,7 @@ from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from inference.sequences import Finished
 from tests.export.conftest import Bundles, TwinPair, Twins
-from tests.export.models.recurrent.recurrent_paper import Paper
+from tests.export.models.recurrent_paper import Paper
 
 CONFIG = "odd"
 START, END = 2, 0

@@ -1,29 +1,37 @@
-"""Exported files: interface, operators, weights beside the graph."""
+"""Exported files: interface, operators, weights beside the graph, sources of any length."""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
-from onnx import numpy_helper
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor as TorchTensor
 from torch import nn
 from torch.onnx._internal.exporter import _fx_passes
 
 from export.architecture import Lowering
 from export.graphs import to_onnx as exporter
+from export.graphs.external_data import PAGE, data_path, open_graph, save, values, weight_bytes
 from export.graphs.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
 from export.parity.graph_runs import bundle_path
+from export.precision import Precision
+from export.quantization.quantize import quantize
 from export.registry import families
 from inference.bundle.manifest import Graph, Tensor
 from inference.bundle.manifest import Tensor as Port
-from tests.export.conftest import Bundles, Twins
+from tests.export.conftest import Bundles, Twins, pair_of
 from tests.export.twin import EXPORTED
+from tests.export.twins import make_twin
+from tests.traced_memory import memory_below
 
 
 def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
@@ -35,15 +43,15 @@ def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
 def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -> None:
     for key, model in _models(bundles, name).items():
         graph = bundles(name, EXPORTED).manifest.graphs[key]
-        for values, ports in (
+        for declared, ports in (
             (model.graph.input, graph.inputs),
             (model.graph.output, graph.outputs),
         ):
             shapes = [
                 tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim)
-                for value in values
+                for value in declared
             ]
-            assert [value.name for value in values] == [port.name for port in ports]
+            assert [value.name for value in declared] == [port.name for port in ports]
             assert shapes == [port.shape for port in ports]
 
 
@@ -254,3 +262,144 @@ def test_only_what_is_cast_is_computed_again(
 def test_published_graphs_hold_no_paths_of_this_machine(tmp_path: Path) -> None:
     to_onnx(_lowering(Values()), tmp_path / "values.onnx")
     assert str(Path(__file__).parent).encode() not in (tmp_path / "values.onnx").read_bytes()
+
+
+Floats = NDArray[np.float32]
+
+
+@pytest.fixture(autouse=True)
+def all_weights_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("export.graphs.external_data.EXTERNAL_DATA_BYTES", 0)
+
+
+def _linear(path: Path, weight: Floats) -> None:
+    """Y = x · weight + 1, its weights beside it."""
+    rows, columns = weight.shape
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", rows])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", columns])
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["product"]),
+        helper.make_node("Add", ["product", "one"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(weight, "weight"),
+        numpy_helper.from_array(np.ones(1, np.float32), "one"),
+    ]
+    graph = helper.make_graph(nodes, "linear", [x], [y], constants)
+    opset = [helper.make_opsetid("", 20)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+
+
+def _weight(rows: int, columns: int) -> Floats:
+    return np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
+
+
+def _run(path: Path, x: Floats) -> Floats:
+    (y,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})
+    return y
+
+
+def test_large_weights_lie_at_whole_pages_beside_the_graph(tmp_path: Path) -> None:
+    path, weight = tmp_path / "linear.onnx", _weight(64, 40)
+    _linear(path, weight)
+    tensors = {tensor.name: tensor for tensor in open_graph(path).graph.initializer}
+    places = {entry.key: entry.value for entry in tensors["weight"].external_data}
+    assert int(places["offset"]) % PAGE == 0
+    assert not tensors["one"].external_data
+    np.testing.assert_array_equal(values(tensors["weight"], tmp_path), weight)
+    assert weight_bytes(tensors["weight"]) == weight.nbytes
+    x = _weight(3, 64)
+    np.testing.assert_allclose(_run(path, x), x @ weight + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_graph_is_rewritten_over_its_own_weights(tmp_path: Path) -> None:
+    path, weight = tmp_path / "linear.onnx", _weight(64, 40)
+    _linear(path, weight)
+    model = open_graph(path)
+    longer = numpy_helper.from_array(np.full(40, 7, np.float32), "seven" * 300)
+    model.graph.initializer.insert(0, longer)
+    save(model, path)
+    first, second, _ = open_graph(path).graph.initializer
+    np.testing.assert_array_equal(values(first, tmp_path), np.full(40, 7))
+    np.testing.assert_array_equal(values(second, tmp_path), weight)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["linear.onnx", "linear.onnx.data"]
+
+
+@pytest.mark.parametrize("element", [TensorProto.BFLOAT16, TensorProto.FLOAT16, TensorProto.INT4])
+def test_weights_of_every_type_are_moved_out_and_rewritten(element: int, tmp_path: Path) -> None:
+    path, numbers = tmp_path / "held.onnx", np.tile(np.arange(-4, 4), 500).tolist()
+    held = helper.make_tensor("held", element, [40, 100], numbers)
+    y = helper.make_tensor_value_info("y", element, [40, 100])
+    node = helper.make_node("Identity", ["held"], ["y"])
+    graph = helper.make_graph([node], "held", [], [y], [held])
+    opset = [helper.make_opsetid("", 21)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    for _ in range(2):
+        model = open_graph(path)
+        (tensor,) = model.graph.initializer
+        assert tensor.external_data
+        assert weight_bytes(tensor) == data_path(path).stat().st_size
+        assert values(tensor, tmp_path).astype(np.int64).reshape(-1).tolist() == numbers
+        save(model, path)
+
+
+def test_small_weights_go_back_into_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, weight = tmp_path / "linear.onnx", _weight(64, 40)
+    _linear(path, weight)
+    monkeypatch.setattr("export.graphs.external_data.EXTERNAL_DATA_BYTES", 1 << 20)
+    save(open_graph(path), path)
+    assert not data_path(path).exists()
+    tensor = onnx.load(str(path)).graph.initializer[0]
+    np.testing.assert_array_equal(numpy_helper.to_array(tensor), weight)
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST])
+def test_int8_is_the_same_beside_the_graph_and_in_it(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, found = _weight(3, 64), []
+    for limit in (0, 1 << 20):
+        path = tmp_path / f"{limit}.onnx"
+        monkeypatch.setattr("export.graphs.external_data.EXTERNAL_DATA_BYTES", limit)
+        _linear(path, _weight(64, 40))
+        quantised = quantize(path, precision)
+        assert quantised.layers == 1
+        assert 164 <= quantised.kept_bytes < 200
+        found.append(_run(path, x))
+    np.testing.assert_array_equal(*found)
+
+
+def test_quantising_does_not_hold_the_weights(tmp_path: Path) -> None:
+    path, weight = tmp_path / "linear.onnx", _weight(4096, 1024)
+    _linear(path, weight)
+    with memory_below(weight.nbytes):
+        quantize(path, Precision.INT8)
+
+
+BLOCKS: dict[str, dict[str, Any]] = {
+    "longt5": {"local_radius": 7, "global_block_size": 16},
+    "pegasus_x": {"block_size": 16, "max_position_embeddings": 256},
+}
+"""Encoders that attend in blocks, with short ones."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BLOCKS)
+def test_graph_takes_sources_of_any_number_of_blocks(name: str, tmp_path: Path) -> None:
+    pair = pair_of(name, EXPORTED, tmp_path, make_twin(name, EXPORTED, tmp_path, BLOCKS[name]))
+    network = pair.graphs().lowerings["admit"].module
+    to_onnx(pair.graphs().lowerings["admit"], tmp_path / "admit.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "admit.onnx"))
+    names = [each.name for each in session.get_inputs()]
+    for lengths in ([7, 3], [1], [16, 9], [48, 1, 20], [130]):
+        tokens = torch.randint(3, 60, (len(lengths), max(lengths)))
+        inputs = tokens, torch.tensor(lengths, dtype=torch.int32)
+        with torch.no_grad():
+            wanted = network(*inputs)
+        feeds = {key: value.numpy() for key, value in zip(names, inputs, strict=True)}
+        for want, got in zip(wanted, session.run(None, feeds), strict=True):
+            for row, length in enumerate(lengths):
+                expected = want[row, :, :length].numpy()
+                np.testing.assert_allclose(got[row, :, :length], expected, atol=1e-4)

@@ -43,7 +43,7 @@ from inference.tasks.shared.length_buckets import ROWS, Padding, buckets, padded
 from inference.tasks.shared.model_calls import MAX_ROWS
 from tests.export.conftest import Bundles, Twins
 from tests.export.pipeline.test_publish import IMAGE, TEXT
-from tests.export.targets.cuda.graphs import node, save
+from tests.export.targets.cuda.bundles import node, save
 from tests.export.twin import EXPORTED
 from triptych.tasks.fill_mask import MAX_TARGETS
 

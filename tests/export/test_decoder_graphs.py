@@ -1,4 +1,4 @@
-"""The sections of conversations, with and without images."""
+"""Sections of conversations, and images encoded one at a time or all at once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
+from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.local_model import LocalModel
-from export.architecture import Graphs
+from export.architecture import Graphs, Lowering
 from export.checkpoint.checkpoint import Checkpoint
 from export.decoder_graphs.chat_section import (
     chat_section,
     image_caption_section,
     image_chat_section,
 )
+from export.decoder_graphs.image_tokens import AdmitImageVectors
 from export.graphs.source_model import SourceModel
+from export.graphs.to_onnx import to_onnx
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.inputs import PromptImages
-from inference.bundle.manifest import Bundle
+from inference.bundle.manifest import Bundle, Graph, Role
+from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
 from inference.tasks.chat import TASK
-from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
+from tests.export.tokenizer.tiny_tokenizers import CHAT_TEMPLATE, chat_tokenizer
 from tests.export.twins import make_twin
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
@@ -68,7 +74,7 @@ def _manifest(folder: Path, task: str | None = None) -> tuple[Bundle, Graphs]:
 
 @pytest.mark.parametrize("chat", CHATS, ids=["one message", "special tokens written out"])
 def test_answer_is_that_of_transformers(chat: list[tuple[str, str]], folder: Folder) -> None:
-    source = folder(chat_template=TEMPLATE)
+    source = folder(chat_template=CHAT_TEMPLATE)
     bundle, graphs = _manifest(source)
     assert list(bundle.manifest.tasks) == ["generate", "chat"]
     local = LocalModel(bundle, TorchRunner(graphs, bundle.manifest), {})
@@ -210,3 +216,41 @@ def test_an_instruction_for_a_caption_is_written_into_the_template(tmp_path: Pat
 def test_a_caption_without_a_template_of_parts_has_its_first_words(tmp_path: Path) -> None:
     checkpoint = _folder(tmp_path, "chat_template.jinja", PLAIN)
     assert image_caption_section(NETWORK, checkpoint) == {"images": {"place": "<image>"}}
+
+
+class _Counting(nn.Module):
+    """An encoder that counts the images of each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 5)
+        self.calls: list[int] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 2, 2, 3) → (B, 1, 5)."""
+        if not torch.compiler.is_compiling():
+            self.calls.append(len(images))
+        return self.linear(images.flatten(1))[:, None]
+
+
+def test_images_are_read_one_at_a_time_and_exported_as_one_batch(tmp_path: Path) -> None:
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", 2, 2, 3), role=Role.PIXELS)
+    vectors = Port(name="vectors", dtype="float32", shape=("B", "S", 5), role=Role.STATE)
+    graph = Graph(file="admit.onnx", inputs=(pixels,), outputs=(vectors,))
+    encoder = _Counting()
+    module = AdmitImageVectors(encoder).eval()
+    given = np.random.default_rng(0).integers(0, 256, (2, 3, 2, 2, 3), dtype=np.uint8)
+    with torch.no_grad():
+        (wanted,) = module(torch.from_numpy(given))
+    assert encoder.calls == [1] * 6
+    to_onnx(Lowering(module, graph), tmp_path / graph.file)
+    session = onnxruntime.InferenceSession(str(tmp_path / graph.file))
+    (found,) = session.run(None, {"pixels": given})
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
+    assert sum(node.op_type in ("Gemm", "MatMul") for node in _nodes(tmp_path / graph.file)) == 1
+
+
+def _nodes(path: Path) -> list[object]:
+    import onnx
+
+    return list(onnx.load(str(path)).graph.node)
