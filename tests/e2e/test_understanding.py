@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 TEXTS = [CORPUS[0], "a", NASTY[2], CORPUS[1], NASTY[3], "a"]
 LONG = " ".join(CORPUS * 2)
 """Longer than the model takes."""
-PAIRS = [(CORPUS[0], CORPUS[1]), ("a", "b"), (CORPUS[1], CORPUS[0])]
+PAIRS = [(CORPUS[0], NASTY[0]), ("a", "b"), (NASTY[0], CORPUS[0])]  # fit in the positions
 MASKED = ["Ada [MASK] was born in London.", "the [MASK]", "a [MASK] red [MASK]"]
 
 
