@@ -317,6 +317,42 @@ SHAPES: dict[str, Shape] = {
         },
         ("languages",),
     ),
+    "m2m-418m": Shape(
+        "M2M100ForConditionalGeneration",
+        {
+            "vocab_size": 128_112, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
+            "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16,
+            "decoder_attention_heads": 16, "max_position_embeddings": 1024,
+            "scale_embedding": True, "decoder_start_token_id": 2, "pad_token_id": 0,
+            "bos_token_id": 1,
+        },
+        ("languages",),
+    ),
+    "opus-mt-tc-big": Shape(
+        "MarianMTModel",
+        {
+            "vocab_size": 54_776, "d_model": 1024, "encoder_layers": 6, "decoder_layers": 6,
+            "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+            "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "activation_function": "relu",
+            "max_position_embeddings": 1024, "scale_embedding": True, "eos_token_id": 0,
+            "pad_token_id": 54_775, "decoder_start_token_id": 54_775, "forced_eos_token_id": 0,
+        },
+        ("marian",),
+        "float16",
+    ),
+    "bart-large": Shape(
+        "BartForConditionalGeneration",
+        {"vocab_size": 50_264, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+         "decoder_start_token_id": 2, "forced_bos_token_id": None, "normalize_before": False},
+    ),
+    "flan-t5-large": Shape(
+        "T5ForConditionalGeneration",
+        {
+            "d_model": 1024, "d_ff": 2816, "num_layers": 24, "num_heads": 16,
+            "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+            "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 2,
+        },
+    ),
     "paligemma-3b": Shape(
         "PaliGemmaForConditionalGeneration",
         {

@@ -24,7 +24,7 @@ from benchmarks.speed import genai, llama_cpp, poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.prepare import prepare_all
 from benchmarks.speed.questions import LETTERS, PICTURES, QWEN
-from benchmarks.speed.work import Cell, Item, Work, measure, random_work
+from benchmarks.speed.work import VARIED, Cell, Item, Work, measure, random_work, varied_work
 from examples.texts.grammar import sentences
 from inference.processing.text import load_tokenizer
 
@@ -122,7 +122,7 @@ def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.speed`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     models = [*KINDS]
-    default = [model for model in models if model not in (*PICTURES, *DECODERS)]
+    default = [model for model in models if model not in (*PICTURES, *DECODERS, *LARGE)]
     parser.add_argument("--models", nargs="+", choices=models, default=default)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
@@ -145,12 +145,21 @@ def is_chosen(system: System, parts: Sequence[str]) -> bool:
 
 DECODERS = ("qwen2.5-0.5b", "llama-3.2-1b")
 """Beside engines of decoders only; not among the default models."""
+LARGE = {
+    "nllb-600m": "sentences",
+    "m2m-418m": "sentences",
+    "opus-mt-tc-big": "sentences",
+    "flan-t5-large": "instructions",
+    "bart-large": "documents",
+}
+"""Encoder-decoders that users of CTranslate2 serve; not among the default models."""
 KINDS = {
     "marian-74m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
     "example-es-en": "example",
     **dict.fromkeys(DECODERS, "generate"),
+    **LARGE,
     **{model: model for model in PICTURES},
 }
 NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16, **dict.fromkeys(PICTURES, 64)}
@@ -160,6 +169,9 @@ LENGTHS = {
     "caption": "224² → 16",
     "example": "held-out sentences",
     **dict.fromkeys(PICTURES, f"512² + {2 * LETTERS} → 64"),
+    "sentences": "8–64 → as many ± 25 %",
+    "instructions": "128–384 → a quarter ± 40 %",
+    "documents": "640–960 → a tenth ± 25 %",
 }
 VOCABULARY = 50_000
 
@@ -172,6 +184,8 @@ def systems_of(model: str) -> Sequence[System]:
         return (*OURS, *TRANSFORMERS)
     if model in PICTURES:
         return (*OURS, OUR_BF16, *(GENAI if model == QWEN else ()), *TRANSFORMERS)
+    if model in LARGE:
+        return tuple(each for each in (*OURS, *CTRANSLATE2) if each.precision == "int8")
     return (*OURS, *FAST, *CTRANSLATE2, *TRANSFORMERS)
 
 
@@ -179,7 +193,7 @@ def cells(model: str, batches: Sequence[int], beams: Sequence[int], rounds: int)
     """Every batch size and beam width that is measured for a model; new inputs each round."""
     kind = KINDS[model]
     for width in beams:
-        if width > 1 and kind not in ("translate", "example"):
+        if width > 1 and kind not in ("translate", "example", *VARIED):
             continue
         for batch in batches:
             works = (work(kind, batch, width, seed) for seed in range(rounds))
@@ -190,6 +204,8 @@ def work(kind: str, batch: int, beams: int, seed: int) -> Work:
     """One round's inputs."""
     if kind == "example":
         return example_work(batch, beams, seed)
+    if kind in VARIED:
+        return varied_work(kind, batch, beams, seed)
     return random_work(kind, batch, beams, VOCABULARY, seed, NEW_TOKENS[kind])
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.full_size.shapes import make_checkpoint
+from benchmarks.full_size.shapes import SHAPES, make_checkpoint
 from benchmarks.local_model import lowered
 from benchmarks.speed.questions import make_qwen, make_smolvlm
 from export.checkpoint.checkpoint import open_checkpoint
@@ -121,10 +121,10 @@ def _byte_tokenizer(folder: Path) -> None:
 
 
 MAKERS: dict[str, Callable[[Path], object]] = {
+    **{name: partial(make_checkpoint, name) for name in SHAPES},
     "marian-74m": _marian,
     "gpt2-124m": _gpt2,
     "captioner-239m": _captioner,
-    **{name: partial(make_checkpoint, name) for name in ("qwen2.5-0.5b", "llama-3.2-1b")},
     "qwen2-vl-224m": make_qwen,
     "smolvlm-256m": make_smolvlm,
 }
@@ -173,7 +173,7 @@ def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:
 
             def load_tokenizer(self, *args: Any, **options: Any) -> Words:
                 config = json.loads((checkpoint(name, cache) / "config.json").read_text())
-                return Words(config["vocab_size"], config.get("eos_token_id") or 0)
+                return Words(config)
 
         kinds = {"fp32": "float32", "int8": "int8"}
         converter = Converter(str(checkpoint(name, cache)))
@@ -182,17 +182,27 @@ def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:
 
 
 class Words:
-    """A minimal tokenizer for CTranslate2's converter: one word per id."""
+    """A minimal tokenizer for CTranslate2's converter: one word per id.
 
-    def __init__(self, size: int, end: int) -> None:
-        self.size = size
-        self.eos_token = self.bos_token = self.pad_token = f"w{end}"
-        self.unk_token = "w1"
+    Args:
+        config: The checkpoint's `config.json`.
+    """
+
+    unk_token, unk_token_id = "w1", 1
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._size, self._is_marian = config["vocab_size"], config["model_type"] == "marian"
+        self.eos_token = self.bos_token = self.pad_token = f"w{config.get('eos_token_id') or 0}"
+        self.special_tokens_map: dict[str, Any] = {}
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        """The word of an id."""
+        return f"w{token}"
 
     def get_vocab(self) -> dict[str, int]:
         """Every word and its id; Marian's padding, the last, has the name that is expected."""
-        names = {f"w{i}": i for i in range(self.size)}
-        if self.size == MARIAN_VOCABULARY or self.eos_token == "w0":
-            del names[f"w{self.size - 1}"]
-            names["<pad>"] = self.size - 1
+        names = {f"w{i}": i for i in range(self._size)}
+        if self._is_marian:
+            del names[f"w{self._size - 1}"]
+            names["<pad>"] = self._size - 1
         return names

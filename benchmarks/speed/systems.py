@@ -56,7 +56,10 @@ class Triptych:
 
         timing, done = Timing(), threading.Semaphore(0)
         ended: dict[int, Any] = {}
-        requests = [self._request(item, work) for item in work.items]
+        requests = [
+            self._request(item, work, length)
+            for item, length in zip(work.items, work.lengths, strict=True)
+        ]
         started_s = time.perf_counter()
         clock = Clock(len(requests), started_s)
 
@@ -82,11 +85,11 @@ class Triptych:
         clock.fill(timing)
         return timing
 
-    def _request(self, item: Item, work: Work) -> Any:
+    def _request(self, item: Item, work: Work, length: int) -> Any:
         from inference.engine.search.request import EngineRequest
 
         update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}
-        update["max_new_tokens"] = work.new_tokens
+        update["max_new_tokens"] = length
         if work.is_forced:  # without an end token nothing ends early
             update |= {"eos_token_ids": (), "forced_eos_token_id": None}
         return EngineRequest(
@@ -128,9 +131,13 @@ class CTranslate2:
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
 
+        lengths = work.lengths
+        seen = [0] * len(lengths)
+
         def on_tokens(result: Any) -> bool:
             clock.record(result.batch_id, time.perf_counter())
-            return False
+            seen[result.batch_id] += 1
+            return seen[result.batch_id] >= lengths[result.batch_id]
 
         common = {
             "beam_size": work.beams,
@@ -190,11 +197,19 @@ class Transformers:
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
 
+        lengths = work.lengths
+        steps = 0
+
         class Watch(StoppingCriteria):
             def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+                nonlocal steps
+                steps += 1
                 for item in range(len(work.items) if work.beams == 1 else 0):
-                    clock.record(item, time.perf_counter())
-                return torch.zeros(len(ids), dtype=torch.bool)
+                    if steps <= lengths[item]:
+                        clock.record(item, time.perf_counter())
+                if work.beams > 1:
+                    return torch.zeros(len(ids), dtype=torch.bool)
+                return torch.tensor([steps >= length for length in lengths])
 
         with torch.inference_mode():
             answers = self._model.generate(
@@ -208,7 +223,8 @@ class Transformers:
             )
         timing.seconds = time.perf_counter() - started_s
         prompt = len(work.items[0].prompt) or 1  # an encoder-decoder's start token
-        timing.tokens = sum(self._count(row[prompt:].tolist()) for row in answers)
+        counts = [self._count(row[prompt:].tolist()) for row in answers]
+        timing.tokens = sum(map(min, counts, lengths))
         if work.items[0].prompt:
             timing.answers = answers[:, prompt:].tolist()
         clock.fill(timing)

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openvino import opset13 as ops
 
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
+from inference.engine.runners.openvino.token_choice import COUNT, add_token_choice
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
@@ -24,6 +27,7 @@ from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
+from inference.openvino_core import openvino_core
 from inference.sequences import TokenChunk
 from tests.inference.engine.fake_runner import (
     FakeRunner,
@@ -645,3 +649,30 @@ def test_a_prompt_survives_the_failure_of_sequences_that_took_it_along(
     assert_follows([final_result(kept)], [long], language_logits)
     close(core)
     assert used_blocks(paged_language) == 0
+
+
+@pytest.mark.parametrize(
+    "vocabulary_size", [5, 1814, 8209, 9216, 58_101, 256_206], ids=lambda size: f"{size} tokens"
+)
+def test_the_choice_is_a_stable_ranking(vocabulary_size: int) -> None:
+    """Of small vocabularies, of those that blocks divide, and of those that they do not."""
+    logits = ops.parameter([-1, vocabulary_size], np.float32)
+    model = add_token_choice(
+        openvino.Model([ops.result(logits)], [logits], "choice"), vocabulary_size
+    )
+    compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    random = np.random.default_rng(vocabulary_size)
+    values = random.normal(size=(6, vocabulary_size)).astype(np.float32)
+    values[0] = random.integers(0, 3, vocabulary_size)  # many ties
+    values[1, -3:] = 9  # the last ones are the best, and equal
+    values[2] = 0
+    values[3, 1:] = -np.inf
+    values[4, :-1] = -np.inf
+    _, token_ids, log_probs = compiled(values).values()
+    count = min(COUNT, vocabulary_size)
+    wanted = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    scores = np.take_along_axis(values, wanted, 1).astype(np.float64)
+    is_possible = np.isfinite(scores)
+    assert token_ids[is_possible].tolist() == wanted[is_possible].tolist()
+    normaliser = np.log(np.exp(values.astype(np.float64)).sum(1, keepdims=True))
+    np.testing.assert_allclose(log_probs, scores - normaliser, rtol=1e-5, atol=1e-5)

@@ -24,7 +24,7 @@ from inference.engine.runners.candidates import (
     select_candidates,
 )
 from inference.engine.runners.openvino.paged_graph import integers
-from inference.engine.runners.ort.logits_graphs import block_size
+from inference.engine.runners.ort.logits_graphs import MIN_BLOCKED_VOCABULARY, block_size
 
 COUNT = 8
 """Candidates of each row: greedy search needs one, a beam search twice its beams."""
@@ -38,12 +38,12 @@ def add_token_choice(model: openvino.Model, vocabulary_size: int) -> openvino.Mo
     """
     logits = model.get_results()[0].input_value(0)
     count = min(COUNT, vocabulary_size)
-    block = block_size(vocabulary_size)
-    if block is None or vocabulary_size // block < count:
+    block = block_size(vocabulary_size) or round((vocabulary_size / count) ** 0.5)
+    if vocabulary_size < MIN_BLOCKED_VOCABULARY or vocabulary_size // block < count:
         scores, token_ids = _topk(logits, count, "value")
-        largest = ops.reduce_max(logits, integers([1]), keep_dims=True)
     else:
-        scores, token_ids, largest = _by_blocks(logits, count, vocabulary_size // block, block)
+        scores, token_ids = _by_blocks(logits, count, block, vocabulary_size)
+    largest = ops.slice(scores, integers([0]), integers([1]), integers([1]), integers([1]))
     shifted = ops.exp(ops.subtract(logits, largest))
     total = ops.log(ops.reduce_sum(shifted, integers([1]), keep_dims=True))
     log_probs = ops.subtract(scores, ops.add(total, largest))
@@ -51,22 +51,31 @@ def add_token_choice(model: openvino.Model, vocabulary_size: int) -> openvino.Mo
     return openvino.Model(results, model.get_parameters(), model.get_friendly_name())
 
 
-def _by_blocks(logits: Any, count: int, blocks: int, block: int) -> tuple[Any, Any, Any]:
+def _by_blocks(logits: Any, count: int, block: int, vocabulary_size: int) -> tuple[Any, Any]:
     """The best lie in the blocks with the best maxima, of equal ones the first.
 
-    Blocks are ranked by position before their tokens are ranked, so that ties break equally.
+    Blocks are ranked by position before their tokens are ranked, so that ties break equally. Tokens
+    behind the last whole block are ranked with those of the best: OpenVINO 2026.4 takes 64 ms for
+    32 rows of NLLB's 256,206 tokens, which no block divides, and 2 ms in this way.
     """
-    cells = ops.reshape(logits, integers([0, blocks, block]), special_zero=True)
+    blocks, rest = divmod(vocabulary_size, block)
+    whole, last = logits, None
+    if rest:
+        sizes = integers([blocks * block, rest])
+        whole, last = ops.variadic_split(logits, integers(1), sizes).outputs()
+    cells = ops.reshape(whole, integers([0, blocks, block]), special_zero=True)
     maxima = ops.reduce_max(cells, integers([2]), keep_dims=False)
     _, kept = _topk(maxima, count, "index")
     near = ops.gather(cells, kept, integers(1), batch_dims=1)  # (M, k, block)
     flat = ops.reshape(near, integers([0, count * block]), special_zero=True)
+    if last is not None:
+        kept = ops.pad(kept, integers([0, 0]), integers([0, 1]), "constant", integers(blocks))
+        flat = ops.concat([flat, last], 1)
     scores, place = _topk(flat, count, "value")
     nth = ops.divide(place, integers(block))
     owner = ops.gather_elements(kept, nth, 1)
     skipped = ops.multiply(ops.subtract(owner, nth), integers(block))
-    largest = ops.reduce_max(maxima, integers([1]), keep_dims=True)
-    return scores, ops.add(place, skipped), largest
+    return scores, ops.add(place, skipped)
 
 
 def _topk(values: Any, count: int, sort: str) -> tuple[Any, Any]:

@@ -135,7 +135,7 @@ def open_model(
 
 LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
 BEST_LOGITS, TEMPERATURE, MASS = "best_logits", "temperature", "mass"
-_MIN_BLOCKED_VOCABULARY = 8192  # below, extra operators and thread synchronisation cost more
+MIN_BLOCKED_VOCABULARY = 8192  # below, extra operators and thread synchronisation cost more
 _USUAL_COUNT = 8
 _OUTPUTS = {  # by whether masses and logits are needed: each output costs a microsecond
     (False, False): (TOKEN_IDS, LOG_PROBS),
@@ -225,7 +225,7 @@ def block_size(vocabulary_size: int) -> int | None:
     each. On CUDA one TopK is faster at any size (D70).
     """
     divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
-    if vocabulary_size < _MIN_BLOCKED_VOCABULARY or not divisors:
+    if vocabulary_size < MIN_BLOCKED_VOCABULARY or not divisors:
         return None
     return min(divisors, key=lambda size: vocabulary_size // size + _USUAL_COUNT * size)
 
@@ -238,7 +238,7 @@ class TopK:
     ) -> None:
         block = block_size(vocabulary_size) if device.is_host else None
         self._device = device
-        self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
+        self._is_large = vocabulary_size >= MIN_BLOCKED_VOCABULARY
         self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
         self._sessions = {
             (size is not None, with_mass): open_model(
