@@ -238,3 +238,46 @@ def http_loop(
         run(stop_s, is_over=True)
     cpu_s = {part: seconds - before[part] for part, seconds in after.items()}
     return count_answers(answers, start_s, stop_s, cpu_s)
+
+
+def open_loop(address: str, path: str, arrivals: Sequence[tuple[float, bytes]]) -> list[float]:
+    """Sends bodies when they are due, whatever is still unanswered.
+
+    Args:
+        address: HOST:PORT of the server.
+        path: What bodies are sent to.
+        arrivals: Seconds after the start, ascending, and JSON.
+
+    Returns:
+        Seconds from the time at which each was due to its answer, in the order of the answers.
+    """
+    latencies_s: list[float] = []
+    idle: list[_Connection] = []
+    due_s: dict[_Connection, float] = {}
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        start_s = time.perf_counter()
+        waiting = list(reversed(arrivals))
+        while waiting or due_s:
+            now_s = time.perf_counter() - start_s
+            while waiting and waiting[-1][0] <= now_s:
+                at_s, body = waiting.pop()
+                if idle:
+                    connection = idle.pop()
+                else:
+                    connection = _Connection(address, path)
+                    stack.enter_context(connection.socket)
+                    selector.register(connection.socket, selectors.EVENT_READ, connection)
+                connection.send(body)
+                due_s[connection] = start_s + at_s
+            pause_s = max(0.0, waiting[-1][0] - now_s) if waiting else None
+            for key, _ in selector.select(pause_s):
+                connection = key.data
+                if connection in idle:  # which the server closes after a while
+                    idle.remove(connection)
+                    selector.unregister(connection.socket)
+                    continue
+                if connection.read() is None:
+                    continue
+                latencies_s.append(time.perf_counter() - due_s.pop(connection))
+                idle.append(connection)
+    return latencies_s

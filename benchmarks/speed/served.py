@@ -67,11 +67,11 @@ class InProcess:
         self._engine.close()
 
 
-def forced(original: Bundle, repository: Path) -> Bundle:
-    """A copy of a bundle that generates `NEW_TOKENS` and not one less."""
+def forced(original: Bundle, repository: Path, new_tokens: int = NEW_TOKENS) -> Bundle:
+    """A copy of a bundle that generates so many tokens, unless asked for less, and not one less."""
     shutil.rmtree(repository, ignore_errors=True)
     manifest = original.manifest
-    update = {"max_new_tokens": NEW_TOKENS, "eos_token_ids": (), "forced_eos_token_id": None}
+    update = {"max_new_tokens": new_tokens, "eos_token_ids": (), "forced_eos_token_id": None}
     rules = manifest.generation.model_copy(update=update)
     manifest = manifest.model_copy(update={"generation": rules})
     with staging(repository) as stage:

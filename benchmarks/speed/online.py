@@ -1,0 +1,203 @@
+"""`python -m benchmarks.speed.online`: the highest rate of arrivals that is answered in time.
+
+Texts of 8 to 64 tokens arrive at random (exponential gaps), each for a translation of as many
+tokens ± 25 %. In time is a 95th percentile of the latency below a second. `triptych serve`, with
+Triton and the gateway, beside CTranslate2 behind FastAPI with a queue and batches of 32
+(`benchmarks.speed.queue_server`), with one thread and with two; in turns, one after the other, on
+the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import machine
+from benchmarks.harness.closed_loop import open_loop, poisson_arrivals
+from benchmarks.harness.system import THREADS
+from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
+from benchmarks.speed.served import forced
+from benchmarks.speed.work import VARIED
+from examples.demo.server import READY_TIMEOUT_S, free_port, serving
+from examples.texts.grammar import sentences
+from inference.bundle.manifest import Bundle
+from inference.processing.text import load_tokenizer
+
+CACHE = Path(__file__).parents[1] / ".cache"
+RESULTS = Path(__file__).parents[1] / "results"
+IN_TIME_S = 1.0
+TRIAL_S = 8.0
+FEWEST = 64
+"""Requests of a trial."""
+GROWTH = 1.5
+"""Of the rate from trial to trial, until a trial is not in time."""
+HALVINGS = 3
+"""Of the interval of rates, afterwards: the result is exact to 5 %."""
+Body = bytes
+console = Console(highlight=False, width=160)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Latencies at one rate, in milliseconds; infinite where a request was refused."""
+
+    rate: float
+    p50_ms: float
+    p95_ms: float
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether users would call it fast enough."""
+        return self.p95_ms < 1000 * IN_TIME_S
+
+
+def main() -> int:
+    """Measures, prints and writes `online.json`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="marian-74m")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--first", type=float, default=4.0, help="arrivals a second at first")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    found = bundle(options.model, "int8", CACHE)
+    ours = forced(found, CACHE / "online", 2 * VARIED["sentences"].sources[1])
+    bodies = list(islice(make_bodies(ours, seed=7), 2048))
+    systems = {
+        "triptych": lambda: triptych(CACHE / "online"),
+        **{
+            f"ctranslate2, {count} threads": lambda count=count: ctranslate2(
+                options.model, ours, count
+            )
+            for count in (THREADS, 1)
+        },
+    }
+    best: dict[str, list[Trial]] = {name: [] for name in systems}
+    for number in range(options.rounds):
+        for name, start in systems.items():
+            with start() as address:
+                trial = highest(partial(play, address, bodies, number), options.first)
+            best[name].append(trial)
+            console.print(f"round {number + 1}, {name}: {trial}")
+    table = Table("arrivals/s in time", "median", "rounds", "p50 ms", "p95 ms")
+    rows = {name: row(trials) for name, trials in best.items()}
+    for name, values in rows.items():
+        table.add_row(name, *map(str, values.values()))
+    console.print(table)
+    report = {"machine": machine.describe(), "model": options.model, "rows": rows}
+    machine.write_json(report, options.output / "online.json")
+    return 0
+
+
+def row(trials: Sequence[Trial]) -> dict[str, object]:
+    """Medians over rounds."""
+    return {
+        "median": round(median(trial.rate for trial in trials), 1),
+        "rounds": [round(trial.rate, 1) for trial in trials],
+        "p50_ms": round(median(trial.p50_ms for trial in trials)),
+        "p95_ms": round(median(trial.p95_ms for trial in trials)),
+    }
+
+
+def make_bodies(found: Bundle, seed: int) -> Iterator[Body]:
+    """Requests without end: words of held-out sentences, up to a drawn number of tokens."""
+    tokenizer = load_tokenizer(found)
+    assert tokenizer is not None
+    random, lengths = np.random.default_rng(seed), VARIED["sentences"]
+    pairs = cycle(sentences("held_out", 4096, seed=seed))
+    words = (word for pair in pairs for word in pair.spanish.split())
+    while True:
+        source, answer = lengths.draw(random)
+        taken = [next(words)]
+        while len(tokenizer.encode(" ".join(taken))) < source:
+            taken.append(next(words))
+        yield json.dumps({"texts": [" ".join(taken)], "max_new_tokens": answer}).encode()
+
+
+def play(address: tuple[str, str], bodies: Sequence[Body], seed: int, rate: float) -> Trial:
+    """One trial; what a server refuses at this rate is never in time."""
+    count = max(FEWEST, round(TRIAL_S * rate))
+    times = poisson_arrivals(rate, seed)
+    try:
+        latencies = open_loop(
+            *address, list(zip(islice(times, count), cycle(bodies), strict=False))
+        )
+    except RuntimeError:
+        return Trial(rate, math.inf, math.inf)
+    p50, p95 = np.percentile(latencies, [50, 95])
+    return Trial(rate, 1000 * float(p50), 1000 * float(p95))
+
+
+def highest(trial: Callable[[float], Trial], first: float) -> Trial:
+    """The trial of the highest rate that is in time, after one that is not counted.
+
+    Raises:
+        ValueError: the first rate is not in time.
+    """
+    trial(first)
+    best = trial(first)
+    if not best.is_in_time:
+        raise ValueError(f"{first} arrivals a second are too many to begin with: {best}")
+    while (found := trial(best.rate * GROWTH)).is_in_time:
+        best = found
+    above = found.rate
+    for _ in range(HALVINGS):
+        found = trial(math.sqrt(best.rate * above))
+        if found.is_in_time:
+            best = found
+        else:
+            above = found.rate
+    return best
+
+
+@contextmanager
+def triptych(repository: Path) -> Iterator[tuple[str, str]]:
+    """Address and path of our server."""
+    with serving(repository) as url:
+        yield urlsplit(url).netloc, "/v1/translate"
+
+
+@contextmanager
+def ctranslate2(model: str, found: Bundle, threads: int) -> Iterator[tuple[str, str]]:
+    """Address and path of the other one.
+
+    Raises:
+        RuntimeError: it ended, or was not ready in time.
+    """
+    folder, port = ctranslate2_folder(model, "int8", CACHE), free_port()
+    arguments = [str(folder), str(found.folder), str(port), str(threads)]
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.speed.queue_server", *arguments])
+    try:
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while server.poll() is None and time.monotonic() < deadline_s:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/docs", trust_env=False)
+            except httpx.TransportError:
+                time.sleep(0.2)
+                continue
+            yield f"127.0.0.1:{port}", "/translate"
+            return
+        raise RuntimeError("the server of CTranslate2 did not start")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
