@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-
-class StepCounts(NamedTuple):
-    """What one call for a running batch did.
-
-    Attributes:
-        tokens: Decoded over all rows.
-        drafted: Draft tokens that it verified.
-        accepted: Those of them that were right.
-        prefilled: Tokens of a prompt that it prefilled beside them.
-    """
-
-    tokens: int
-    drafted: int = 0
-    accepted: int = 0
-    prefilled: int = 0
+from inference.engine.running_batch import StepCounts
 
 
 @dataclass

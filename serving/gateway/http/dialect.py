@@ -18,6 +18,11 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, ErrorResponse
 
+FAILURE = "triptych.failure"
+"""Key of the scope that has the name of the request's error."""
+DISCONNECTED = "triptych.disconnected"
+"""Key of the scope that has a future, done when the client disconnects; other servers set none."""
+
 Handler: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
 
 

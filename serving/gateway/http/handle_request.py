@@ -17,7 +17,7 @@ from inference.errors import InternalError, MethodNotAllowed, ServingError, Unkn
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.dialect import Dialect, Route, StreamRenderer
 from serving.gateway.http.http_errors import ErrorRenderer
-from serving.gateway.http.middleware import DISCONNECTED, FAILURE
+from serving.gateway.http.dialect import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.service import Service, TaskRequest

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from inference.errors import MethodNotAllowed, ServingError, Unauthorized, UnknownRoute
 from serving.gateway.http.dialect import Routes
-from serving.gateway.http.middleware import FAILURE
+from serving.gateway.http.dialect import FAILURE
 from serving.gateway.requests.service import from_validation
 
 _OF_NO_ROUTE = (UnknownRoute, MethodNotAllowed, Unauthorized)

@@ -41,6 +41,7 @@ from inference.errors import (
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, Keys, key_name
 from serving.gateway.http.bodies import decode
+from serving.gateway.http.dialect import FAILURE
 from serving.gateway.http.routes import ASSETS
 from serving.gateway.observability.metrics import CANCELLED, Metrics, record, request_id
 from serving.gateway.observability.trace_context import (
@@ -57,10 +58,6 @@ from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-FAILURE = "triptych.failure"
-"""Key of the scope that has the name of the request's error."""
-DISCONNECTED = "triptych.disconnected"
-"""Key of the scope that has a future, done when the client disconnects; other servers set none."""
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Polled every few seconds: a failure is logged at INFO, but for the 503 of one that is not ready,
 which `Readiness` logs when that changes."""

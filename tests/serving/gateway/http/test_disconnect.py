@@ -21,7 +21,7 @@ from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall
 from serving.gateway.grpc.grpc_front import _write
 from serving.gateway.http.handle_request import unless_disconnected
-from serving.gateway.http.middleware import DISCONNECTED
+from serving.gateway.http.dialect import DISCONNECTED
 from serving.gateway.requests import chunk_stream
 from serving.gateway.server import run_server as server
 from serving.ports import listening
