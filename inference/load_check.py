@@ -25,9 +25,8 @@ from inference.errors import BundleError
 from inference.process_limits import processor_kind, processor_name
 
 if TYPE_CHECKING:
-    from inference.engine.search.request import EngineRequest
-    from inference.generation import Generation
-    from inference.sequences import Finished
+    from inference.engine.request import EngineRequest
+    from inference.generation import Finished, Generation
 
 TOP = 5
 """Most likely tokens whose log-probabilities are compared."""

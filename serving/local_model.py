@@ -17,15 +17,14 @@ from typing import TypeAlias
 from inference.bundle.manifest import Bundle
 from inference.engine import codec
 from inference.engine.engine import Engine
-from inference.engine.runner_factory import SPARE_BYTES, check_memory, make_runner
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed
+from inference.engine.runner_factory import SPARE_BYTES, bundle_validator, check_memory, make_runner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.engine.validation import bundle_validator
 from inference.errors import InternalError, Overloaded, ServingError, SetupError
+from inference.generation import Finished, TokenChunk
 from inference.load_check import LoadCheck
-from inference.sequences import Finished, TokenChunk
 from inference.stateless.sessions import Sessions, graph_file
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (

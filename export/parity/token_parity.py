@@ -22,14 +22,13 @@ from export.layers.images.vision import checked_shape
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Bundle, Manifest, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.runners.protocol import Group, Prompt, Runner
-from inference.engine.search.request import EngineRequest
 from inference.engine.state.group_state import BufferShape
-from inference.generation import Generation
-from inference.sequences import Hypothesis
+from inference.generation import Generation, Hypothesis
 
 MULTIPLE = 4
 """Of PyTorch's own distance from float64 that a log-probability may have."""

@@ -27,8 +27,8 @@ from export.tokenizer.special_token_templates import (
 from inference.bundle.manifest import Bundle, Graph, Role
 from inference.errors import InvalidRequest, ServingError, SetupError
 from inference.processing.image import decode_image, prepare_image
-from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
+from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

@@ -40,7 +40,7 @@ from export.quantization.quantize_static import quantize_static, random_samples
 from export.quantization.quantize_weights import quantize_weights
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
 _HELD_OUT = 1

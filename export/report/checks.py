@@ -20,7 +20,7 @@ from export.report.rows import Failure
 from export.targets.cuda.gate import BOUNDS, kind_of
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
 

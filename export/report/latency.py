@@ -10,9 +10,9 @@ from statistics import median
 from export.parity.parity_inputs import Probe, Run, stateless_feeds
 from export.parity.token_parity import mixed_requests
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runner_factory import make_runner
-from inference.engine.search.request import EngineRequest
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 TEXT_LENGTH = 32

@@ -42,10 +42,10 @@ from export.training.resumable_training import (
     optimise,
 )
 from export.training.translation import ParallelText, Recipe, score, write_translator_card
-from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.errors import SetupError
-from inference.sequences import Hypothesis
+from inference.generation import Hypothesis
 
 END, UNKNOWN, START, PADDING = range(4)
 _SPECIAL = ["</s>", "<unk>", "<s>", "<pad>"]

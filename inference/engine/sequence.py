@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.runners.protocol import Capabilities, Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import ForcedDecoding, GreedySearch
 from inference.engine.search.protocol import Beams, Search, SearchInput, StepResult
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InvalidRequest
+from inference.generation import Finished, Hypothesis, TokenChunk
 from inference.model_errors import hide_cause
-from inference.sequences import Finished, Hypothesis, TokenChunk
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from tokenizers import Tokenizer
 from inference.bundle.manifest import Bundle
 from inference.errors import InvalidRequest, Overloaded
 from inference.generation import Generation
-from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import ByteTokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 
 class GrammarVocabulary:
@@ -242,7 +242,7 @@ class GrammarCompiler:
 
 
 class LlGrammar:
-    """See `inference.engine.search.request.Grammar`.
+    """See `inference.engine.request.Grammar`.
 
     Args:
         matcher: llguidance's, without tokens.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inference.errors import InvalidRequest
 from inference.processing.detokenizer import INCOMPLETE, Detokenizer
-from triptych.parameters import TruncationDirection
+from triptych.messages import TruncationDirection
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,16 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.labels import MAX_TOKENS, windows
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+)
 from inference.tasks.shared.needs import SPANS, Need
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

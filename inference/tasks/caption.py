@@ -10,10 +10,10 @@ import numpy as np
 
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
+from inference.generation import Finished, Hypothesis
 from inference.processing.detokenizer import Stripping
 from inference.processing.prepared_image import ImageLayout, PreparedImage
 from inference.processing.sentences import is_blank
-from inference.sequences import Finished, Hypothesis
 from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
 from inference.tasks.generation.overrides import check_stream, is_greedy_stream, sampling_overrides
 from inference.tasks.generation.prompt_task import IMAGE_PROMPTS, held_images
@@ -21,9 +21,18 @@ from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Streaming, one_call_each

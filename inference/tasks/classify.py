@@ -13,10 +13,16 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.labels import Activation, Scores, activate, best_first, windows
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

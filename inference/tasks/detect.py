@@ -31,9 +31,16 @@ from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    unwrap,
+)
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask

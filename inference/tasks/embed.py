@@ -15,9 +15,15 @@ from inference.tasks.embedding.embedding_calls import EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

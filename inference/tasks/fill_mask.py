@@ -12,11 +12,18 @@ from inference.errors import InvalidRequest, ServingError
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.labels import best_first
 from inference.tasks.shared.length_buckets import Bucket
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel, naming
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

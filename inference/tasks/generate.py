@@ -22,9 +22,8 @@ from inference.tasks.generation.prompt_task import (
 )
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, GenerateCall
+from inference.tasks.shared.model_calls import Array, GenerateCall, attempt_each
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from triptych.tasks import generate as declared
 from triptych.tasks.generate import GenerateRequest, GenerateResponse

@@ -11,10 +11,18 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
 from inference.tasks.shared.labels import activate
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    item_error,
+    map_valid,
+    unwrap,
+)
 from inference.tasks.shared.needs import SPANS, scores
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

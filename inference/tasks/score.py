@@ -11,9 +11,18 @@ from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.task import IMAGES

@@ -19,9 +19,8 @@ from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome, answer_each, unwrap
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

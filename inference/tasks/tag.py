@@ -12,7 +12,6 @@ from inference.errors import ServingError
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.labels import (
     OUTSIDE,
     Entity,
@@ -24,7 +23,7 @@ from inference.tasks.shared.labels import (
     without_overlaps,
 )
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome, answer_each, attempt_each
 from inference.tasks.shared.needs import SPANS, labelled, scores
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inference.errors import InternalError, InvalidRequest, ServingError, UnsupportedImage
-from inference.tasks.shared.items import item_error
 from inference.tasks.shared.loaded_model import TaskLimits
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, item_error
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.batch.places import Place
 from serving.batch.shards import Input, InputFile, Shard

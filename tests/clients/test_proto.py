@@ -16,8 +16,7 @@ from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import TWINS, from_proto, to_proto
 from triptych.glossaries import messages as glossaries
-from triptych.messages import Continuation, Generation
-from triptych.parameters import MAX_BEAMS
+from triptych.messages import MAX_BEAMS, Continuation, Generation
 from triptych.tasks import TASKS
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse

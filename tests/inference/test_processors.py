@@ -25,7 +25,7 @@ from inference.bundle.manifest import Graph, Role, Tensor
 from inference.bundle.self_check import FILE, OFF, PARAMETER, SelfCheck, checksum
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.errors import BundleError, SetupError
-from inference.generation import Generation
+from inference.generation import Finished, Generation, Hypothesis
 from inference.load_check import (
     LoadCheck,
     compared_ports,
@@ -37,7 +37,6 @@ from inference.load_check import (
 )
 from inference.openvino_core import openvino_core, scales_activations, why_not_here
 from inference.saturation import EXTERNAL_DATA, open_cpu_session, products_saturate
-from inference.sequences import Finished, Hypothesis
 from inference.stateless.compiled_graphs import CompiledGraphs, multiply_in_float32
 from inference.stateless.sessions import InvalidArgument
 from tests.inference.engine.toy_bundles import for_openvino, language_bundle

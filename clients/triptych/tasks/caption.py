@@ -7,14 +7,16 @@ from pydantic import Field
 from triptych.messages import (
     FINISH_REASON,
     Alternative,
+    Beams,
     Item,
     Message,
     OneOrMany,
+    OutputParameters,
     Response,
     StreamRequest,
     earlier_name_of,
+    optional,
 )
-from triptych.parameters import Beams, OutputParameters, optional
 from triptych.task import Command, Task
 
 INSTRUCTION = "Describe this image."

@@ -6,8 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import ClosedMessage, Generation, OneOrMany, Response, StreamRequest
-from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs, optional
+from triptych.messages import (
+    ClosedMessage,
+    Generation,
+    OneOrMany,
+    OutputParameters,
+    Response,
+    StreamRequest,
+    StructureParameters,
+    TopLogProbs,
+    optional,
+)
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
 

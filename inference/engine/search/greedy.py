@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
+    TokenRecord,
+    TokenTrace,
     apply_length_penalty,
     keep_allowed,
     no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.generation import FinishReason
-from inference.sequences import Hypothesis
+from inference.generation import FinishReason, Hypothesis
 
 
 class GreedySearch(Search):

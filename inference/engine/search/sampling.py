@@ -16,18 +16,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
+    TokenHistory,
+    TokenRecord,
+    TokenTrace,
     apply_length_penalty,
     no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenHistory, TokenRecord, TokenTrace
-from inference.generation import Generation
-from inference.sequences import Hypothesis
+from inference.generation import Generation, Hypothesis
 
 DEFAULT_CANDIDATES = 64
 """Candidates of a row without `top_k`."""

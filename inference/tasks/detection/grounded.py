@@ -20,9 +20,15 @@ from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.detection.regions import DetectSection, SizedRow, best_first, box, sigmoid
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    unwrap,
+)
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan

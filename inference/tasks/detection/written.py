@@ -14,10 +14,9 @@ import numpy as np
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import PIXELS, SOURCE_IDS
 from inference.errors import ServingError
-from inference.generation import Overrides
+from inference.generation import Hypothesis, Overrides
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import Tokenizer
-from inference.sequences import Hypothesis
 from inference.tasks.detection.regions import (
     LOCATION,
     DetectSection,
@@ -27,9 +26,17 @@ from inference.tasks.detection.regions import (
     written_boxes,
 )
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
 from inference.tasks.shared.served_task import Plan
 from triptych.tasks.detect import Detection, DetectRequest, DetectResponse

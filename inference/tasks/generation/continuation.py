@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inference.errors import ServingError
-from inference.generation import FinishReason, Overrides
+from inference.generation import FinishReason, Hypothesis, Overrides, TokenChunk, Top
 from inference.processing.tokenizer import TextOffsets
-from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, finished_of, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    GenerateCall,
+    Outcome,
+    answer_each,
+    finished_of,
+    usage_of,
+)
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import (
     RenderLogprobs,
@@ -26,12 +30,12 @@ from inference.tasks.shared.streaming import (
 from triptych.messages import (
     Continuation,
     Generation,
+    OutputParameters,
     PromptLogprob,
     Response,
     TokenLogprob,
     TopToken,
 )
-from triptych.parameters import OutputParameters
 
 
 @dataclass(frozen=True)

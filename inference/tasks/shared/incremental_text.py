@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inference.generation import TokenChunk, concatenate
 from inference.processing.detokenizer import Filter
 from inference.processing.tokenizer import Tokenizer
-from inference.sequences import TokenChunk, concatenate
 
 
 class StopStrings:

@@ -21,7 +21,7 @@ from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding
 from inference.tasks.shared.model_calls import Array, GenerateCall
-from triptych.parameters import TruncationDirection
+from triptych.messages import TruncationDirection
 
 CHARACTERS_PER_TOKEN = 100
 """More than in any vocabulary: longer texts are refused unread."""

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from inference.errors import ServingError
-from inference.generation import FinishReason
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, FinishReason, TokenChunk
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import item_error, map_valid
-from inference.tasks.shared.model_calls import GenerateCall, Outcome, Outcomes
+from inference.tasks.shared.model_calls import (
+    GenerateCall,
+    Outcome,
+    Outcomes,
+    item_error,
+    map_valid,
+)
 from triptych.messages import Chunk, TokenLogprob, Usage
 
 RenderLogprobs = Callable[[TokenChunk], list[TokenLogprob] | None]

@@ -21,14 +21,12 @@ import numpy as np
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest
-from inference.generation import MAX_PHRASES, Overrides
+from inference.generation import MAX_PHRASES, Finished, Overrides
 from inference.processing.sentences import Paragraph
 from inference.processing.terms import FoundTerm, TermIndex, joins
-from inference.sequences import Finished
 from inference.tasks.shared.alignment import weights_of
-from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Outcomes
+from inference.tasks.shared.model_calls import GenerateCall, Outcomes, finished_of
 from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.term_placement import SourceTerm, Target, contains, place_terms
 

@@ -13,13 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.shared.items import error_of
+from inference.tasks.shared.model_calls import error_of
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.http.bodies import read_json
-from serving.gateway.http.dialect import Route, RouteTable, StreamRenderer
-from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import TASK_ERRORS, events, json_content
+from serving.gateway.http.router import Route, RouteTable, StreamRenderer, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.messages import Chunk, ClosedMessage, PromptLogprob, TokenLogprob, TopToken
 

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from inference.errors import Unauthorized, WrongKey
-from serving.gateway.http.dialect import DISCONNECTED, FAILURE
+from serving.gateway.http.router import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Metrics
 
 FREE_BYTES = 250_000

@@ -41,7 +41,7 @@ from inference.errors import (
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, Keys, key_name
 from serving.gateway.http.bodies import decode
-from serving.gateway.http.dialect import FAILURE
+from serving.gateway.http.router import FAILURE
 from serving.gateway.http.routes import ASSETS
 from serving.gateway.observability.metrics import CANCELLED, Metrics, record, request_id
 from serving.gateway.observability.trace_context import (

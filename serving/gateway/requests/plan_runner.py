@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from inference.errors import InternalError, ServingError, Unavailable
-from inference.generation import Overrides
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import (
     Call,
     GenerateCall,

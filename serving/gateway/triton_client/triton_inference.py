@@ -42,9 +42,8 @@ from inference.errors import (
     ServingError,
     Unavailable,
 )
-from inference.generation import Overrides
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.model_errors import decode_error
-from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.trace_context import metadata

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
-from inference.sequences import TokenChunk
+from inference.generation import TokenChunk
 from tests.inference.engine.fake_runner import (
     FakeRunner,
     Talk,

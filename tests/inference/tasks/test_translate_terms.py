@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from inference.bundle.inputs import AlignmentSpec
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, Overloaded
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.translate import TASK, TranslatePlan

@@ -42,7 +42,7 @@ from tests.inference.tiny_models import (
     word_labeller,
 )
 from tests.tasks.models import MODELS, pictures
-from triptych.parameters import TruncationParameters
+from triptych.messages import TruncationParameters
 from triptych.tasks.answer import AnswerRequest
 from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.detect import DetectRequest

@@ -49,7 +49,7 @@ _CAPTURE_REFUSED = "cannot use the graph capture feature"
 
 
 class AddressDevice(Device):
-    """What `inference.engine.runners.ort.device.CpuDevice` is to the CPU.
+    """What `inference.engine.runners.ort.sessions.CpuDevice` is to the CPU.
 
     Args:
         runtime: Allocates and copies.

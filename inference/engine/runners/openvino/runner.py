@@ -22,7 +22,7 @@ from inference.engine.runners.openvino.compiled_decoder import (
     span_of,
 )
 from inference.engine.runners.openvino.prompt_images import Arrays, ImageRows
-from inference.engine.runners.ort.admission import align_tokens
+from inference.engine.runners.ort.runner import align_tokens
 from inference.engine.runners.ort.sessions import pad_right
 from inference.engine.runners.protocol import Capabilities, Prefill, Prompt, RaggedGroup, Runner
 from inference.engine.state.group_state import BufferShape, MemoryModel

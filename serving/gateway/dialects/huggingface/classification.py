@@ -22,7 +22,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import optional
 from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest, TextPair
 from triptych.tasks.zero_shot import MAX_LABELS
 

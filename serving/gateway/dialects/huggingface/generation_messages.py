@@ -8,7 +8,7 @@ from pydantic import Field
 
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import Unserved
-from triptych.parameters import (
+from triptych.messages import (
     MAX_TOP_LOG_PROBS,
     Beams,
     JsonSchema,

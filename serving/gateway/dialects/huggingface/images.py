@@ -17,7 +17,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
+from triptych.messages import Beams, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.detect import MAX_LABELS as DETECTION_MAX_LABELS
 from triptych.tasks.detect import DetectRequest

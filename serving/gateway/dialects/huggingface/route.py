@@ -29,12 +29,10 @@ from serving.gateway.http.bodies import (
     media_type,
     read_json,
 )
-from serving.gateway.http.dialect import Route, RouteTable, path_parameter
-from serving.gateway.http.handle_request import respond
-from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import TASK_ERRORS, events, reference
+from serving.gateway.http.router import Route, RouteTable, json_error, path_parameter, respond
 from serving.gateway.requests.service import Service, TaskRequest
-from triptych.parameters import optional
+from triptych.messages import optional
 from triptych.task import IMAGES
 
 PARAMETERS: Mapping[str, str] = {

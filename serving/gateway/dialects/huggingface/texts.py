@@ -34,8 +34,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.messages import OneOrMany
-from triptych.parameters import MAX_STRIDE, Beams, Penalty, Stride, optional
+from triptych.messages import MAX_STRIDE, Beams, OneOrMany, Penalty, Stride, optional
 from triptych.tasks.answer import MAX_ANSWER_TOKENS, MAX_ANSWERS
 from triptych.tasks.fill_mask import MAX_TOP_K, OneOrManyTargets
 from triptych.tasks.tag import Aggregation, TagRequest

@@ -26,7 +26,7 @@ from serving.gateway.dialects.huggingface.route import (
 )
 from serving.gateway.dialects.huggingface.texts import EmbedRoute
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import optional
 from triptych.tasks.classify import MAX_TOP_K
 from triptych.tasks.rerank import MAX_DOCUMENTS
 

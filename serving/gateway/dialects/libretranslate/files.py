@@ -33,7 +33,7 @@ from serving.gateway.dialects.libretranslate.messages import (
 )
 from serving.gateway.dialects.libretranslate.translation import Directions, Translator
 from serving.gateway.http.bodies import MULTIPART
-from serving.gateway.http.dialect import Route, path_parameter
+from serving.gateway.http.router import Route, path_parameter
 from serving.gateway.requests.service import Service
 
 FILE = "file"

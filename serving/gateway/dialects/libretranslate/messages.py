@@ -30,8 +30,7 @@ from serving.gateway.http.bodies import (
     read_form,
 )
 from serving.gateway.requests.service import Service, from_validation
-from triptych.messages import ClosedMessage
-from triptych.parameters import MAX_BEAMS, optional
+from triptych.messages import MAX_BEAMS, ClosedMessage, optional
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 

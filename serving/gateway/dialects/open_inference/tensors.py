@@ -19,13 +19,12 @@ from tritonclient.utils import np_to_triton_dtype
 
 from inference.bundle.manifest import Part, Role, Tensor
 from inference.errors import InvalidRequest, ServingError, UnknownModel
-from inference.sequences import Finished
+from inference.generation import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import MAX_ROWS, Array, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from serving.gateway.dialects.all_or_nothing import Closed, Open
-from triptych.messages import Item, Response
-from triptych.parameters import optional
+from triptych.messages import Item, Response, optional
 
 MAX_TENSORS = 16
 MAX_DIMENSIONS = 8

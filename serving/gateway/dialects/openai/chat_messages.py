@@ -16,8 +16,8 @@ from pydantic import (
 from inference.errors import InvalidRequest
 from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs, optional
-from triptych.parameters import Choice as AllowedText
+from triptych.messages import MAX_CHOICES, NewTokens, Regex, TopLogProbs, optional
+from triptych.messages import Choice as AllowedText
 from triptych.tasks.chat import MAX_MESSAGES, Role
 
 MAX_PARTS = 64

@@ -21,11 +21,11 @@ from serving.gateway.dialects.all_or_nothing import (
     TaskRoute,
     is_part_of_character,
 )
-from serving.gateway.http.http_errors import json_error
+from serving.gateway.http.router import json_error
 from serving.gateway.requests.service import TaskRequest
-from triptych.messages import Chunk, Usage
-from triptych.parameters import (
+from triptych.messages import (
     Beams,
+    Chunk,
     LogitBias,
     MinP,
     NgramSize,
@@ -36,6 +36,7 @@ from triptych.parameters import (
     TopK,
     TopP,
     TypicalP,
+    Usage,
     optional,
 )
 from triptych.tasks.generate import OneOrManyStops

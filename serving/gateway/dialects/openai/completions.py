@@ -19,8 +19,16 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
-from triptych.parameters import NewTokens, TopLogProbs, optional
+from triptych.messages import (
+    Chunk,
+    Continuation,
+    Generation,
+    NewTokens,
+    PromptLogprob,
+    TokenLogprob,
+    TopLogProbs,
+    optional,
+)
 from triptych.tasks.generate import GenerateRequest
 
 DEFAULT_TOKENS = 16

@@ -20,7 +20,7 @@ from serving.gateway.dialects.all_or_nothing import (
 from serving.gateway.dialects.openai.common import OpenAIRoute
 from serving.gateway.dialects.openai.completions import Texts
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import optional
 from triptych.tasks.embed import EmbedRequest
 
 Encoding = Literal["float", "base64"]

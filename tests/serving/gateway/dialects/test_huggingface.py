@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import _http
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
-from inference.sequences import Finished, Hypothesis
+from inference.generation import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tiny_models import (

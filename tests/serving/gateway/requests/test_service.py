@@ -22,8 +22,7 @@ from inference.errors import (
 from inference.generation import Overrides
 from inference.tasks import TASKS
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import finished_of
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, finished_of
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
 from serving.gateway.admission.admission import LocalCounts, Usage
