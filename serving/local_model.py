@@ -186,13 +186,13 @@ def _open_graph(model_folder: Path, bundle: Bundle, threads: int) -> Infer:
             raise SetupError(
                 f"{bundle.manifest.name} is for OpenVINO: pip install 'triptych[openvino-runtime]'"
             ) from error
-        return _reporting(CompiledGraphs(file, config))
+        return _report_errors(CompiledGraphs(file, config))
     from inference.stateless.graph_sessions import GraphSessions
 
-    return _reporting(GraphSessions(file, config))
+    return _report_errors(GraphSessions(file, config))
 
 
-def _reporting(sessions: Sessions) -> Infer:
+def _report_errors(sessions: Sessions) -> Infer:
     """What runs a graph; its runtime's errors become ours."""
 
     def infer(outputs: Collection[str], inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -246,7 +246,7 @@ class ClosedMessage(Message):
 
     @classmethod
     def _is_left_out(cls, name: str, given: object) -> bool:
-        is_known, is_required = _declared(cls).get(name, (False, False))
+        is_known, is_required = _declare(cls).get(name, (False, False))
         if is_required:
             return False
         if given is None:
@@ -257,7 +257,7 @@ class ClosedMessage(Message):
 
 
 @cache
-def _declared(message: type[BaseModel]) -> dict[str, tuple[bool, bool]]:
+def _declare(message: type[BaseModel]) -> dict[str, tuple[bool, bool]]:
     """Of each name that a field is given by: that it is known, and whether it is required."""
     return {
         info.alias or name: (True, info.is_required())

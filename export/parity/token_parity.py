@@ -95,12 +95,16 @@ class _LockstepGroup(Group):
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        return self._compared(lambda group, requests: group.admit(prompts, requests), row_requests)
+        return self._compare_call(
+            lambda group, requests: group.admit(prompts, requests), row_requests
+        )
 
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        return self._compared(lambda group, requests: group.step(token_ids, requests), row_requests)
+        return self._compare_call(
+            lambda group, requests: group.step(token_ids, requests), row_requests
+        )
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         for group in self._groups:
@@ -122,7 +126,7 @@ class _LockstepGroup(Group):
         for group in self._groups:
             group.release()
 
-    def _compared(
+    def _compare_call(
         self,
         call: Callable[[Group, Sequence[CandidateRequest]], Candidates],
         row_requests: Sequence[CandidateRequest],

@@ -197,7 +197,7 @@ class GrammarCompiler:
 
         def compile_it() -> None:
             try:
-                outcome.append(self._compiled(source))
+                outcome.append(self._compile(source))
             except Exception as error:  # for the thread that waits
                 outcome.append(error)
 
@@ -211,7 +211,7 @@ class GrammarCompiler:
             raise outcome[0]
         return outcome[0]
 
-    def _compiled(self, source: GrammarSource) -> LlGrammar:
+    def _compile(self, source: GrammarSource) -> LlGrammar:
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(

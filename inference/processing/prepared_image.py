@@ -223,13 +223,13 @@ def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) ->
     """
     width, height = size
 
-    def kept(resolution: tuple[int, int]) -> tuple[int, int]:
+    def keep(resolution: tuple[int, int]) -> tuple[int, int]:
         scale = min(resolution[1] / width, resolution[0] / height)
         pixels = min(int(width * scale) * int(height * scale), width * height)
         return pixels, pixels - resolution[0] * resolution[1]
 
-    best = max(sizes, key=kept)
-    if not kept(best)[0]:
+    best = max(sizes, key=keep)
+    if not keep(best)[0]:
         raise _too_narrow(size)
     return best
 

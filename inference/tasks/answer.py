@@ -156,11 +156,11 @@ class ScoredWindow:
             taken: Of the same passage.
         """
         starts = self.window.starts[:, None]
-        ends = _following(self.window.ends, longest)
+        ends = _next_values(self.window.ends, longest)
         is_free = ends > starts
         for span in taken:
             is_free &= (ends <= span.start) | (starts >= span.end)
-        found = np.where(is_free, self.start[:, None] * _following(self.end, longest), -1.0)
+        found = np.where(is_free, self.start[:, None] * _next_values(self.end, longest), -1.0)
         first, more = np.unravel_index(found.argmax(), found.shape)
         if not is_free[first, more]:
             return None
@@ -168,7 +168,7 @@ class ScoredWindow:
         return Span(float(found[first, more]), self.window.passage, start, end)
 
 
-def _following(values: Array, count: int) -> Array:
+def _next_values(values: Array, count: int) -> Array:
     """(N,) → (N, `count`): each value and those behind it, 0 behind the last."""
     return sliding_window_view(np.pad(values, (0, count - 1)), count)
 
@@ -206,7 +206,7 @@ class AnswerPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> AnswerResponse:
-        def answered(index: int, found: Sequence[_Window]) -> Answers:
+        def select_answers(index: int, found: Sequence[_Window]) -> Answers:
             scored = [
                 ScoredWindow.of(
                     window, self.rows[window.number].read(outcomes, Role.LOGITS, window.length)
@@ -219,7 +219,7 @@ class AnswerPlan(Plan):
                 index=index, answers=self._answers(scored, null_score), null_score=null_score
             )
 
-        data = answer_each(self.questions, answered, Answers)
+        data = answer_each(self.questions, select_answers, Answers)
         return AnswerResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )

@@ -56,10 +56,10 @@ class CaptionPlan(Plan):
     """Rows and columns of patches, where attention was requested."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
-        def captioned(index: int, number: int) -> Caption:
+        def caption(index: int, number: int) -> Caption:
             return self._caption(index, finished_of(outcomes[number]))
 
-        data = answer_each(self.numbers, captioned, Caption)
+        data = answer_each(self.numbers, caption, Caption)
         return CaptionResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
@@ -158,7 +158,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 
-        def numbered(_: int, prepared: PreparedImage | ServingError) -> int:
+        def add_call(_: int, prepared: PreparedImage | ServingError) -> int:
             image = unwrap(prepared)
             ids = begin
             if image.layout != smallest:
@@ -169,9 +169,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             calls.append(model.generate_call(inputs, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_images(images, model, header), numbered, calls)
+        numbers = attempt_each(prepare_images(images, model, header), add_call, calls)
         is_shown = not (section.answers or model.reads_source)
-        prompt_ids = _shown(begin, section, model) if is_shown else ()
+        prompt_ids = _leading_ids(begin, section, model) if is_shown else ()
         return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)
 
     def answers(self, model: LoadedModel) -> bool:
@@ -208,7 +208,7 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     return spec.grid
 
 
-def _shown(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple[int, ...]:
+def _leading_ids(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple[int, ...]:
     """Ids with which the caption's text begins: of an image in tiles, those behind it."""
     images, places = model.manifest.images, section.images
     if images is None or places is None or places.tiles is None:

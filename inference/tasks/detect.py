@@ -76,7 +76,7 @@ class DetectPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
-        def detected(index: int, known: SizedRow) -> Detection:
+        def detect(index: int, known: SizedRow) -> Detection:
             boxes, regions, biases, *objects = (
                 known.row.read(outcomes, role) for role in _outputs(self.model.manifest)
             )
@@ -85,7 +85,7 @@ class DetectPlan(Plan):
             found = self._best(regions @ labels.T + biases[:, None], corners, objectness)
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
-        data = answer_each(self.images, detected, Detection)
+        data = answer_each(self.images, detect, Detection)
         return DetectResponse(
             model=self.model.name,
             data=data,
@@ -150,14 +150,14 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
         rows = image_rows(sized, detector, _outputs(model.manifest), embedding.calls)
 
-        def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
+        def place(index: int, image: PreparedImage | ServingError) -> SizedRow:
             return SizedRow(unwrap(rows[index]), *unwrap(image).size)
 
         return DetectPlan(
             model,
             tuple(labels),
             texts,
-            attempt_each(sized, placed),
+            attempt_each(sized, place),
             tuple(embedding.calls),
             DEFAULT_THRESHOLD if request.threshold is None else request.threshold,
             request.top_k,

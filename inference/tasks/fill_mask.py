@@ -71,12 +71,12 @@ class FillMaskPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> FillMaskResponse:
-        def filled(index: int, item: _Item) -> FilledMasks:
+        def fill(index: int, item: _Item) -> FilledMasks:
             cut = item.text.cut_characters or None
             masks = self._masks(item, outcomes)
             return FilledMasks(index=index, masks=masks, truncated_characters=cut)
 
-        data = answer_each(self.items, filled, FilledMasks)
+        data = answer_each(self.items, fill, FilledMasks)
         return FillMaskResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
@@ -139,7 +139,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         rows = TextRows(model)
         mask = self.section_of(model)
 
-        def added(index: int, text: str) -> tuple[int, EncodedText, tuple[int, ...]]:
+        def add(index: int, text: str) -> tuple[int, EncodedText, tuple[int, ...]]:
             field = f"texts.{index}"
             encoded = model.encode_text(text, field, cut_end=request.cut_end)
             masks = tuple(i for i, token in enumerate(encoded.ids) if token == mask.mask_token_id)
@@ -150,7 +150,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
                 )
             return rows.add(encoded), encoded, masks
 
-        texts = attempt_each(request.texts, added)
+        texts = attempt_each(request.texts, add)
         found = [text for text in texts if not isinstance(text, ServingError)]
         _check_size(sum(len(masks) for _, _, masks in found), len(targets) or top_k)
         calls: list[InferCall] = []

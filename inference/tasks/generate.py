@@ -59,7 +59,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
         echoes: dict[int, Echo] = {}
         may_end_early = bool(stops) and rows_of(options) == 1
 
-        def numbered(index: int, prompt: str) -> int:
+        def add_call(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
             if model.reads_source:
                 check_is_not_blank(prompt, field)
@@ -82,7 +82,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
                 echoes[index] = Echo(text, scored, number + 1 if scoring else None)
             return number
 
-        numbers = attempt_each(request.prompts, numbered, calls)
+        numbers = attempt_each(request.prompts, add_call, calls)
         return ContinuationPlan(
             GenerateResponse,
             request,

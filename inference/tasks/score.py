@@ -44,7 +44,7 @@ class ScorePlan(Plan):
     with_logprobs: bool
 
     def finish(self, outcomes: Sequence[Outcome]) -> ScoreResponse:
-        def scored(index: int, number: int) -> Score:
+        def score(index: int, number: int) -> Score:
             best = finished_of(outcomes[number]).best
             return Score(
                 index=index,
@@ -53,7 +53,7 @@ class ScorePlan(Plan):
                 logprobs=token_logprobs(best.tokens, self.model) if self.with_logprobs else None,
             )
 
-        data = answer_each(self.numbers, scored, Score)
+        data = answer_each(self.numbers, score, Score)
         return ScoreResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
@@ -80,7 +80,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
                 )
         calls: list[GenerateCall] = []
 
-        def numbered(index: int, target: str) -> int:
+        def add_call(index: int, target: str) -> int:
             place = index if len(request.texts or ()) > 1 else 0
             text = request.texts[place] if request.texts else ""
             fields = f"targets.{index}", f"texts.{place}"
@@ -98,7 +98,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
                 calls.append(reader.call(prompt, given))
             return len(calls) - 1
 
-        numbers = attempt_each(targets, numbered, calls)
+        numbers = attempt_each(targets, add_call, calls)
         return ScorePlan(model, numbers, tuple(calls), with_logprobs=request.logprobs is not None)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

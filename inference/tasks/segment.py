@@ -83,7 +83,7 @@ class SegmentPlan(Plan):
         assert self.rows is not None
         rows = self.rows
 
-        def segmented(index: int, image: PreparedImage) -> Segmentation:
+        def segment(index: int, image: PreparedImage) -> Segmentation:
             width, height = image.size
             logits = unwrap(rows[index]).read(outcomes, Role.MASKS)
             return Segmentation(
@@ -95,7 +95,7 @@ class SegmentPlan(Plan):
                 mask_height=logits.shape[1],
             )
 
-        data = answer_each(self.images, segmented, Segmentation)
+        data = answer_each(self.images, segment, Segmentation)
         return SegmentResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.tokens)
         )

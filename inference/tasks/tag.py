@@ -71,7 +71,7 @@ class TagPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> TagResponse:
-        def labelled(index: int, found: _Item) -> Tags:
+        def label(index: int, found: _Item) -> Tags:
             tokens = [
                 TaggedToken(
                     text=found.text[entity.start : entity.end],
@@ -85,7 +85,7 @@ class TagPlan(Plan):
             cut = found.encoded.cut_characters or None
             return Tags(index=index, tokens=tokens, truncated_characters=cut)
 
-        data = answer_each(self.items, labelled, Tags)
+        data = answer_each(self.items, label, Tags)
         return TagResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
@@ -115,7 +115,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
         model.task_limits.check_batch(len(request.texts), "texts")
         rows = TextRows(model)
 
-        def added(index: int, text: str) -> _Item:
+        def add(index: int, text: str) -> _Item:
             encoded = model.encode_text(
                 text,
                 f"texts.{index}",
@@ -129,7 +129,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
             numbered = (_Window(one, rows.add(encoded.at(one))) for one in cut)
             return _Item(text, encoded, continues, tuple(numbered))
 
-        items = attempt_each(request.texts, added)
+        items = attempt_each(request.texts, add)
         calls: list[InferCall] = []
         part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
         found = rows.batch(part, (Role.LOGITS,), calls)

@@ -289,19 +289,19 @@ class TranslatePlan(Plan):
     calls: tuple[GenerateCall, ...]
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
-        def translated(index: int, text: Text) -> Translation:
+        def translate(index: int, text: Text) -> Translation:
             return self._translation(index, text, outcomes)
 
-        data = answer_each(self.texts, translated, Translation)
+        data = answer_each(self.texts, translate, Translation)
         return TranslateResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""
-        items = map_valid(self.texts, self._streamed)
+        items = map_valid(self.texts, self._stream_item)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
         return Streaming(items, self.calls, is_greedy=is_greedy)
 
-    def _streamed(self, text: Text) -> StreamedItem:
+    def _stream_item(self, text: Text) -> StreamedItem:
         gaps = text.paragraph.gaps
         segments = tuple(map(self._segment, text.sentences, gaps))
         return StreamedItem(segments, after=gaps[-1])
@@ -387,7 +387,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         calls: list[GenerateCall] = []
         speller = None if index is None else TermSpeller(model, aligns(model), index)
 
-        def planned(number: int, text: str) -> Text:
+        def plan(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = split_target_prefix(text, direction, model)
             most = None if request.divide_long_sentences is False else MostTokens(own, model)
@@ -407,7 +407,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
                 sentences.append(Sentence(first))
             return Text(paragraph, tuple(sentences), parted)
 
-        texts = attempt_each(request.texts, planned, calls)
+        texts = attempt_each(request.texts, plan, calls)
         if request.return_attention:
             read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
             check_size([calls[sentence.call].tokens for sentence in read])

@@ -74,11 +74,11 @@ class ZeroShotPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
-        def classified(index: int, row: Row) -> Classification:
+        def classify(index: int, row: Row) -> Classification:
             image = row.read(outcomes, Role.EMBEDDING)
-            return Classification(index=index, labels=self._ranked(image, labels))
+            return Classification(index=index, labels=self._rank(image, labels))
 
-        data = answer_each(self.images, classified, Classification)
+        data = answer_each(self.images, classify, Classification)
         return ZeroShotResponse(
             model=self.model.name,
             data=data,
@@ -95,7 +95,7 @@ class ZeroShotPlan(Plan):
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
         return np.asarray(matrix / np.maximum(lengths, 1e-12))
 
-    def _ranked(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
+    def _rank(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
         cosines = labels @ image.astype(np.float64)
         scores = self.section.scores(cosines)
         return [

@@ -260,7 +260,7 @@ class SampleSearch(Search):
         uniform = sample.uniforms.random()  # for forced tokens, too: the t-th is the t-th token's
         forced = sample.constraint.forced
         if forced is None:
-            ids, log_probs, rank = self._drawn(candidates, row, uniform)
+            ids, log_probs, rank = self._draw(candidates, row, uniform)
         else:
             ids, log_probs, rank = np.array([forced]), np.zeros(1, np.float32), 0
         sample.tokens.append(int(ids[rank]))
@@ -281,7 +281,7 @@ class SampleSearch(Search):
                 sample.constraint = constraint
                 sample.row_request = self._row_request(constraint)
 
-    def _drawn(
+    def _draw(
         self, candidates: Candidates, row: int, uniform: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
         """The row's candidates, their log-probabilities, and the rank of the drawn one."""

@@ -73,7 +73,7 @@ class WrittenPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        def detected(index: int, known: SizedCall) -> Detection:
+        def detect(index: int, known: SizedCall) -> Detection:
             best = finished_of(outcomes[known.number]).by_score().best
             found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)
             boxes = [
@@ -90,7 +90,7 @@ class WrittenPlan(Plan):
                 finish_reason=best.finish_reason,
             )
 
-        data = answer_each(self.images, detected, Detection)
+        data = answer_each(self.images, detect, Detection)
         return DetectResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
@@ -114,14 +114,14 @@ def plan_written(
     model.check_length(len(ids), LABELS)
     calls: list[GenerateCall] = []
 
-    def numbered(_: int, prepared: PreparedImage | ServingError) -> SizedCall:
+    def add_call(_: int, prepared: PreparedImage | ServingError) -> SizedCall:
         image = unwrap(prepared)
         inputs: dict[str, Array] = {PIXELS: image.pixels, SOURCE_IDS: np.array(ids, np.int64)}
         options = Overrides(num_return_sequences=1, top_log_probs=0)
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_images(images, model), numbered, calls)
+    placed = attempt_each(prepare_images(images, model), add_call, calls)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
     return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)

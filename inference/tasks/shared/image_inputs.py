@@ -45,7 +45,7 @@ def prepare_images(
     """
     model.task_limits.check_batch(len(images), IMAGES)
 
-    def prepared(index: int, image: ImageInput) -> PreparedImage:
+    def prepare(index: int, image: ImageInput) -> PreparedImage:
         try:
             if isinstance(image, PreparedImage):
                 return image
@@ -54,7 +54,7 @@ def prepare_images(
             error.field = f"{IMAGES}.{index}"
             raise
 
-    return attempt_each(images, prepared)
+    return attempt_each(images, prepare)
 
 
 def _read(image: ImageInput) -> ImageInput:

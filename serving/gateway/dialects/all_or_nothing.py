@@ -20,7 +20,7 @@ from serving.gateway.http.bodies import read_json
 from serving.gateway.http.openapi import TASK_ERRORS, events, json_content
 from serving.gateway.http.router import Route, RouteTable, StreamRenderer, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, ClosedMessage, PromptLogprob, TokenLogprob, TopToken
+from triptych.messages import Chunk, PromptLogprob, TokenLogprob, TopToken
 
 MAX_DIMENSIONS = 65_536
 CUT_HEADER = "x-truncated-characters"
@@ -28,11 +28,7 @@ CUT_HEADER = "x-truncated-characters"
 AnyToken: TypeAlias = TokenLogprob | PromptLogprob | TopToken
 
 
-class Closed(ClosedMessage):
-    """Base of requests: unknown fields are refused by name, unless they ask for nothing."""
-
-
-class Open(BaseModel):
+class ResponseMessage(BaseModel):
     """Base of responses."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)

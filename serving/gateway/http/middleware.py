@@ -203,7 +203,7 @@ def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Rec
         if size > limit:
             raise PayloadTooLarge(f"the body has more than {limit} bytes: send several requests")
 
-    async def limited() -> Message:
+    async def receive_limited() -> Message:
         nonlocal received
         if not received:
             check(declared)
@@ -216,13 +216,13 @@ def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Rec
             reserve(received)
         return message
 
-    return limited
+    return receive_limited
 
 
 def _observe(send: Send, exchange: _Exchange) -> Send:
     """`send` that adds the request's id and records the status."""
 
-    async def observed(message: Message) -> None:
+    async def send_observed(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = exchange.request_id
@@ -231,7 +231,7 @@ def _observe(send: Send, exchange: _Exchange) -> Send:
             exchange.status = message["status"]
         await send(message)
 
-    return observed
+    return send_observed
 
 
 _OPEN = frozenset({"/", "/health", "/ready", "/v2/health/live", "/v2/health/ready"})

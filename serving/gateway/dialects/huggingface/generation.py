@@ -234,7 +234,7 @@ class TokenEvents(Events):
         if not tokens:
             self._waiting = text
             return
-        shares = list(zip(tokens, self._spread(text, tokens), strict=True))
+        shares = list(zip(tokens, self._share_text(text, tokens), strict=True))
         for place, (token, own) in enumerate(shares):
             ends = is_last and place == len(shares) - 1
             yield self._event(token, own, chunk if ends else None)
@@ -264,7 +264,7 @@ class TokenEvents(Events):
             seed=self._request.seed,
         )
 
-    def _spread(self, text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
+    def _share_text(self, text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
         """Each token's share of the text of all; the last one but the end token has the rest."""
         shares = [""] * len(tokens)
         ends = self._request.ends

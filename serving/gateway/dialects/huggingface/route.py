@@ -20,7 +20,7 @@ from inference.errors import (
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.all_or_nothing import Closed, ConvertedRequest, TaskRoute
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest, TaskRoute
 from serving.gateway.http.bodies import (
     JSON,
     MULTIPART,
@@ -32,7 +32,7 @@ from serving.gateway.http.bodies import (
 from serving.gateway.http.openapi import TASK_ERRORS, events, reference
 from serving.gateway.http.router import Route, RouteTable, json_error, path_parameter, respond
 from serving.gateway.requests.service import Service, TaskRequest
-from triptych.messages import optional
+from triptych.messages import ClosedMessage, optional
 from triptych.task import IMAGES
 
 PARAMETERS: Mapping[str, str] = {
@@ -126,7 +126,7 @@ FinishReason = Annotated[
 ]
 
 
-class Truncating(Closed):
+class Truncating(ClosedMessage):
     """Text Embeddings Inference's fields for texts that are too long."""
 
     truncate: bool | None = optional("Cut texts that are too long, instead of refusing them.")
@@ -140,7 +140,7 @@ class Truncating(Closed):
         return {"truncate": bool(self.truncate), "truncation_direction": end}
 
 
-class PipelineTruncating(Closed):
+class PipelineTruncating(ClosedMessage):
     """The parameter of the pipelines of `transformers` for texts that are too long."""
 
     truncation: bool | Literal["longest_first", "only_first", "do_not_truncate"] | None = optional(

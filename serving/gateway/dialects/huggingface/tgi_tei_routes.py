@@ -14,7 +14,7 @@ from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK as CLASSIFY
 from inference.tasks.rerank import TASK as RERANK
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import ConvertedRequest, Open, check_each
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest, ResponseMessage, check_each
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.images import LabelScore
@@ -77,7 +77,7 @@ class RerankBody(Truncating):
     raw_scores: Unserved = None
 
 
-class Rank(Open):
+class Rank(ResponseMessage):
     """One text."""
 
     index: int

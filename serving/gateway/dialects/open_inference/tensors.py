@@ -23,14 +23,14 @@ from inference.generation import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import MAX_ROWS, Array, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.dialects.all_or_nothing import Closed, Open
-from triptych.messages import Item, Response, optional
+from serving.gateway.dialects.all_or_nothing import ResponseMessage
+from triptych.messages import ClosedMessage, Item, Response, optional
 
 MAX_TENSORS = 16
 MAX_DIMENSIONS = 8
 
 
-class RequestParameters(Closed):
+class RequestParameters(ClosedMessage):
     """What clients send without being told to; the response has JSON tensors in any case."""
 
     defaults = {"sequence_id": (0, ""), "priority": (0,), "timeout": (0,)}
@@ -38,7 +38,7 @@ class RequestParameters(Closed):
     binary_data_output: bool | None = None
 
 
-class OutputParameters(Closed):
+class OutputParameters(ClosedMessage):
     """The same of one output."""
 
     defaults = {"classification": (0,)}
@@ -46,7 +46,7 @@ class OutputParameters(Closed):
     binary_data: bool | None = None
 
 
-class InputTensor(Closed):
+class InputTensor(ClosedMessage):
     """One tensor: flat in row-major order, or nested."""
 
     name: str
@@ -56,14 +56,14 @@ class InputTensor(Closed):
     parameters: OutputParameters | None = None
 
 
-class RequestedOutput(Closed):
+class RequestedOutput(ClosedMessage):
     """An output to return."""
 
     name: str
     parameters: OutputParameters | None = None
 
 
-class InferBody(Closed):
+class InferBody(ClosedMessage):
     """Body of `POST /v2/models/{model}/infer`."""
 
     id: str | None = Field(default=None, max_length=256)
@@ -73,7 +73,7 @@ class InferBody(Closed):
     parameters: RequestParameters | None = None
 
 
-class OutputTensor(Open):
+class OutputTensor(ResponseMessage):
     """One tensor of a response, flat in row-major order; NaN and infinities are null."""
 
     name: str
@@ -88,7 +88,7 @@ class TensorItem(Item):
     tensor: OutputTensor
 
 
-class InferAnswer(Open):
+class InferAnswer(ResponseMessage):
     """Body of its response."""
 
     model_name: str
@@ -97,7 +97,7 @@ class InferAnswer(Open):
     outputs: list[OutputTensor]
 
 
-class TensorMetadata(Open):
+class TensorMetadata(ResponseMessage):
     """Name, type and shape of a tensor; −1 is a dimension that a request chooses."""
 
     name: str
@@ -105,7 +105,7 @@ class TensorMetadata(Open):
     shape: list[int]
 
 
-class ModelMetadata(Open):
+class ModelMetadata(ResponseMessage):
     """Body of `GET /v2/models/{model}`."""
 
     name: str
@@ -115,7 +115,7 @@ class ModelMetadata(Open):
     outputs: list[TensorMetadata]
 
 
-class ServerMetadata(Open):
+class ServerMetadata(ResponseMessage):
     """Body of `GET /v2`."""
 
     name: str
@@ -123,14 +123,14 @@ class ServerMetadata(Open):
     extensions: list[str]
 
 
-class ModelReady(Open):
+class ModelReady(ResponseMessage):
     """Body of `GET /v2/models/{model}/ready`."""
 
     name: str
     ready: bool
 
 
-class InferenceError(Open):
+class InferenceError(ResponseMessage):
     """Body of every response with a status of 400 or more."""
 
     error: str

@@ -14,10 +14,9 @@ from starlette.responses import Response
 from inference.errors import ServingError
 from serving.gateway.dialects.all_or_nothing import (
     AnyToken,
-    Closed,
     ConvertedRequest,
     Events,
-    Open,
+    ResponseMessage,
     TaskRoute,
     is_part_of_character,
 )
@@ -26,6 +25,7 @@ from serving.gateway.requests.service import TaskRequest
 from triptych.messages import (
     Beams,
     Chunk,
+    ClosedMessage,
     LogitBias,
     MinP,
     NgramSize,
@@ -42,7 +42,7 @@ from triptych.messages import (
 from triptych.tasks.generate import OneOrManyStops
 
 
-class StreamOptions(Closed):
+class StreamOptions(ClosedMessage):
     """What a stream carries."""
 
     defaults = {"include_obfuscation": (False, True)}  # without it events have no padding
@@ -50,7 +50,7 @@ class StreamOptions(Closed):
     include_usage: bool | None = None
 
 
-class GenerationRequest(Closed):
+class GenerationRequest(ClosedMessage):
     """Base of requests for text: OpenAI's parameters, and extensions sent in `extra_body`."""
 
     model: str
@@ -84,7 +84,7 @@ class GenerationRequest(Closed):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-class CompletionUsage(Open):
+class CompletionUsage(ResponseMessage):
     """Token counts."""
 
     prompt_tokens: int
@@ -105,7 +105,7 @@ _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
-class CompletionError(Open):
+class CompletionError(ResponseMessage):
     """The `error` of a failed request."""
 
     message: str
@@ -114,7 +114,7 @@ class CompletionError(Open):
     code: str
 
 
-class CompletionErrorBody(Open):
+class CompletionErrorBody(ResponseMessage):
     """Body of every response with a status of 400 or more."""
 
     error: CompletionError

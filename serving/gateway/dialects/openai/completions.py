@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.requests import Request
 
 from inference.tasks.generate import TASK
-from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, Open
+from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, ResponseMessage
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     GenerationRequest,
@@ -67,7 +67,7 @@ class CompletionRequest(GenerationRequest):
     )
 
 
-class Logprobs(Open):
+class Logprobs(ResponseMessage):
     """Log-probabilities of a choice, one entry a token."""
 
     tokens: list[str]
@@ -77,7 +77,7 @@ class Logprobs(Open):
     """Where each token begins in the text; tokens that share a character have its place."""
 
 
-class CompletionChoice(Open):
+class CompletionChoice(ResponseMessage):
     """One output for one prompt; in a stream, what is added to it."""
 
     index: int
@@ -86,7 +86,7 @@ class CompletionChoice(Open):
     logprobs: Logprobs | None = None
 
 
-class Completion(Open):
+class Completion(ResponseMessage):
     """A whole response, or one event of a stream."""
 
     id: str
