@@ -132,11 +132,7 @@ class LocalModel:
 
 
 def open_local_model(
-    repository: Path,
-    bundle: Bundle,
-    *,
-    threads: int,
-    capacity: Capacity | None = None,
+    repository: Path, bundle: Bundle, *, threads: int, capacity: Capacity | None = None
 ) -> LocalModel:
     """A bundle for the CPU with its runner or its sessions, as its backend opens and checks them.
 

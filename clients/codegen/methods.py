@@ -67,11 +67,7 @@ def _import(task: Task) -> str:
 
 
 def _class(kind: _Kind, tasks: Iterable[Task]) -> str:
-    lines = [
-        f"class {kind.name}({kind.base}):",
-        '    """A method for each task of the API."""',
-        "",
-    ]
+    lines = [f"class {kind.name}({kind.base}):", '    """A method for each task of the API."""', ""]
     for task in tasks:
         lines += [*_method(kind, task), ""]
         if task.streams:

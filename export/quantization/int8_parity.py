@@ -92,10 +92,7 @@ def share(value: Array, index: int, count: int) -> Array:
 
 
 def compare(
-    parity: Int8Parity,
-    wanted: list[Observation],
-    given: list[Observation],
-    remedy: str = "",
+    parity: Int8Parity, wanted: list[Observation], given: list[Observation], remedy: str = ""
 ) -> None:
     """Adds cosines to the report.
 

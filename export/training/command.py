@@ -40,10 +40,7 @@ class Translator(StrEnum):
     BAHDANAU = "bahdanau"
 
 
-_TRANSLATORS = {
-    Translator.MARIAN: train_on_text.train,
-    Translator.BAHDANAU: train_on_words.train,
-}
+_TRANSLATORS = {Translator.MARIAN: train_on_text.train, Translator.BAHDANAU: train_on_words.train}
 Output = Annotated[Path, typer.Option(help="Folder of the checkpoint; new, or to resume.")]
 Seed = Annotated[int, typer.Option(help="Of weights, batches and what is held out.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]

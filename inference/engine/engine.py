@@ -89,10 +89,7 @@ class EngineCore:
     """All sequences of one model. Not thread-safe: one thread calls it."""
 
     def __init__(
-        self,
-        runner: Runner,
-        capacity: Capacity,
-        clock: Callable[[], float] = time.monotonic,
+        self, runner: Runner, capacity: Capacity, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
         self._runner, self._capacity, self._clock = runner, capacity, clock

@@ -13,13 +13,7 @@ from PIL import Image
 from inference.bundle.inputs import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
-from inference.processing.image import (
-    ImageLimits,
-    Pixels,
-    decode_image,
-    prepare_image,
-    resized,
-)
+from inference.processing.image import ImageLimits, Pixels, decode_image, prepare_image, resized
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""

@@ -194,11 +194,7 @@ class SpanTokenizer(Tokenizer, Protocol):
 
 
 def cut_texts(
-    tokenizer: SpanTokenizer,
-    texts: Sequence[str],
-    limit: int,
-    end: TruncationDirection,
-    most: int,
+    tokenizer: SpanTokenizer, texts: Sequence[str], limit: int, end: TruncationDirection, most: int
 ) -> EncodedText | None:
     """A text or a pair, cut to at most `limit` tokens; see `EncodedText.truncated`.
 

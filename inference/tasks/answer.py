@@ -49,13 +49,7 @@ from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import answer as declared
-from triptych.tasks.answer import (
-    MAX_PASSAGES,
-    AnswerRequest,
-    AnswerResponse,
-    Answers,
-    FoundAnswer,
-)
+from triptych.tasks.answer import MAX_PASSAGES, AnswerRequest, AnswerResponse, Answers, FoundAnswer
 
 WINDOW, STRIDE = 384, 128
 """Tokens of a window and of what two windows share, at most, where a request has none."""
@@ -313,8 +307,7 @@ class _Reader:
         self._stride = min(STRIDE, self._window // 2) if given is None else given
         if request.null_threshold is not None and null is None:
             raise InvalidRequest(
-                f"{model.name} has no null answer: leave null_threshold out",
-                field="null_threshold",
+                f"{model.name} has no null answer: leave null_threshold out", field="null_threshold"
             )
         spec = model.manifest.tokenizer
         assert spec is not None

@@ -96,13 +96,7 @@ class CaptionPlan(Plan):
             tokens=self.model.tokenizer.pieces(best.token_ids),
             grid=list(self.grid),
             weights=block_diagonal(
-                [
-                    weights_of(
-                        best.alignment,
-                        rows=len(best.token_ids),
-                        last=math.prod(self.grid),
-                    )
-                ]
+                [weights_of(best.alignment, rows=len(best.token_ids), last=math.prod(self.grid))]
             ),
         )
 

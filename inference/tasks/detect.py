@@ -92,12 +92,7 @@ class DetectPlan(Plan):
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
 
-    def _best(
-        self,
-        logits: Array,
-        corners: Floats,
-        objectness: Floats | None,
-    ) -> list[Box]:
+    def _best(self, logits: Array, corners: Floats, objectness: Floats | None) -> list[Box]:
         """Of each region its best label, if it reaches the threshold; best regions first.
 
         Args:

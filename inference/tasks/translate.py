@@ -190,10 +190,7 @@ def encoded_sentences(
         model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
         total += len(ids[-1])
         check_tokens(
-            total,
-            field,
-            model,
-            f" ({total} in its first {len(ids)} of {len(sentences)} sentences)",
+            total, field, model, f" ({total} in its first {len(ids)} of {len(sentences)} sentences)"
         )
     return ids
 
@@ -209,8 +206,7 @@ def check_tokens(least: int, field: str, model: LoadedModel, what: str = "") -> 
     most = model.task_limits.max_input_tokens
     if least > most:
         raise TooLong(
-            f"{field} has more than {most} tokens{what}: split it into several texts",
-            field=field,
+            f"{field} has more than {most} tokens{what}: split it into several texts", field=field
         )
 
 

@@ -15,11 +15,7 @@ from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCa
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.loaded_model import (
-    LoadedModel,
-    check_characters,
-    check_is_not_blank,
-)
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters, check_is_not_blank
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome, answer_each
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row

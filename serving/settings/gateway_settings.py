@@ -234,8 +234,7 @@ class GatewaySettings(FrontSettings):
         description="Time limit of fetching one image, redirects included, in seconds.",
     )
     request_timeout: Seconds = Field(
-        default=60.0,
-        description="Time limit of one request, in seconds.",
+        default=60.0, description="Time limit of one request, in seconds."
     )
     recovery_timeout: float = Field(
         default=30.0,

@@ -84,7 +84,7 @@ TASK = Task(
             "triptych caption boat.png --top-p 0.9 --seed 7 -n 3",
             "triptych caption boat.png --stream",
             "curl -s https://example.org/a.png | triptych caption -",
-        ),
+        )
     ),
     sample={"images": ["{image}"]},
 )

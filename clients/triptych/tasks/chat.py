@@ -81,7 +81,7 @@ TASK = Task(
             'triptych chat "Who wrote Don Quixote?" --stream',
             'triptych chat "<image> What is this?" --image cat.png',
             'triptych chat "system => Answer in one word." "Where is Toledo?" --temperature 0',
-        ),
+        )
     ),
     sample={"messages": [{"role": "user", "content": "{sentence}"}], "max_new_tokens": 16},
 )

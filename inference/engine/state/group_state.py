@@ -376,12 +376,7 @@ class GroupState:
     """
 
     def __init__(
-        self,
-        states: tuple[State, ...],
-        width: int,
-        pool: BufferPool,
-        *,
-        is_fixed: bool = False,
+        self, states: tuple[State, ...], width: int, pool: BufferPool, *, is_fixed: bool = False
     ) -> None:
         self.width = width
         self.prefix = max((state.prefix for state in states), default=0)

@@ -34,12 +34,7 @@ from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan
 from triptych.messages import Usage
 from triptych.task import IMAGES
-from triptych.tasks.detect import (
-    DEFAULT_TEXT_THRESHOLD,
-    Detection,
-    DetectRequest,
-    DetectResponse,
-)
+from triptych.tasks.detect import DEFAULT_TEXT_THRESHOLD, Detection, DetectRequest, DetectResponse
 
 LABELS = "labels"
 READS_LABELS = part(takes=Role.PIXELS, returns=Role.TOKEN_LOGITS) & SPANS

@@ -21,12 +21,7 @@ from inference.tasks.shared.model_calls import (
     usage_of,
 )
 from inference.tasks.shared.served_task import Plan
-from inference.tasks.shared.streaming import (
-    RenderLogprobs,
-    Streaming,
-    no_logprobs,
-    one_call_each,
-)
+from inference.tasks.shared.streaming import RenderLogprobs, Streaming, no_logprobs, one_call_each
 from triptych.messages import (
     Continuation,
     Generation,

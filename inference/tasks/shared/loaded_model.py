@@ -152,8 +152,7 @@ class LoadedModel:
         spec = self.manifest.alignment
         if spec is None or spec.over != over:
             raise InvalidRequest(
-                f"{self.name} does not return attention over {over}: leave {field} out",
-                field=field,
+                f"{self.name} does not return attention over {over}: leave {field} out", field=field
             )
         return spec
 

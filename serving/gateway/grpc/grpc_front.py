@@ -135,10 +135,7 @@ _CONNECTION_OPTIONS = (
 
 
 def create_grpc_server(
-    service: Service,
-    readiness: Readiness,
-    max_connections: int,
-    shared_port: int | None = None,
+    service: Service, readiness: Readiness, max_connections: int, shared_port: int | None = None
 ) -> tuple[grpc.aio.Server, int]:
     """A server that is not started yet, and the port that it will listen on.
 

@@ -120,10 +120,7 @@ class DecoderCall:
             self._arrays.pop(name, None)
 
     def run(
-        self,
-        token_ids: NDArray[np.int64],
-        spans: Sequence[Span],
-        scored: NDArray[np.int64],
+        self, token_ids: NDArray[np.int64], spans: Sequence[Span], scored: NDArray[np.int64]
     ) -> None:
         """One call.
 

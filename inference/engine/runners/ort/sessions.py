@@ -90,11 +90,7 @@ class CpuDevice(Device):
         return list(map(_array, tensors))
 
     def open(
-        self,
-        model: Path | bytes,
-        options: onnxruntime.SessionOptions,
-        *,
-        is_captured: bool = False,
+        self, model: Path | bytes, options: onnxruntime.SessionOptions, *, is_captured: bool = False
     ) -> onnxruntime.InferenceSession:
         return open_cpu_session(model, options, disabled_optimizers=_SLOW_FUSIONS)
 

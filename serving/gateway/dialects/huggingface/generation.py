@@ -163,11 +163,7 @@ def _sampling(
     is_default = generation is not None and generation.do_sample
     # One sample changes nothing but that tokens are sampled.
     samples = 1 if given.do_sample and best_of is None and given.temperature != 0 else best_of
-    return {
-        **chosen,
-        "best_of": samples,
-        "seed": given.seed if is_asked or is_default else None,
-    }
+    return {**chosen, "best_of": samples, "seed": given.seed if is_asked or is_default else None}
 
 
 def _sequence(output: Generation | Continuation, request: GeneratingRequest) -> dict[str, Any]:

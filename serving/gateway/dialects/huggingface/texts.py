@@ -207,11 +207,7 @@ class TagRoute(HuggingFaceRoute):
         (item,) = response.data
         return [
             TaggedWord(
-                **{name: one.label},
-                score=one.score,
-                word=one.text,
-                start=one.start,
-                end=one.end,
+                **{name: one.label}, score=one.score, word=one.text, start=one.start, end=one.end
             )
             for one in item.tokens
             if one.label not in ignored

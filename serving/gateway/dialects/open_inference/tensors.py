@@ -313,16 +313,14 @@ def _check_shape(
     )
     if not is_equal:
         raise InvalidRequest(
-            f"{tensor.name} must have a shape like {expected} (-1: any size from 1)",
-            field="inputs",
+            f"{tensor.name} must have a shape like {expected} (-1: any size from 1)", field="inputs"
         )
     for size, axis in zip(given.shape, tensor.shape, strict=True):
         if not isinstance(axis, str):
             continue
         if size > limits.get(axis, 0):
             raise InvalidRequest(
-                f"a dimension of {tensor.name} is larger than {limits.get(axis, 0)}",
-                field="inputs",
+                f"a dimension of {tensor.name} is larger than {limits.get(axis, 0)}", field="inputs"
             )
         if found.setdefault(axis, size) != size:
             raise InvalidRequest(

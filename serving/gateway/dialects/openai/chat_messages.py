@@ -6,12 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from inference.errors import InvalidRequest
 from serving.gateway.dialects.all_or_nothing import ResponseMessage
