@@ -249,7 +249,6 @@ class TokenChunk:
     is_last: bool = field(default=False, compare=False)
 
     def __getitem__(self, part: slice) -> TokenChunk:
-        """A slice of the tokens."""
         return TokenChunk(self.token_ids[part], self.log_probs[part], self.top[part])
 
 

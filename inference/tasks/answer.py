@@ -219,7 +219,6 @@ class AnswerPlan(Plan):
         )
 
     def finish_size(self, outcomes: Sequence[Outcome]) -> int:
-        """Scores of spans."""
         found = [each for each in self.questions if not isinstance(each, ServingError)]
         tokens = sum(window.length for question in found for window in question)
         return tokens * self.request.max_answer_tokens

@@ -80,15 +80,9 @@ class BeamSearch(Search):
 
     @property
     def beams(self) -> Beams | None:
-        """The running beams."""
         return self._beams
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Chooses the next beams; None when no beam can improve the result.
-
-        Raises:
-            InvalidRequest: the rules ban every token.
-        """
         best = search_input.continuations
         assert best is not None, "continuations of beams are ranked"
         if not best.token_ids:

@@ -209,7 +209,6 @@ class SampleSearch(Search):
 
     @property
     def has_ended(self) -> bool:
-        """Whether every sample has ended."""
         return all(one.finish_reason is not None for one in self._samples)
 
     @property
@@ -221,15 +220,9 @@ class SampleSearch(Search):
 
     @property
     def follows_history(self) -> bool:
-        """Whether constraints depend on the tokens that were chosen."""
         return self._samples[0].policy.follows_history
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Draws each live sample's next token; None when all have ended.
-
-        Raises:
-            InvalidRequest: the rules ban every token.
-        """
         candidates, first, _ = search_input
         is_prefill = not self._samples[0].tokens
         for row, sample in enumerate(self._samples):

@@ -79,7 +79,6 @@ class TaskRoute(RouteTable):
         """
 
     def routes(self) -> list[Route]:
-        """The only one."""
         name = self.path.removeprefix("/v1").removesuffix("/{model}").strip("/").replace("/", "_")
         route = Route(
             self.path,

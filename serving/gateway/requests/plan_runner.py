@@ -114,7 +114,6 @@ class PlanRun:
         return response
 
     async def _run(self, number: int, call: Call) -> None:
-        """Run one call in its turn."""
         with call_span(call) as span:
             outcome: Outcome | None
             if isinstance(call, InferCall):

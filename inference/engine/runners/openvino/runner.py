@@ -65,7 +65,6 @@ class PagedPrefill(Prefill):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the source, or of the images."""
         return self.sources.nbytes + (0 if self._images is None else self._images.nbytes)
 
     @property
@@ -248,7 +247,6 @@ class PagedGroup(RaggedGroup):
             self._tables[slot].shorten(self._sources.lengths[slot])
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Makes target rows hold the blocks of their sources."""
         for source, target in zip(sources, targets, strict=True):
             self._tables[target].adopt(self._tables[source])
 

@@ -220,7 +220,6 @@ class OrtPrefill(Prefill):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes held."""
         return self.state.nbytes
 
     @property
@@ -306,7 +305,6 @@ class OrtGroup(Group):
         self._add_slots(prompts, [0] * len(prompts))
 
     def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
-        """The state is copied to the next slot."""
         assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
         step, done = prefill.finish(), prefill.state
         candidates = self._candidates(step.logits, [row_request], step.emitted)

@@ -86,7 +86,6 @@ class CpuDevice(Device):
         _array(target)[...] = values
 
     def fetch_all(self, tensors: Sequence[DeviceTensor]) -> list[NDArray[Any]]:
-        """The arrays themselves."""
         return list(map(_array, tensors))
 
     def open(

@@ -116,7 +116,6 @@ class GenerateRoute(HuggingFaceRoute):
         return [Generated(generated_text=text, details=details)]
 
     def render_stream(self, request: TaskRequest) -> TokenEvents:
-        """One event a token."""
         assert isinstance(request, GeneratingRequest)
         return TokenEvents(request)
 
@@ -215,11 +214,9 @@ class TokenEvents(Events):
         self._last: TokenLogprob | None = None
 
     def error_body(self, error: ServingError) -> HuggingFaceError:
-        """The body of a failed request."""
         return error_body(error)
 
     def events(self, chunk: Chunk) -> Iterator[StreamEvent]:
-        """One event a token."""
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""
         tokens = chunk.logprobs or []

@@ -83,7 +83,6 @@ class ImageToTextBody(ClosedMessage):
 
     @property
     def asked(self) -> str | None:
-        """The question about it."""
         return self.inputs.question if isinstance(self.inputs, AskedImage) else self.question
 
 
@@ -184,7 +183,6 @@ class ZeroShotRoute(HuggingFaceRoute):
     }
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[LabelScore]:
-        """The labels, best first."""
         (item,) = response.data
         return [LabelScore.copy_of(one) for one in item.labels]
 
@@ -248,7 +246,6 @@ class DetectRoute(HuggingFaceRoute):
             )
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[DetectedObject]:
-        """The boxes, best first."""
         (item,) = response.data
         return [
             DetectedObject(score=one.score, label=one.label, box=BoundingBox.copy_of(one))

@@ -296,5 +296,4 @@ class FirstTaskRoute(RouteTable):
         return await respond(route, request, route.task, service)
 
     def render_error(self, error: ServingError) -> Response:
-        """`{"error", "error_type"}` with the error's status."""
         return error_response(error)

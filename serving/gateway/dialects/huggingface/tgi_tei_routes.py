@@ -40,7 +40,6 @@ class GeneratePath(GenerateRoute):
     summary = "Continue a prompt, as Text Generation Inference."
 
     def render(self, request: TaskRequest, response: TaskResponse) -> Generated:
-        """The only one."""
         found = super().render(request, response)
         return found if isinstance(found, Generated) else found[0]
 
@@ -97,7 +96,6 @@ class RerankPath(HuggingFaceRoute):
     summary = "Rank texts by their relevance to a query, as Text Embeddings Inference."
 
     def take(self, body: RerankBody, model: LoadedModel | None) -> dict[str, Any]:
-        """One query and its texts."""
         return {
             "query": [body.query],
             "documents": body.texts,
@@ -106,14 +104,12 @@ class RerankPath(HuggingFaceRoute):
         }
 
     def results(self, data: Sequence[Any]) -> Sequence[Any]:
-        """Texts."""
         (item,) = data
         check_each([item])
         found: Sequence[Any] = item.results
         return found
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[Rank]:
-        """The texts, best first."""
         return [Rank.copy_of(one) for one in self.results(response.data)]
 
 

@@ -122,7 +122,6 @@ class FileDialect(LibreTranslateRoutes):
     async def _translate(
         self, file: Upload, body: FileBody, service: Service
     ) -> tuple[bytes, Translator]:
-        """The translated file, and what translated it."""
         in_process = service.in_process
         if self._waiting >= _MOST_WAITING:
             raise Overloaded("too many files are being translated", retry_after_s=1)

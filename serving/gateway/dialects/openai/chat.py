@@ -160,7 +160,6 @@ class ChatRoute(OpenAIRoute):
         return ConvertedRequest(CHAT, message, self.path, images=images, body=body)
 
     def render(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
-        """A `chat.completion`."""
         (item,) = response.data
         has_logprobs = request.task is not CAPTION
         choices = [

@@ -131,7 +131,6 @@ class OpenAIRoute(TaskRoute):
     stream: ClassVar[type[OpenAIEvents]]
 
     def render_stream(self, request: TaskRequest) -> OpenAIEvents:
-        """See `stream`."""
         return self.stream(request, self.renamed)
 
     def render_error(self, error: ServingError) -> Response:
@@ -171,7 +170,6 @@ class OpenAIEvents(Events):
             yield self.answer(**self._common, choices=[], usage=usage)
 
     def error_body(self, error: ServingError) -> CompletionErrorBody:
-        """The body of a failed request."""
         return error_body(error, self._renamed)
 
 

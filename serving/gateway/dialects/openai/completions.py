@@ -126,7 +126,6 @@ class CompletionsRoute(OpenAIRoute):
     renamed = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
 
     def convert(self, body: CompletionRequest, request: Request, service: Service) -> TaskRequest:
-        """The prompts."""
         message = GenerateRequest(
             prompts=body.prompt,
             max_new_tokens=body.max_tokens or DEFAULT_TOKENS,

@@ -79,13 +79,11 @@ class EmbeddingsRoute(OpenAIRoute):
     renamed = {"texts": "input", "images": "input"}
 
     def convert(self, body: EmbeddingRequest, request: Request, service: Service) -> TaskRequest:
-        """Texts or images."""
         texts, images = (None, body.input) if body.modality == "image" else (body.input, None)
         message = EmbedRequest(model=body.model, texts=texts, images=images)
         return ConvertedRequest(TASK, message, self.path, images=images or (), body=body)
 
     def render(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
-        """A list of embeddings."""
         assert isinstance(request, ConvertedRequest)
         data = [
             EmbeddingItem(index=item.index, embedding=_encode(item.embedding, request.body))
