@@ -104,6 +104,7 @@ class Task:
 
     @property
     def item_fields(self) -> tuple[str, ...]:
+        """The fields of `inputs`."""
         return (self.inputs,) if isinstance(self.inputs, str) else self.inputs
 
     @property
@@ -128,6 +129,7 @@ class Task:
 
     @property
     def takes_images(self) -> bool:
+        """Whether the request has a field `images`."""
         return IMAGES in self.request.model_fields
 
 

@@ -191,6 +191,7 @@ class ConfigReader:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
+        """A number."""
         return float(self._check(name, default, "a number", _is_number))
 
     def flag(self, name: str, default: bool | None = None) -> bool:
@@ -199,6 +200,7 @@ class ConfigReader:
         return bool(is_flag)
 
     def text(self, name: str, default: str | None = None) -> str:
+        """A name."""
         return str(self._check(name, default, "a string", lambda value: isinstance(value, str)))
 
     def choice(self, name: str, supported: Iterable[str], default: str | None = None) -> str:

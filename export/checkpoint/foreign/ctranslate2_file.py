@@ -64,6 +64,7 @@ class Variables:
         self.kinds = {each.kind for each in self._variables.values() if each.shape}
 
     def has(self, name: str) -> bool:
+        """Whether there is a variable of that name."""
         return name in self._variables
 
     def shape(self, name: str) -> tuple[int, ...]:

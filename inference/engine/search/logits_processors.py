@@ -71,6 +71,7 @@ class TokenHistory:
 
     @property
     def prompt_length(self) -> int:
+        """Tokens of the prompt."""
         return self._prompt_length
 
     @property

@@ -113,6 +113,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         return None
 
     def with_stored(self, request: AnyRequest, stored: StoredTerms) -> AnyRequest:
+        """The request with these terms."""
         raise NotImplementedError
 
     def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:

@@ -83,6 +83,7 @@ class ImageToTextBody(ClosedMessage):
 
     @property
     def asked(self) -> str | None:
+        """The question about it."""
         return self.inputs.question if isinstance(self.inputs, AskedImage) else self.question
 
 

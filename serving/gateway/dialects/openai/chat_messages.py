@@ -115,6 +115,7 @@ class JsonSchemaFormat(ClosedMessage):
 
     @property
     def text(self) -> str | None:
+        """The schema."""
         return json.dumps(self.json_schema.schema_)
 
 
