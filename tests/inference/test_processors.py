@@ -269,10 +269,7 @@ def _config() -> dict[str, object]:
 
 @pytest.mark.parametrize("saturates", [None, True], ids=["as here", "without VNNI"])
 def test_int8_products_are_exact(
-    saturates: bool | None,
-    path: Path,
-    weight: NDArray[np.int8],
-    monkeypatch: pytest.MonkeyPatch,
+    saturates: bool | None, path: Path, weight: NDArray[np.int8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if saturates:
         module = "inference.stateless.compiled_graphs.products_saturate"
@@ -451,8 +448,7 @@ def _load_checked(folder: Path, y: Any, error: Exception | None = None) -> list[
         if error is not None:
             raise error
         check.compare_outputs(
-            lambda names, feeds: calls.append((list(names), feeds)) or {"y": np.array(y)},
-            ["y"],
+            lambda names, feeds: calls.append((list(names), feeds)) or {"y": np.array(y)}, ["y"]
         )
     return calls
 

@@ -505,12 +505,7 @@ def test_a_model_without_such_a_tokenizer_refuses_by_name(model: Model, tmp_path
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [
-        {"choices": ["red", "{}"]},
-        {"regex": r"\{\}"},
-        {"json_schema": '{"type": "object"}'},
-    ],
+    "rules", [{"choices": ["red", "{}"]}, {"regex": r"\{\}"}, {"json_schema": '{"type": "object"}'}]
 )
 def test_what_the_vocabulary_cannot_write_is_an_error(
     rules: dict[str, object], tmp_path: Path

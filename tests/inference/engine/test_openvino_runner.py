@@ -230,9 +230,7 @@ def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(scarce: Paged
     assert used_blocks(scarce) == 0
 
 
-def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
-    scarce: PagedRunner,
-) -> None:
+def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(scarce: PagedRunner) -> None:
     source = np.arange(40) % VOCABULARY
     asked = [replace(endless(source_request(seed, 1, 4)), source_ids=source) for seed in range(3)]
     two = scarce.footprint.bytes(1, BufferShape.holding(2, 0, 40))
@@ -244,9 +242,7 @@ def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
     assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
 
 
-def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
-    scarce: PagedRunner,
-) -> None:
+def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(scarce: PagedRunner) -> None:
     block = scarce.blocks.block_tokens
     made = replace(endless(source_request(0, 1, 4)), source_ids=np.arange(40) % VOCABULARY)
     prompts = [(2, 3) * block, (3, 2) * block]
@@ -349,9 +345,7 @@ def test_ended_sequences_hold_no_blocks(paged_language: PagedRunner) -> None:
     cancelled = SequenceState(endless(prompt_request(2, 1, 60)), lambda event: None)
     long = EngineRequest(cancelled.request.rules, prompt_ids=(2,) * 80)
     prefilling = SequenceState(long, lambda event: None)
-    core.add(
-        cancelled,
-    )
+    core.add(cancelled)
     core.step()
     core.add(prefilling)
     core.step()

@@ -115,9 +115,7 @@ def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
 
 
 def staggered(
-    runner: OrtRunner,
-    arrivals: Sequence[tuple[int, EngineRequest]],
-    capacity: Capacity = CAPACITY,
+    runner: OrtRunner, arrivals: Sequence[tuple[int, EngineRequest]], capacity: Capacity = CAPACITY
 ) -> list[Finished]:
     """Results when each request joins at its own turn."""
     steps, requests = zip(*arrivals, strict=True)

@@ -442,9 +442,7 @@ def asked(kind: str, seed: int, tokens: int, rules: str, repeats: bool) -> Engin
     if repeats:
         made = replace(made, prompt_ids=(*made.prompt_ids[-9:], 5, 6, 7) * 2)
     return replace(
-        made,
-        rules=made.rules.model_copy(update=DRAFT_RULES[rules]),
-        stream=rules != "beams",
+        made, rules=made.rules.model_copy(update=DRAFT_RULES[rules]), stream=rules != "beams"
     )
 
 
@@ -525,9 +523,7 @@ def test_cached_prefixes_have_accepted_tokens_and_no_others(paged_language: Page
 
 def test_tokens_of_a_source_are_drafts_where_the_vocabulary_has_them() -> None:
     made = replace(
-        source_request(0, 1, 40),
-        source_ids=np.array([7, 8, VOCABULARY, 9, 2]),
-        prompt_ids=(7, 8),
+        source_request(0, 1, 40), source_ids=np.array([7, 8, VOCABULARY, 9, 2]), prompt_ids=(7, 8)
     )
     sequence = SequenceState(made, lambda event: None)
     assert list(sequence.draft(2, VOCABULARY).token_ids) == [9, 2]

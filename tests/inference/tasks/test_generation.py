@@ -34,14 +34,7 @@ from inference.tasks.generation.overrides import sampling_overrides
 from inference.tasks.generation.prompt_task import PromptPixels, header, held_images, laid_out
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.processing.test_text import byte_level
-from tests.inference.tiny_models import (
-    IMAGE,
-    WordTokenizer,
-    finished,
-    image_file,
-    manifest,
-    served,
-)
+from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
 from tests.tasks.models import ENCODES
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import Example, GenerateRequest

@@ -295,8 +295,7 @@ def test_stream_does_without_a_forced_search_that_fails(aligned: LoadedModel) ->
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"glossary": {" ": "x"}}, {"glossary": {"x": "\t"}}, {"do_not_translate": [" "]}],
+    "fields", [{"glossary": {" ": "x"}}, {"glossary": {"x": "\t"}}, {"do_not_translate": [" "]}]
 )
 def test_blank_terms_are_refused(aligned: LoadedModel, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match="holds an empty text"):

@@ -286,9 +286,7 @@ TWO_ITEMS = {
     ),
     "tag": TwoItems(tag.TASK, lambda: served(word_labeller()), TagRequest(texts=["a", "b"])),
     "answer": TwoItems(
-        answer_task.TASK,
-        MODELS["answer"],
-        AnswerRequest(question=["a", "b"], passages=["c"]),
+        answer_task.TASK, MODELS["answer"], AnswerRequest(question=["a", "b"], passages=["c"])
     ),
     "embed texts": TwoItems(embed.TASK, towers, EmbedRequest(texts=["a", "b"])),
     "embed images": TwoItems(embed.TASK, towers, EmbedRequest(images=PLACES), IMAGES),

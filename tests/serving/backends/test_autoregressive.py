@@ -398,9 +398,7 @@ def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> 
 
 
 @pytest.mark.integration
-def test_request_aborted_on_its_stream_ends_without_a_response(
-    server: TritonServer,
-) -> None:
+def test_request_aborted_on_its_stream_ends_without_a_response(server: TritonServer) -> None:
     request = {"source_ids": np.array([4]), "options": options(num_beams=1)}
     stream = Stream(server, request, request_id="one")
     stream.send(request, request_id="one", parameters={codec.ABORT: True})

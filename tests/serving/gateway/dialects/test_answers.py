@@ -24,14 +24,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 from tests.inference.processing.tokenizer_files import byte_pairs
-from tests.inference.tiny_models import (
-    IMAGE,
-    STEP,
-    WordTokenizer,
-    finished,
-    manifest,
-    served,
-)
+from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, finished, manifest, served
 from tests.serving.gateway.conftest import GREEDY, RED, Gateway, MakeGateway
 from tests.tasks.models import CHAT as SECTION
 

@@ -67,11 +67,7 @@ OPENAI: dict[str, tuple[str, type, dict[str, Any]]] = {
         CompletionParams,
         {"model": "tiny-generate", "prompt": "a b", "max_tokens": 4},
     ),
-    "embeddings": (
-        "/v1/embeddings",
-        EmbeddingParams,
-        {"model": "tiny-zero-shot", "input": "a"},
-    ),
+    "embeddings": ("/v1/embeddings", EmbeddingParams, {"model": "tiny-zero-shot", "input": "a"}),
 }
 DEFAULTS: dict[str, object] = {
     "best_of": 1,

@@ -269,10 +269,7 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
 async def test_draining_refuses_before_anything_is_planned(running: Running) -> None:
     running.service.is_draining = True
     planner = FakePlanner(FakePlan(1))
-    for begin in (
-        running.service.check,
-        lambda: running.service.stream_plan(ROUTE, planner.plan),
-    ):
+    for begin in (running.service.check, lambda: running.service.stream_plan(ROUTE, planner.plan)):
         with pytest.raises(Unavailable):
             begin()
     with pytest.raises(Unavailable):
