@@ -16,11 +16,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from inference.engine.engine_core import EngineCore
+from inference.engine.engine import EngineCore
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.protocol import Capabilities, Group, Prompt, Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import MemoryModel
 from inference.generation import Generation

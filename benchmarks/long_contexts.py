@@ -24,12 +24,12 @@ import typer
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import MAKERS, OURS, bundle
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, final_result
+from inference.engine.engine import EngineCore, final_result
+from inference.engine.request import EngineRequest
 from inference.engine.runner_factory import make_runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
-from inference.sequences import TokenChunk
+from inference.generation import TokenChunk
 
 VOCABULARY = 50_000  # tokens that every model here has
 SEQUENCES, SHORT, LONG = 32, 64, 1023

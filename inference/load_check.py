@@ -25,9 +25,8 @@ from inference.errors import BundleError
 from inference.process_limits import processor_kind, processor_name
 
 if TYPE_CHECKING:
-    from inference.engine.search.request import EngineRequest
-    from inference.generation import Generation
-    from inference.sequences import Finished
+    from inference.engine.request import EngineRequest
+    from inference.generation import Finished, Generation
 
 TOP = 5
 """Most likely tokens whose log-probabilities are compared."""
@@ -161,10 +160,7 @@ def generated_outputs(finished: Finished) -> dict[str, NDArray[Any]]:
     top = np.full((len(best.top), TOP), -np.inf, np.float32)  # fewer where tokens are banned
     for row, each in zip(top, best.top, strict=True):
         row[: len(each)] = [value for _, value in each]
-    return {
-        _TOP_LOG_PROBS: top,
-        _TOKENS: np.array(best.token_ids, np.int64),
-    }
+    return {_TOP_LOG_PROBS: top, _TOKENS: np.array(best.token_ids, np.int64)}
 
 
 def without_ties(outputs: Arrays, tolerance: float, scale: float) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inference.bundle.manifest import MANIFEST, Bundle
 from inference.errors import BundleError
-from inference.processing.text import load_instruction_tokenizer, load_tokenizer
+from inference.processing.tokenizer_kinds import load_instruction_tokenizer, load_tokenizer
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of

@@ -17,15 +17,14 @@ from typing import TypeAlias
 from inference.bundle.manifest import Bundle
 from inference.engine import codec
 from inference.engine.engine import Engine
-from inference.engine.runner_factory import SPARE_BYTES, check_memory, make_runner
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed
+from inference.engine.runner_factory import SPARE_BYTES, bundle_validator, check_memory, make_runner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.engine.validation import bundle_validator
 from inference.errors import InternalError, Overloaded, ServingError, SetupError
+from inference.generation import Finished, TokenChunk
 from inference.load_check import LoadCheck
-from inference.sequences import Finished, TokenChunk
 from inference.stateless.sessions import Sessions, graph_file
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
@@ -133,11 +132,7 @@ class LocalModel:
 
 
 def open_local_model(
-    repository: Path,
-    bundle: Bundle,
-    *,
-    threads: int,
-    capacity: Capacity | None = None,
+    repository: Path, bundle: Bundle, *, threads: int, capacity: Capacity | None = None
 ) -> LocalModel:
     """A bundle for the CPU with its runner or its sessions, as its backend opens and checks them.
 
@@ -187,13 +182,13 @@ def _open_graph(model_folder: Path, bundle: Bundle, threads: int) -> Infer:
             raise SetupError(
                 f"{bundle.manifest.name} is for OpenVINO: pip install 'triptych[openvino-runtime]'"
             ) from error
-        return _reporting(CompiledGraphs(file, config))
+        return _report_errors(CompiledGraphs(file, config))
     from inference.stateless.graph_sessions import GraphSessions
 
-    return _reporting(GraphSessions(file, config))
+    return _report_errors(GraphSessions(file, config))
 
 
-def _reporting(sessions: Sessions) -> Infer:
+def _report_errors(sessions: Sessions) -> Infer:
     """What runs a graph; its runtime's errors become ours."""
 
     def infer(outputs: Collection[str], inputs: Mapping[str, Array]) -> Mapping[str, Array]:

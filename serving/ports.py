@@ -68,7 +68,7 @@ def reserved(host: str, port: int, protocol: str) -> socket.socket:
     """
     with listening(host, port, protocol) as alone:  # SO_REUSEPORT would share it with another's
         chosen = alone.getsockname()[1]
-    holder = _unbound(host)
+    holder = _create_socket(host)
     try:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind((host, chosen))
@@ -95,7 +95,7 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
         # Fixed ports first, or a free choice could take one of them.
         for purpose, port in sorted(requested.items(), key=lambda item: item[1] == 0):
             try:
-                listener = bound.enter_context(_unbound(host))
+                listener = bound.enter_context(_create_socket(host))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((host, port))
                 listener.listen()
@@ -105,7 +105,7 @@ def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     return {purpose: chosen[purpose] for purpose in requested}
 
 
-def _unbound(host: str) -> socket.socket:
+def _create_socket(host: str) -> socket.socket:
     family = _family(host)
     made = socket.socket(family, socket.SOCK_STREAM)
     if family is socket.AF_INET6:

@@ -30,7 +30,7 @@ def problem(server: Path | None = None) -> str | None:
     Args:
         server: Socket of its HTTP endpoints; None: of the servers of this user, any.
     """
-    sockets = [server] if server else _found(HTTP_SOCKETS)
+    sockets = [server] if server else _find(HTTP_SOCKETS)
     problems = map(_problem, sockets)
     return next(
         (found for found in sorted(problems, key=bool)), "no tritonserver runs: see the log"
@@ -47,7 +47,7 @@ def death(server: Path | None = None) -> str | None:
         server: Socket of its HTTP endpoints; None: of the servers of this user, any. A socket on
             which nothing listens is of one that ended.
     """
-    sockets = [server] if server else [*filter(_is_listening, _found(HTTP_SOCKETS))]
+    sockets = [server] if server else [*filter(_is_listening, _find(HTTP_SOCKETS))]
     failures = []
     for path in sockets:
         try:
@@ -56,12 +56,12 @@ def death(server: Path | None = None) -> str | None:
             failures.append(f"no response from {path}: {error}")
         else:
             return None
-    if not failures and any(map(_is_listening, _found(CONTROL_SOCKETS))):
+    if not failures and any(map(_is_listening, _find(CONTROL_SOCKETS))):
         return None
     return failures[0] if failures else "neither tritonserver nor its supervisor runs"
 
 
-def _found(pattern: str) -> list[Path]:
+def _find(pattern: str) -> list[Path]:
     folders = {tempfile.gettempdir(), TEMPORARY}
     return sorted(path for folder in folders for path in Path(folder).glob(pattern))
 

@@ -49,7 +49,7 @@ def measure(lengths: tuple[int, ...] = LENGTHS) -> Measurements:
     """Exports a random network, then times both ways in turn."""
     with tempfile.TemporaryDirectory() as folder:
         step = Step(Path(folder))
-        rows = [_timed(step, length) for length in lengths]
+        rows = [_time(step, length) for length in lengths]
     cached, whole, differences = zip(*rows, strict=True)
     return Measurements(np.array(cached), np.array(whole), max(differences))
 
@@ -96,7 +96,7 @@ class Step:
         return found
 
 
-def _timed(step: Step, length: int) -> tuple[float, float, float]:
+def _time(step: Step, length: int) -> tuple[float, float, float]:
     """Seconds with a cache and without, and the difference of their logits."""
     tokens = np.random.default_rng(length).integers(0, SHAPE["vocab_size"], length)
     caches = step.caches(length)

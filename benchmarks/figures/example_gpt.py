@@ -73,7 +73,7 @@ def read_prompt() -> Read:
     decoder(tokens, rows, [(empty, empty)] * decoder.layers)
     for hook in hooks:
         hook.remove()
-    computed = [_computed(layer, x) for layer, x in zip(layers, inputs, strict=True)]
+    computed = [_compute(layer, x) for layer, x in zip(layers, inputs, strict=True)]
     return Read(
         tokens=[tokenizer.decode([token]) for token in ids],
         scores=[scores for scores, _ in computed],
@@ -89,7 +89,7 @@ def _keep(inputs: list[Tensor]) -> Any:
     return hook
 
 
-def _computed(layer: CachedAttention, x: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+def _compute(layer: CachedAttention, x: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     """Scaled scores and weights of one layer, (H, T, T) each, of its input (1, T, D)."""
     query, key = layer.split(layer.query(x)), layer.split(layer.key(x))
     heads: Heads = layer.heads

@@ -55,7 +55,7 @@ def measure() -> Measurements:
         scores = (query @ key)[:, 0]
         raw.append(_consequences(scores))
         scaled.append(_consequences(scores * Heads(width, 1).score_scale))
-    return Measurements(_by_width(raw), _by_width(scaled), _trained())
+    return Measurements(_by_width(raw), _by_width(scaled), _score_variances())
 
 
 def _by_width(rows: list[tuple[float, float, float]]) -> Scale:
@@ -72,7 +72,7 @@ def _consequences(scores: NDArray[np.float64]) -> tuple[float, float, float]:
     return float(scores.var()), float(weights.max(axis=1).mean()), float(norms.mean())
 
 
-def _trained() -> NDArray[np.float64]:
+def _score_variances() -> NDArray[np.float64]:
     """Of each head of example-gpt, over all pairs that its causal mask keeps."""
     read = read_prompt()
     kept = np.tril(np.ones((len(read.tokens),) * 2, bool))

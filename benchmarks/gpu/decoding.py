@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.card import Card, Outcome
 from inference.bundle.manifest import Bundle, Manifest, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.sequences import Finished
+from inference.generation import Finished
 
 BOUNDS = {"fp32": (1e-3, 0.98), "fp16": (0.1, 0.9), "bf16": (0.7, 0.4)}
 """Precision → largest difference of a token's log-probability, least share of equal tokens."""

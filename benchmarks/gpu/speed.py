@@ -16,11 +16,11 @@ from benchmarks.speed.checkpoints import checkpoint, ctranslate2_folder
 from benchmarks.speed.roofline import weight_bytes
 from benchmarks.speed.systems import words
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 
 PROMPT, NEW = 64, 128

@@ -20,8 +20,7 @@ from benchmarks.gpu.card import (
 )
 from export.parity.verify import bundle_path
 from inference.bundle.manifest import Bundle, Role, Tensor
-from inference.engine.runners.ort.device import CpuDevice
-from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.state.device import Device
 
 LENGTH, SPEED_LENGTH = 16, 128

@@ -169,9 +169,9 @@ def measure_group(group: Group, repository: Path, count: int, console: Console) 
             figures = systems[checkpoint]
             with console.status(f"{column}: {checkpoint}, {count} items a measure"):
                 _score(group, ask, count, column, figures)
-            figures["items_per_second"][column] = _rounded(ask.items_per_second)
+            figures["items_per_second"][column] = _round(ask.items_per_second)
             if column in ("ONNX", "int8"):
-                figures["megabytes"][column] = _rounded(graph_bytes(ask.bundle) / 1e6)
+                figures["megabytes"][column] = _round(graph_bytes(ask.bundle) / 1e6)
     return {
         "items": count,
         "cpus": usable_cores(),
@@ -201,14 +201,14 @@ def _facts(system: System) -> Figures:
         shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
     return {
         "parameters": sum(math.prod(shape) for shape in shapes),
-        "megabytes": {"checkpoint": _rounded(file.stat().st_size / 1e6)},
+        "megabytes": {"checkpoint": _round(file.stat().st_size / 1e6)},
         "items_per_second": {},
         "scores": {},
         "curve": {},
     }
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.3g}")
 
 

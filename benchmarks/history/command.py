@@ -57,7 +57,7 @@ def compare(
     so a clone of the repository.
     """
     try:
-        chosen = _chosen(group)
+        chosen = _choose(group)
         if write or render:
             _check_plotting()
         if listed:
@@ -72,7 +72,7 @@ def compare(
         raise typer.Exit(1) from error
 
 
-def _chosen(name: str | None) -> tuple[Group, ...]:
+def _choose(name: str | None) -> tuple[Group, ...]:
     """All groups, or one and those whose names continue its name.
 
     Raises:

@@ -54,7 +54,7 @@ def tables(group: Group, figures: Figures) -> dict[str, Texts]:
 def quality(group: Group, figures: Figures) -> Texts:
     """A row for each system and measure, a column for each runtime."""
     rows = [
-        [_named(system), measure.name, *_cells(_of(figures, system, "scores", measure.name))]
+        [_name(system), measure.name, *_cells(_of(figures, system, "scores", measure.name))]
         for measure in group.measures
         for system in group.systems
     ]
@@ -65,7 +65,7 @@ def curve(group: Group, figures: Figures) -> Texts:
     """A row for each system, a column for each point, as served."""
     points = [point.name for point in group.curve.points]
     rows = [
-        [_named(system), *(_text(_of(figures, system, "curve", p).get("served")) for p in points)]
+        [_name(system), *(_text(_of(figures, system, "curve", p).get("served")) for p in points)]
         for system in group.systems
     ]
     return Texts(["system", *points], rows, words=1)
@@ -76,7 +76,7 @@ def speed(group: Group, figures: Figures) -> Texts:
     forms = ("checkpoint", "ONNX", "int8")
     rows = [
         [
-            _named(system),
+            _name(system),
             _thousands(figures["systems"].get(system.checkpoint, {}).get("parameters")),
             *(_plain(_of(figures, system, "megabytes").get(form)) for form in forms),
             *(_plain(_of(figures, system, "items_per_second").get(one)) for one in COLUMNS),
@@ -88,7 +88,7 @@ def speed(group: Group, figures: Figures) -> Texts:
     return Texts(["system", "parameters", *sizes, *speeds], rows, words=1)
 
 
-def _named(system: System) -> str:
+def _name(system: System) -> str:
     return f"`{system.checkpoint}`"
 
 

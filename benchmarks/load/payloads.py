@@ -250,9 +250,7 @@ class Payloads:
         self._random = random.Random(seed)
         self._models = models or {}
         self._by_route = {
-            name: _bodies(
-                _filled(route_of(name).sample, {MODEL: self._models.get(name, "")}), images
-            )
+            name: _bodies(_fill(route_of(name).sample, {MODEL: self._models.get(name, "")}), images)
             for name in routes
         }
 
@@ -292,19 +290,19 @@ def _bodies(sample: Any, images: Path) -> list[bytes]:
     columns = [islice(cycle(values), number) for values in material.values()]
     rows = zip(*columns, strict=True) if columns else [()]
     return [
-        json.dumps(_filled(sample, dict(zip(material, row, strict=True)))).encode() for row in rows
+        json.dumps(_fill(sample, dict(zip(material, row, strict=True)))).encode() for row in rows
     ]
 
 
-def _filled(sample: Any, values: dict[str, str]) -> Any:
+def _fill(sample: Any, values: dict[str, str]) -> Any:
     """The sample with its placeholders replaced."""
     if isinstance(sample, str):
         for placeholder, value in values.items():
             sample = sample.replace(placeholder, value)
         return sample
     if isinstance(sample, dict):
-        return {name: _filled(value, values) for name, value in sample.items()}
-    return [_filled(value, values) for value in sample] if isinstance(sample, list) else sample
+        return {name: _fill(value, values) for name, value in sample.items()}
+    return [_fill(value, values) for value in sample] if isinstance(sample, list) else sample
 
 
 @functools.cache

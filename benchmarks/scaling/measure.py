@@ -138,7 +138,7 @@ def measured(workload: Workload, url: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenLoop:
     """Latencies from the arrival that was due, so that a stall counts for all that it delays.
 
     Attributes:
@@ -155,7 +155,7 @@ class Open:
 
 def open_loop(
     send: Callable[[bytes], int], bodies: Iterator[bytes], rate: float, seed: int
-) -> Open:
+) -> OpenLoop:
     """Poisson arrivals at a rate, for `OPEN_S`."""
     latencies: SimpleQueue[float] = SimpleQueue()
 
@@ -177,7 +177,7 @@ def open_loop(
     others = (_others_s() - before_s) / (time.perf_counter() - started_s)
     found = 1000 * np.array([latencies.get() for _ in work])
     p50, p95, p99 = np.percentile(found, (50, 95, 99))
-    return Open(rate, max(0.0, others), len(work), float(p50), float(p95), float(p99))
+    return OpenLoop(rate, max(0.0, others), len(work), float(p50), float(p95), float(p99))
 
 
 def _others_s() -> float:

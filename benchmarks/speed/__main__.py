@@ -26,7 +26,7 @@ from benchmarks.speed.prepare import prepare_all
 from benchmarks.speed.questions import LETTERS, PICTURES, QWEN
 from benchmarks.speed.work import VARIED, Cell, Item, Work, measure, random_work, varied_work
 from examples.texts.grammar import sentences
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"
 MAX_NEW_TOKENS = 64

@@ -23,13 +23,11 @@ from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.systems import words
 from inference.bundle.manifest import Manifest
-from inference.engine.engine import Engine
-from inference.engine.engine_core import decode
+from inference.engine.engine import Engine, decode
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
-from inference.sequences import TokenChunk
+from inference.generation import TokenChunk
 
 MOST = 32
 """Sequences in one batch."""

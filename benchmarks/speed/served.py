@@ -31,12 +31,11 @@ from export.pipeline.publish import publish, staging
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 from inference.engine.engine import Engine
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from inference.generation import Generation
 from inference.process_limits import usable_cores
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 NEW_TOKENS = 32
 

@@ -38,9 +38,9 @@ class Triptych:
 
     def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
         from inference.engine.engine import Engine
+        from inference.engine.request import RequestValidator
         from inference.engine.runner_factory import make_runner
         from inference.engine.scheduler import Capacity
-        from inference.engine.validation import RequestValidator
 
         found = bundle(name, precision, cache, OURS[self.runtime])
         self._manifest = found.manifest
@@ -51,8 +51,8 @@ class Triptych:
         self._engine = Engine(runner, RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
-        from inference.engine.engine_core import final_result
-        from inference.sequences import TokenChunk
+        from inference.engine.engine import final_result
+        from inference.generation import TokenChunk
 
         timing, done = Timing(), threading.Semaphore(0)
         ended: dict[int, Any] = {}
@@ -86,7 +86,7 @@ class Triptych:
         return timing
 
     def _request(self, item: Item, work: Work, length: int) -> Any:
-        from inference.engine.search.request import EngineRequest
+        from inference.engine.request import EngineRequest
 
         update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}
         update["max_new_tokens"] = length

@@ -67,11 +67,7 @@ def _import(task: Task) -> str:
 
 
 def _class(kind: _Kind, tasks: Iterable[Task]) -> str:
-    lines = [
-        f"class {kind.name}({kind.base}):",
-        '    """A method for each task of the API."""',
-        "",
-    ]
+    lines = [f"class {kind.name}({kind.base}):", '    """A method for each task of the API."""', ""]
     for task in tasks:
         lines += [*_method(kind, task), ""]
         if task.streams:
@@ -169,7 +165,7 @@ def _docstring(
     yield f'        """{first}'
     for paragraph in others:
         yield ""
-        yield from _wrapped(paragraph, "")
+        yield from _wrap(paragraph, "")
     for title, entries in (
         ("Args", [f"{field.name}: {description(field)}" for field in fields]),
         ("Returns", [returns]),
@@ -178,7 +174,7 @@ def _docstring(
         yield ""
         yield f"        {title}:"
         for entry in entries:
-            yield from _wrapped(entry, "    ")
+            yield from _wrap(entry, "    ")
     yield '        """'
 
 
@@ -200,7 +196,7 @@ def _details(task: Task) -> Iterator[str]:
         yield " ".join(paragraph.split())
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str) -> list[str]:
     margin = "        " + indent
     following = margin + ("    " if indent else "")
     return textwrap.wrap(

@@ -12,7 +12,7 @@ from serving.settings.command_settings import CommandSettings, flag_of
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import ServeSettings, TritonSettings
 from triptych.fields import Bounds, MessageField, fields_of
-from triptych.parameters import OutputParameters, StructureParameters
+from triptych.messages import OutputParameters, StructureParameters
 from triptych.task import IMAGES, Task
 from triptych.tasks.generate import GenerateRequest
 

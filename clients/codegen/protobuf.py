@@ -406,14 +406,14 @@ def _message_proto(message: ProtoMessage, locked: Mapping[str, LockedField]) -> 
         yield f"message {message.name} {{}}"
         return
     yield f"message {message.name} {{"
-    yield from _reserved(locked)
+    yield from _reserve(locked)
     for field in sorted(message.fields, key=lambda field: locked[field.name].number):
         yield from _comment(field.comment, "  ")
         yield f"  {locked[field.name].type} {field.name} = {locked[field.name].number};"
     yield "}"
 
 
-def _reserved(locked: Mapping[str, LockedField]) -> Iterator[str]:
+def _reserve(locked: Mapping[str, LockedField]) -> Iterator[str]:
     removed = {field.number: name for name, field in locked.items() if field.is_removed}
     if removed:
         yield f"  reserved {', '.join(str(number) for number in sorted(removed))};"

@@ -122,13 +122,13 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # the edge of the program: one line, never a traceback
-        message, code = _explained(error)
+        message, code = _explain(error)
         if message:
             typer.echo(f"triptych: {message}", err=True)
     return code if isinstance(code, int) else 0
 
 
-def _explained(error: Exception) -> tuple[str, int]:
+def _explain(error: Exception) -> tuple[str, int]:
     """One line, and the exit code."""
     text = " ".join(str(error).split())
     if hasattr(error, "format_message"):  # typer's own: a wrong flag, a missing argument

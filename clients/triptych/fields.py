@@ -130,10 +130,10 @@ def _field(name: str, info: FieldInfo) -> MessageField:
         bounds=_bounds(info.metadata),
         current_name=current_name(info),
     )
-    return _typed(known, info.annotation)
+    return _set_type(known, info.annotation)
 
 
-def _typed(known: MessageField, annotation: Any) -> MessageField:
+def _set_type(known: MessageField, annotation: Any) -> MessageField:
     """`known` with the type of `annotation`, stripped of its wrappers one by one."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -141,15 +141,17 @@ def _typed(known: MessageField, annotation: Any) -> MessageField:
         texts = [part.description for part in arguments[1:] if isinstance(part, FieldInfo)]
         known = known if bounds == Bounds() else replace(known, bounds=bounds)
         description = next(filter(None, texts), known.description)
-        return _typed(replace(known, description=known.description or description), arguments[0])
+        return _set_type(replace(known, description=known.description or description), arguments[0])
     if origin in (typing.Union, types.UnionType):
         (kind,) = (part for part in arguments if part is not types.NoneType)
-        return _typed(replace(known, is_optional=True), kind)
+        return _set_type(replace(known, is_optional=True), kind)
     if origin is list:
-        return _typed(replace(known, shape="list" if known.shape == "one" else "rows"), *arguments)
+        return _set_type(
+            replace(known, shape="list" if known.shape == "one" else "rows"), *arguments
+        )
     if origin is dict:
-        key = _typed(known, arguments[0]).type
-        return _typed(replace(known, shape="map", key=key), arguments[1])
+        key = _set_type(known, arguments[0]).type
+        return _set_type(replace(known, shape="map", key=key), arguments[1])
     if origin is Literal:
         return replace(known, type=type(arguments[0]))
     if isinstance(annotation, type) and issubclass(annotation, str | int | float | BaseModel):

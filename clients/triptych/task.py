@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -102,32 +103,32 @@ class Task:
     command: Command = field(default=Command())
     sample: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def item_fields(self) -> tuple[str, ...]:
         """The fields of `inputs`."""
         return (self.inputs,) if isinstance(self.inputs, str) else self.inputs
 
-    @property
+    @cached_property
     def path(self) -> str:
         """HTTP path."""
         return f"/v1/{self.name}"
 
-    @property
+    @cached_property
     def verb(self) -> str:
         """GRPC method, e.g. `ZeroShot`; its stream is `ZeroShotStream`."""
         return "".join(word.capitalize() for word in self.name.split("-"))
 
-    @property
+    @cached_property
     def method(self) -> str:
         """Method of the clients, e.g. `zero_shot`."""
         return self.name.replace("-", "_")
 
-    @property
+    @cached_property
     def streams(self) -> bool:
         """Whether the response may be streamed."""
         return issubclass(self.request, StreamRequest)
 
-    @property
+    @cached_property
     def takes_images(self) -> bool:
         """Whether the request has a field `images`."""
         return IMAGES in self.request.model_fields

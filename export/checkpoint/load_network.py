@@ -116,7 +116,7 @@ def _bounded_parameters(checkpoint: Checkpoint) -> Iterator[None]:
     most = _SPARE_PARAMETERS + _PARAMETERS_PER_TENSOR * tensors
     count = 0
 
-    def counted(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+    def count_parameter(module: nn.Module, name: str, parameter: Tensor | None) -> None:
         nonlocal count
         count += 1
         if count > most:
@@ -126,7 +126,7 @@ def _bounded_parameters(checkpoint: Checkpoint) -> Iterator[None]:
                 f"parameters, and the weight files hold {tensors} tensors"
             )
 
-    handle = register_module_parameter_registration_hook(counted)
+    handle = register_module_parameter_registration_hook(count_parameter)
     try:
         yield
     finally:
@@ -141,7 +141,7 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     Raises:
         CheckpointError: lists every missing, unexpected and misshaped tensor at once.
     """
-    early = _absent(checkpoint, rename)  # a vocabulary's table may be a fifth of the model
+    early = _find_absent(checkpoint, rename)  # a vocabulary's table may be a fifth of the model
     for ours in early:
         tie(model, ours, rename.tied[ours])
     wanted = model.state_dict(keep_vars=True)  # tied weights under each of their names
@@ -204,7 +204,7 @@ def _place(
     return []
 
 
-def _absent(checkpoint: Checkpoint, rename: Rename) -> set[str]:
+def _find_absent(checkpoint: Checkpoint, rename: Rename) -> set[str]:
     """Parameters that are tied where a checkpoint leaves them out, and that this one does."""
     given: set[str] = set()
     for name in checkpoint.tensor_names() if rename.tied else ():

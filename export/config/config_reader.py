@@ -123,7 +123,7 @@ class ConfigReader:
         """The name of a field in this family."""
         return self.names.get(name, name)
 
-    def _checked(
+    def _check(
         self, name: str, default: object, expected: str, is_valid: Callable[[Any], bool]
     ) -> Any:
         """A field's value.
@@ -144,10 +144,10 @@ class ConfigReader:
         Raises:
             CheckpointError: missing without a default, or something else.
         """
-        self._checked(
+        self._check(
             name, default, f"a whole number ≥ {least}", lambda n: type(n) is int and least <= n
         )
-        return int(self._checked(name, default, f"a whole number ≤ {MOST}", lambda n: n <= MOST))
+        return int(self._check(name, default, f"a whole number ≤ {MOST}", lambda n: n <= MOST))
 
     def layers(self, name: str, default: int | None = None) -> int:
         """A number of layers, bounded because lists of that length are made before any weight.
@@ -192,18 +192,16 @@ class ConfigReader:
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number."""
-        return float(self._checked(name, default, "a number", _is_number))
+        return float(self._check(name, default, "a number", _is_number))
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         """True or false."""
-        is_flag = self._checked(
-            name, default, "true or false", lambda value: isinstance(value, bool)
-        )
+        is_flag = self._check(name, default, "true or false", lambda value: isinstance(value, bool))
         return bool(is_flag)
 
     def text(self, name: str, default: str | None = None) -> str:
         """A name."""
-        return str(self._checked(name, default, "a string", lambda value: isinstance(value, str)))
+        return str(self._check(name, default, "a string", lambda value: isinstance(value, str)))
 
     def choice(self, name: str, supported: Iterable[str], default: str | None = None) -> str:
         """One of several names.
@@ -226,7 +224,7 @@ class ConfigReader:
 
     def pair(self, name: str, default: int | None = None) -> tuple[int, int]:
         """(height, width); one number stands for both."""
-        value = self._checked(
+        value = self._check(
             name,
             default,
             "one or two sizes",
@@ -243,7 +241,7 @@ class ConfigReader:
         Raises:
             CheckpointError: missing without a default, or something else.
         """
-        sizes = tuple(self._checked(name, default, "a list of sizes", _are_sizes))
+        sizes = tuple(self._check(name, default, "a list of sizes", _are_sizes))
         if count is not None and len(sizes) != count:
             raise CheckpointError(f"{self.place}: {name} needs {count} numbers, not {list(sizes)}")
         return sizes
@@ -254,7 +252,7 @@ class ConfigReader:
         Raises:
             CheckpointError: missing, or something else.
         """
-        value = self._checked(name, None, "a list of numbers", _are_numbers)
+        value = self._check(name, None, "a list of numbers", _are_numbers)
         return tuple(map(float, value))
 
     def section(

@@ -101,7 +101,7 @@ class Rename:
             entry, suffix = self.table[module], f".{leaf}"
         if not isinstance(entry, WeightLayout):
             entry = WeightLayout(() if entry is None else (entry,))
-        targets = tuple(_numbered(target, numbers) + suffix for target in entry.targets)
+        targets = tuple(_number(target, numbers) + suffix for target in entry.targets)
         return replace(entry, targets=targets)
 
     def origin(self, ours: str) -> str:
@@ -114,9 +114,9 @@ class Rename:
             if ours.rpartition(".")[0] in targets:
                 return f"{theirs}.{leaf}"
             if pattern in targets:
-                return _numbered(theirs, numbers)
+                return _number(theirs, numbers)
             if module in targets:
-                return _numbered(f"{theirs}.{leaf}", numbers)
+                return _number(f"{theirs}.{leaf}", numbers)
         return ours
 
     def prefixed(self, theirs: str, ours: str) -> dict[str, Entry]:
@@ -172,7 +172,7 @@ def with_and_without(prefix: str, table: Mapping[str, Entry]) -> dict[str, Entry
     return {**{f"{prefix}{name}": entry for name, entry in table.items()}, **table}
 
 
-def _numbered(name: str, numbers: list[str]) -> str:
+def _number(name: str, numbers: list[str]) -> str:
     for number in numbers:
         name = name.replace("*", number, 1)
     return name

@@ -153,17 +153,17 @@ def _name_ports(model: onnx.ModelProto, graph: Graph) -> None:
     """
     ports = {port.name for port in (*graph.inputs, *graph.outputs)}
 
-    def renamed(name: str) -> str:
+    def rename(name: str) -> str:
         return name.removeprefix(_MARK) if name.startswith(_MARK) else name + "_" * (name in ports)
 
     for graph_proto in _with_bodies(model.graph):
         for node in graph_proto.node:
-            node.input[:] = [renamed(name) for name in node.input]
-            node.output[:] = [renamed(name) for name in node.output]
+            node.input[:] = [rename(name) for name in node.input]
+            node.output[:] = [rename(name) for name in node.output]
         for tensor in graph_proto.initializer:
-            tensor.name = renamed(tensor.name)
+            tensor.name = rename(tensor.name)
         for value in (*graph_proto.input, *graph_proto.output):
-            value.name = renamed(value.name)
+            value.name = rename(value.name)
 
 
 def _with_bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -74,7 +74,6 @@ class GatedMLP(MLP):
         self.gate = nn.Linear(width, inner_width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block without its residual."""
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 

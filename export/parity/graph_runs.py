@@ -205,13 +205,13 @@ class TimedRun:
     def of(self, run: Run) -> Run:
         """The same calls, timed."""
 
-        def timed(key: str, feeds: Feeds) -> dict[str, Array]:
+        def run_timed(key: str, feeds: Feeds) -> dict[str, Array]:
             started_s = time.perf_counter()
             outputs = run(key, feeds)
             self._spent.setdefault(key, []).append(1000 * (time.perf_counter() - started_s))
             return outputs
 
-        return timed
+        return run_timed
 
     @property
     def milliseconds(self) -> dict[str, float]:

@@ -59,7 +59,7 @@ class Float64(TorchFunctionMode):
         if getattr(func, "__name__", "") == "__get__":  # shape and dtype, but also views
             value = func(*args, **kwargs)
             is_view = isinstance(value, Tensor) and id(args[0]) in self._weights
-            return _widened(value) if is_view else value
+            return _widen(value) if is_view else value
         tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         if func is torch.Tensor.float:
             return args[0].double() if _is_wide(args[0]) else func(*args)
@@ -70,7 +70,7 @@ class Float64(TorchFunctionMode):
         if func is functional.linear and args[1].numel() > _BLOCK_ELEMENTS:
             return _linear(*args, **kwargs)
         _refuse_lost_write(func, args)
-        args, kwargs = pytree.tree_map(_widened, (args, kwargs))
+        args, kwargs = pytree.tree_map(_widen, (args, kwargs))
         return func(*args, **kwargs)
 
     def _table(self, func: Any, args: tuple[Any, ...]) -> bool | None:
@@ -92,7 +92,7 @@ class _Widened(nn.Module):
         """The module's outputs."""
         (module,) = self._module
         with Float64(chain(module.parameters(), module.buffers())):
-            return module(*map(_widened, inputs))
+            return module(*map(_widen, inputs))
 
 
 def in_float64(graphs: Graphs) -> Graphs:
@@ -108,7 +108,7 @@ def _is_wide(tensor: Tensor) -> bool:
     return tensor.dtype in (torch.float64, torch.uint8)
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.double() if value.dtype is torch.float32 else value
     return torch.float64 if value is torch.float32 else value

@@ -22,14 +22,13 @@ from export.layers.images.vision import checked_shape
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Bundle, Manifest, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.runners.protocol import Group, Prompt, Runner
-from inference.engine.search.request import EngineRequest
 from inference.engine.state.group_state import BufferShape
-from inference.generation import Generation
-from inference.sequences import Hypothesis
+from inference.generation import Generation, Hypothesis
 
 MULTIPLE = 4
 """Of PyTorch's own distance from float64 that a log-probability may have."""
@@ -96,12 +95,16 @@ class _LockstepGroup(Group):
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        return self._compared(lambda group, requests: group.admit(prompts, requests), row_requests)
+        return self._compare_call(
+            lambda group, requests: group.admit(prompts, requests), row_requests
+        )
 
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        return self._compared(lambda group, requests: group.step(token_ids, requests), row_requests)
+        return self._compare_call(
+            lambda group, requests: group.step(token_ids, requests), row_requests
+        )
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         for group in self._groups:
@@ -123,7 +126,7 @@ class _LockstepGroup(Group):
         for group in self._groups:
             group.release()
 
-    def _compared(
+    def _compare_call(
         self,
         call: Callable[[Group, Sequence[CandidateRequest]], Candidates],
         row_requests: Sequence[CandidateRequest],

@@ -216,10 +216,10 @@ class TorchGroup(Group):
             return length, {}
         if self._images is not None:
             return self._encode_images(prompt, self._images)
-        outputs = self._admitted(prompt)
+        outputs = self._run_admit(prompt)
         return length, {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
 
-    def _admitted(self, prompt: Prompt) -> dict[str, Tensor]:
+    def _run_admit(self, prompt: Prompt) -> dict[str, Tensor]:
         """Outputs of `admit`, by name."""
         assert self._admit is not None
         feeds = [source_input(port.role, prompt) for port in self._admit.graph.inputs]
@@ -235,7 +235,7 @@ class TorchGroup(Group):
         held: dict[str | None, Tensor] = {}
         for _, group in groupby(prompt.images, key=lambda image: image.shape):
             same = Prompt(prompt.token_ids, prompt.source_ids, np.stack(list(group)))
-            for name, value in self._admitted(same).items():
+            for name, value in self._run_admit(same).items():
                 parts = [held[name], value] if name in held else [value]
                 held[name] = torch.cat(parts, dim=axes[name])
         named: dict[str, Tensor] = {}

@@ -20,9 +20,8 @@ from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest, Role
 from inference.bundle.self_check import SelfCheck, checksum
 from inference.engine import codec
-from inference.engine.engine_core import decode
-from inference.engine.runner_factory import make_runner
-from inference.engine.validation import bundle_validator
+from inference.engine.engine import decode
+from inference.engine.runner_factory import bundle_validator, make_runner
 from inference.generation import Overrides
 from inference.load_check import (
     TOP,

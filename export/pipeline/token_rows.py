@@ -17,13 +17,13 @@ from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import CheckpointError, InvalidRequest
 from inference.generation import Generation
 from inference.processing.templates.chat_template import ChatTemplate
-from inference.processing.text import (
+from inference.processing.tokenizer import Tokenizer
+from inference.processing.tokenizer_kinds import (
     FastTokenizer,
     SentencePiecePair,
     load_instruction_tokenizer,
     load_tokenizer,
 )
-from inference.processing.tokenizer import Tokenizer
 from inference.tasks import TASKS
 from inference.tasks.chat import ChatSection
 from inference.tasks.fill_mask import FillMaskSection

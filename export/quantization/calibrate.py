@@ -107,10 +107,10 @@ def calibration_runs(
     if not any(state.growth is Growth.APPEND for state in manifest.states):
         return []
     forced = follow[0].tokens if follow else None
-    return [_continued(manifest, run, seed, forced), _random_prompt(manifest, run, seed)]
+    return [_continue_run(manifest, run, seed, forced), _random_prompt(manifest, run, seed)]
 
 
-def _continued(
+def _continue_run(
     manifest: Manifest, run: Run, seed: int, forced: Sequence[NDArray[np.int64]] | None
 ) -> CalibrationRun:
     """Generates from the start tokens or one random token; even rows greedily, odd ones sampled."""
@@ -132,12 +132,12 @@ def _continued(
         done.tokens.append(tokens)
         done.logits.append(logits)
         if forced is None:
-            tokens = _chosen(logits, probe.random)
+            tokens = _choose(logits, probe.random)
     done.caches = _caches(manifest, call)
     return done
 
 
-def _chosen(logits: Array, random: np.random.Generator) -> NDArray[np.int64]:
+def _choose(logits: Array, random: np.random.Generator) -> NDArray[np.int64]:
     """(R, 1) next tokens; Gumbel noise on the logits of odd rows samples."""
     noise = random.gumbel(size=logits.shape)
     noise[::2] = 0

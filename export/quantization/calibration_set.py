@@ -27,8 +27,8 @@ from export.tokenizer.special_token_templates import (
 from inference.bundle.manifest import Bundle, Graph, Role
 from inference.errors import InvalidRequest, ServingError, SetupError
 from inference.processing.image import decode_image, prepare_image
-from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import EncodedText
+from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -83,8 +83,8 @@ def read_samples(paths: Sequence[Path]) -> Samples:
         else:
             texts += _texts(path)
     return Samples(
-        tuple(_spread(texts)),
-        tuple(_spread(images)),
+        tuple(_pick_evenly(texts)),
+        tuple(_pick_evenly(images)),
         tuple(path.resolve().name for path in paths),
         len(texts) + len(images),
     )
@@ -158,7 +158,7 @@ def _from_json(line: str, place: str) -> TextSample:
     return TextSample(place, text, second)
 
 
-def _spread(items: Sequence[Item]) -> list[Item]:
+def _pick_evenly(items: Sequence[Item]) -> list[Item]:
     """At most `MOST` of the items, at equal distances."""
     count = min(len(items), MOST)
     return [items[index * len(items) // count] for index in range(count)]
@@ -244,7 +244,7 @@ class CalibrationSet:
     ) -> Iterator[tuple[str, Feeds]]:
         random = np.random.default_rng(0)
         for sample in _readable(samples, graph, model):
-            text, is_cut = _encoded(sample, model)
+            text, is_cut = _encode(sample, model)
             self.truncated += is_cut
             place = sample.place.replace(" ", "_")  # as the places of observations are
             yield place, text_feeds(text, graph, model, random)
@@ -309,7 +309,7 @@ def _readable(samples: Samples, graph: Graph, model: LoadedModel) -> list[TextSa
     return list(samples.texts)
 
 
-def _encoded(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]:
+def _encode(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]:
     """A sample's tokens, and whether it was cut at the model's limit."""
     limit = model.manifest.limits.max_input_tokens or _UNLIMITED
     embed = model.manifest.tasks.get("embed", {})

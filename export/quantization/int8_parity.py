@@ -92,10 +92,7 @@ def share(value: Array, index: int, count: int) -> Array:
 
 
 def compare(
-    parity: Int8Parity,
-    wanted: list[Observation],
-    given: list[Observation],
-    remedy: str = "",
+    parity: Int8Parity, wanted: list[Observation], given: list[Observation], remedy: str = ""
 ) -> None:
     """Adds cosines to the report.
 
@@ -323,7 +320,10 @@ class _Product:
         """The largest error of all runs, relative to the largest value of its row."""
         weight, weight_scale = weights(self.weight), weights(self.weight_scale)
         bias = weights(self.bias) if self.bias else np.zeros(len(weight_scale), np.float32)
-        given = [_unsigned(run[self.x], self._constant(run, self.zero, weights)) for run in runs]
+        given = [
+            _subtract_zero_point(run[self.x], self._constant(run, self.zero, weights))
+            for run in runs
+        ]
         scales = [float(self._constant(run, self.x_scale, weights)) for run in runs]
         got = [run[self.y].reshape(-1, weight.shape[1]) for run in runs]
         width = max(1, _BLOCK_BYTES // (8 * len(weight)))
@@ -345,7 +345,7 @@ class _Product:
         return run[name] if self.has_dynamic_scale else weights(name)
 
 
-def _unsigned(x: Array, zero: Array) -> NDArray[np.float64]:
+def _subtract_zero_point(x: Array, zero: Array) -> NDArray[np.float64]:
     """Rows (R, K) of bytes without their zero point."""
     return x.reshape(-1, x.shape[-1]).astype(np.float64) - float(zero)
 

@@ -40,7 +40,7 @@ from export.quantization.quantize_static import quantize_static, random_samples
 from export.quantization.quantize_weights import quantize_weights
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
 _HELD_OUT = 1
@@ -135,7 +135,7 @@ def _lower_cache(
     step, manifest = files["step"], bundle.manifest
     with tempfile.TemporaryDirectory(dir=step.parent.parent) as folder:
         changed = [files[key] for key in ("step", "admit") if key in files]
-        before = [_copied(graph, Path(folder)) for graph in changed]
+        before = [_copy_graph(graph, Path(folder)) for graph in changed]
         run = LazySessions(files)
         wanted = calibration_runs(manifest, run, _HELD_OUT)
         run.close()
@@ -151,7 +151,7 @@ def _lower_cache(
             for want, got in zip(one.logits, other.logits, strict=True)
         ]
         parity.cache_cosine = float(np.min(cosines))  # NaN if any is
-        parity.cache_clipped = _clipped(given)
+        parity.cache_clipped = _clipped_share(given)
         if not gate >= LEAST_COSINE:  # NaN must fail
             parity.cache_cosine = float(np.minimum(parity.cache_cosine, gate))
         if parity.cache_cosine >= LEAST_COSINE:  # NaN must fail
@@ -159,11 +159,11 @@ def _lower_cache(
             return lowered
         parity.cache = "float32"
         for graph in before:
-            _copied(graph, step.parent)
+            _copy_graph(graph, step.parent)
         return manifest
 
 
-def _copied(graph: Path, folder: Path) -> Path:
+def _copy_graph(graph: Path, folder: Path) -> Path:
     """A graph's file and its weights, copied to a folder."""
     for file in (graph, graph.with_name(f"{graph.name}.data")):
         (folder / file.name).unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def _copied(graph: Path, folder: Path) -> Path:
     return folder / graph.name
 
 
-def _clipped(found: list[CalibrationRun]) -> float:
+def _clipped_share(found: list[CalibrationRun]) -> float:
     """Share of an int8 cache's cells at the end of the scale."""
     cells = [np.abs(c.astype(np.int16)) for run in found for c in run.caches.values()]
     return sum(int((c >= LARGEST).sum()) for c in cells) / sum(c.size for c in cells)

@@ -101,12 +101,12 @@ def with_dtype(manifest: Manifest, ports: Container[str | None], dtype: Dtype) -
     """The manifest whose states are of a type, by the names of their inputs and outputs."""
     changed = {"dtype": dtype}
 
-    def lowered(tensors: tuple[Port, ...]) -> tuple[Port, ...]:
+    def lower(tensors: tuple[Port, ...]) -> tuple[Port, ...]:
         return tuple(t.model_copy(update=changed) if t.name in ports else t for t in tensors)
 
     graphs = {
         key: graph.model_copy(
-            update={"inputs": lowered(graph.inputs), "outputs": lowered(graph.outputs)}
+            update={"inputs": lower(graph.inputs), "outputs": lower(graph.outputs)}
         )
         for key, graph in manifest.graphs.items()
     }

@@ -130,12 +130,12 @@ class EightBits(Rewrite):
             return self._table(linear.weight)
         name, scale = f"{linear.weight}_int8", f"{linear.weight}_scale"
         if name not in self._stored:
-            quantised, scales = per_channel(self._lying(linear), axis=1)
+            quantised, scales = per_channel(self._transpose(linear), axis=1)
             self._constant(name, quantised)
             self._constant(scale, scales)
         return name, scale
 
-    def _lying(self, linear: Linear) -> NDArray[np.float32]:
+    def _transpose(self, linear: Linear) -> NDArray[np.float32]:
         """A layer's weight as (N, K)."""
         weight: NDArray[np.float32] = values(self.weights[linear.weight], self.folder)
         return weight if linear.is_transposed else np.ascontiguousarray(weight.T)
@@ -167,7 +167,7 @@ class FourBits(EightBits):
 
     def _in_groups(self, linear: Linear) -> str | None:
         """The weight in groups, as (K, N); None where it would lose too much."""
-        groups = per_group(self._lying(linear), WEIGHT_GROUP)
+        groups = per_group(self._transpose(linear), WEIGHT_GROUP)
         if groups.loss > MOST_LOSS:
             return None
         names = [f"{linear.weight}_{part}" for part in ("int4", "scales", "zeros")]

@@ -20,7 +20,7 @@ from export.report.rows import Failure
 from export.targets.cuda.gate import BOUNDS, kind_of
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
 
@@ -80,7 +80,7 @@ class Verification:
             self._check("tokens of a request alone equal those in a batch", files.tokens_alone)
         self._check("the checkpoint is the one that was exported", self._same_checkpoint)
         if files.is_lowered:
-            self._check(f"{self.manifest.precision} stays close to float32", self._lowered)
+            self._check(f"{self.manifest.precision} stays close to float32", self._lower)
         else:
             self._check("outputs equal PyTorch's", self._parity)
             if files.is_generator:
@@ -149,7 +149,7 @@ class Verification:
             )
         return f"{tokens['compared']} hypotheses, {tokens['ties']} of them equal by a tie"
 
-    def _lowered(self) -> str:
+    def _lower(self) -> str:
         run = self._files.run()
         observe = partial(self._files.observe, framing=Framing.of(self.bundle))
         wanted, origin = self._origin.float32_outputs(observe)

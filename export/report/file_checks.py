@@ -38,16 +38,15 @@ from export.targets.tensorrt.checks import check_operators
 from export.targets.tensorrt.lowering import check_profiles
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Graph, Manifest
-from inference.engine.engine_core import decode
-from inference.engine.runner_factory import make_runner
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import bundle_validator
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
+from inference.engine.runner_factory import bundle_validator, make_runner
 from inference.errors import BundleError, InvalidRequest
+from inference.generation import Finished
 from inference.load_check import LoadCheck
 from inference.process_limits import processor_kind, processor_name
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.saturation import open_cpu_session
-from inference.sequences import Finished
 
 
 def checksums(bundle: Bundle) -> dict[str, str]:

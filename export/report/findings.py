@@ -277,7 +277,7 @@ def _cuda_lines(cuda: Mapping[str, Any]) -> list[str]:
     nodes = ", ".join(f"{count} in {dtype}" for dtype, count in cuda["device_nodes"].items())
     lines = [
         f"every node has a CUDA kernel: {nodes}; {cuda['host_nodes']} nodes of shape arithmetic on "
-        "the host; not run on a card",
+        "the host; not run on a card"
     ]
     if cuda["needs_cudnn"]:
         lines.append(f"cuDNN is needed for {', '.join(cuda['needs_cudnn'])}")

@@ -10,9 +10,9 @@ from statistics import median
 from export.parity.parity_inputs import Probe, Run, stateless_feeds
 from export.parity.token_parity import mixed_requests
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runner_factory import make_runner
-from inference.engine.search.request import EngineRequest
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 TEXT_LENGTH = 32
@@ -30,7 +30,7 @@ def stateless_latencies(run: Run, manifest: Manifest, probe: Probe) -> dict[str,
     """Graph → latency of one call with texts of `TEXT_LENGTH` tokens, or with images."""
     longest = min(TEXT_LENGTH, manifest.limits.max_input_tokens or TEXT_LENGTH)
 
-    def measured(key: str) -> Latencies:
+    def measure(key: str) -> Latencies:
         graph = manifest.graphs[key]
 
         def call(batch: int) -> float:
@@ -39,7 +39,7 @@ def stateless_latencies(run: Run, manifest: Manifest, probe: Probe) -> dict[str,
 
         return dict(_until_slow(call))
 
-    return {key: measured(key) for key in manifest.graphs}
+    return {key: measure(key) for key in manifest.graphs}
 
 
 def generator_latencies(bundle: Bundle) -> dict[str, Latencies]:
@@ -48,7 +48,7 @@ def generator_latencies(bundle: Bundle) -> dict[str, Latencies]:
     request = mixed_requests(bundle.manifest, 1)[0]
     positions = bundle.manifest.limits.max_total_tokens or NEW_TOKENS + len(request.decoder_ids) + 1
     further = max(1, min(NEW_TOKENS, positions - len(request.decoder_ids) - 1))
-    one, many = _forced(request, 1), _forced(request, 1 + further)
+    one, many = _force_length(request, 1), _force_length(request, 1 + further)
     first: Latencies = {}
     step: Latencies = {}
     for batch in BATCHES:
@@ -61,7 +61,7 @@ def generator_latencies(bundle: Bundle) -> dict[str, Latencies]:
     return {"first token": first, "further token": step}
 
 
-def _forced(request: EngineRequest, tokens: int) -> EngineRequest:
+def _force_length(request: EngineRequest, tokens: int) -> EngineRequest:
     """The request with exactly this many new tokens."""
     update = {"min_new_tokens": tokens, "max_new_tokens": tokens}
     return EngineRequest(

@@ -27,7 +27,7 @@ from export.precision import Precision, Runtime
 from export.targets.instance_config import open_call, panel
 from export.triton_config import THREADS
 from inference.bundle.manifest import Bundle, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 from inference.errors import SetupError
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Bundle, Graph, Manifest, Role
-from inference.processing.text import FastTokenizer, load_tokenizer
 from inference.processing.tokenizer import EncodedText
+from inference.processing.tokenizer_kinds import FastTokenizer, load_tokenizer
 from inference.tasks.shared.length_buckets import fixed_width
 
 Ids = NDArray[np.int64]

@@ -132,7 +132,7 @@ def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
     """
     fast = read_fast_tokenizer(checkpoint)
     known = fast.vocabulary | fast.added
-    for text in (*_named(checkpoint, "mask_token"), *MASK_TOKENS):
+    for text in (*_names_of(checkpoint, "mask_token"), *MASK_TOKENS):
         if text in known:
             return text, known[text]
     raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no mask token")
@@ -157,10 +157,10 @@ def special_tokens(checkpoint: Checkpoint) -> dict[str, int]:
 
 def special_text(checkpoint: Checkpoint, name: str) -> str | None:
     """The text of a special token, e.g. `bos_token`, from the tokenizer's settings."""
-    return next(iter(_named(checkpoint, name)), None)
+    return next(iter(_names_of(checkpoint, name)), None)
 
 
-def _named(checkpoint: Checkpoint, name: str) -> list[str]:
+def _names_of(checkpoint: Checkpoint, name: str) -> list[str]:
     """What the settings, their sections of further names, and the older file say, in that order.
 
     `transformers` 5 writes names of a model's own beside the usual ones, and a list of tokens

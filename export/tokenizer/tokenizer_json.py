@@ -117,13 +117,13 @@ def read_fast_tokenizer(checkpoint: Checkpoint) -> FastTokenizer:
             json.loads(content)
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
-        return _rebuilt(checkpoint) or FastTokenizer(content, {}, side)
+        return _rebuild(checkpoint) or FastTokenizer(content, {}, side)
     if is_of_bytes(checkpoint.config, settings):
         return FastTokenizer(byte_tokenizer(settings), {}, side)
     return _convert(checkpoint)
 
 
-def _rebuilt(checkpoint: Checkpoint) -> FastTokenizer | None:
+def _rebuild(checkpoint: Checkpoint) -> FastTokenizer | None:
     """The file as `AutoTokenizer` builds it; None where it does not load."""
     try:
         return _from_transformers(checkpoint.folder, checkpoint.content_hash)

@@ -42,10 +42,10 @@ from export.training.resumable_training import (
     optimise,
 )
 from export.training.translation import ParallelText, Recipe, score, write_translator_card
-from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.errors import SetupError
-from inference.sequences import Hypothesis
+from inference.generation import Hypothesis
 
 END, UNKNOWN, START, PADDING = range(4)
 _SPECIAL = ["</s>", "<unk>", "<s>", "<pad>"]
@@ -175,7 +175,7 @@ def initialise(model: nn.Module) -> None:
 def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
     """A batch of token ids."""
     lengths = torch.tensor([len(each) for each in sources], dtype=torch.int32)
-    return Batch(_padded(sources, PADDING), lengths, _padded(targets, _IGNORED))
+    return Batch(_pad(sources, PADDING), lengths, _pad(targets, _IGNORED))
 
 
 def batch_loss(logits: Predict, batch: Batch) -> Tensor:
@@ -190,7 +190,7 @@ def optimisation(model: nn.Module, steps: int) -> Optimisation:
     return adamw(model.parameters(), steps, _PEAK_LR, fused=True)
 
 
-def _padded(rows: list[list[int]], filler: int) -> Tensor:
+def _pad(rows: list[list[int]], filler: int) -> Tensor:
     lines = [torch.tensor(row) for row in rows]
     return nn.utils.rnn.pad_sequence(lines, batch_first=True, padding_value=filler)
 
@@ -235,12 +235,12 @@ def decoder(folder: Path, **rules: object) -> tuple[Tokenizer, Decode]:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     runner = TorchRunner(graphs, manifest)
 
-    def decoded(texts: list[str]) -> list[Hypothesis]:
+    def decode_texts(texts: list[str]) -> list[Hypothesis]:
         ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
         answers = decode(runner, [EngineRequest(generation, source_ids=each) for each in ids])
         return [answer.hypotheses[0] for answer in answers]
 
-    return tokenizer, decoded
+    return tokenizer, decode_texts
 
 
 def reader(folder: Path, beams: int) -> Read:

@@ -96,11 +96,11 @@ Found = Iterator[Caption | str]
 """Captions, and in place of a bad line what is wrong with it."""
 
 
-def _tabbed(text: str, _file: Path) -> Found:
+def _read_tabs(text: str, _file: Path) -> Found:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             picture, tab, caption = line.partition("\t")
-            yield _checked(number, picture, caption if tab else None, "has no tab")
+            yield _check_line(number, picture, caption if tab else None, "has no tab")
 
 
 def _table(text: str, file: Path) -> Found:
@@ -108,14 +108,14 @@ def _table(text: str, file: Path) -> Found:
     _, header = next(rows, (1, []))
     names = _columns(dict.fromkeys(header))
     if names is None:
-        raise SetupError(f"{file}: line 1 must have {_wanted('columns')}, not {header}")
+        raise SetupError(f"{file}: line 1 must have {_describe_expected('columns')}, not {header}")
     places = [header.index(name) for name in names]
     for number, row in rows:
         if any(row):
             cells = [row[at] if at < len(row) else None for at in places]
             is_long = len(row) > len(header)
             fault = f"has {len(row)} fields and the header {len(header)}"
-            yield _checked(number, cells[0], None if is_long else cells[1], fault)
+            yield _check_line(number, cells[0], None if is_long else cells[1], fault)
 
 
 def _rows(text: str, file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -141,12 +141,14 @@ def _objects(text: str, _file: Path) -> Found:
         names = _columns(value) if isinstance(value, dict) else None
         cells = [value[name] for name in names] if names else [None, None]
         picture, caption = cells if all(isinstance(cell, str) for cell in cells) else (None, None)
-        yield _checked(number, picture, caption, f"lacks {_wanted('keys')}, with texts")
+        yield _check_line(
+            number, picture, caption, f"lacks {_describe_expected('keys')}, with texts"
+        )
 
 
 _FORMS: dict[str, Callable[[str, Path], Found]] = {
-    ".txt": _tabbed,
-    ".tsv": _tabbed,
+    ".txt": _read_tabs,
+    ".tsv": _read_tabs,
     ".csv": _table,
     ".jsonl": _objects,
 }
@@ -157,11 +159,11 @@ def _columns(found: Mapping[str, Any]) -> tuple[str, str] | None:
     return next((names for names in _COLUMNS if all(name in found for name in names)), None)
 
 
-def _wanted(what: str) -> str:
+def _describe_expected(what: str) -> str:
     return " or ".join(f"the {what} {picture} and {caption}" for picture, caption in _COLUMNS)
 
 
-def _checked(number: int, picture: str | None, caption: str | None, fault: str) -> Caption | str:
+def _check_line(number: int, picture: str | None, caption: str | None, fault: str) -> Caption | str:
     """The caption of a line; or what is wrong with the line, `fault` where a part is missing."""
     if picture is None or caption is None:
         return f"line {number} {fault}"

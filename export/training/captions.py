@@ -71,11 +71,7 @@ def build_tokenizer(
 
 
 def build_model(
-    tokenizer: GPT2Tokenizer,
-    *,
-    side: int,
-    max_tokens: int,
-    dropout: float = 0.0,
+    tokenizer: GPT2Tokenizer, *, side: int, max_tokens: int, dropout: float = 0.0
 ) -> VisionEncoderDecoderModel:
     """An untrained captioner; encoder and decoder differ in width, so a projection joins them.
 

@@ -40,10 +40,7 @@ class Translator(StrEnum):
     BAHDANAU = "bahdanau"
 
 
-_TRANSLATORS = {
-    Translator.MARIAN: train_on_text.train,
-    Translator.BAHDANAU: train_on_words.train,
-}
+_TRANSLATORS = {Translator.MARIAN: train_on_text.train, Translator.BAHDANAU: train_on_words.train}
 Output = Annotated[Path, typer.Option(help="Folder of the checkpoint; new, or to resume.")]
 Seed = Annotated[int, typer.Option(help="Of weights, batches and what is held out.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
@@ -96,7 +93,7 @@ def translate(
     recipe = train_on_text.Recipe(
         (source_language, target_language), steps, seed, pieces, held_out, architecture.value
     )
-    with _reported(output):
+    with _report(output):
         text = read_parallel_text(source, target)
         folder = TrainingFolder(output, train_on_text.settings(text, recipe))
         if folder.is_finished:
@@ -145,8 +142,8 @@ def caption(
         raise typer.BadParameter(f"{side} is not a multiple of {PATCH}", param_hint="--side")
     torch.set_num_threads(threads)
     recipe = train_on_pictures.Recipe(side, steps, seed, pieces, held_out)
-    with _reported(output):
-        read = _captioned(pictures, captions or find_captions(pictures), recipe)
+    with _report(output):
+        read = _open_pictures(pictures, captions or find_captions(pictures), recipe)
         folder = TrainingFolder(output, train_on_pictures.settings(read, recipe))
         if folder.is_finished:
             _print_finished(output)
@@ -157,7 +154,7 @@ def caption(
         _print_score(output, found, "pictures")
 
 
-def _captioned(
+def _open_pictures(
     pictures: Path, captions: Path, recipe: train_on_pictures.Recipe
 ) -> CaptionedPictures:
     """The pictures, decoded under a progress bar."""
@@ -186,7 +183,7 @@ def _progress(steps: int) -> Iterator[Progress]:
 
 
 @contextmanager
-def _reported(output: Path) -> Iterator[None]:
+def _report(output: Path) -> Iterator[None]:
     """Failures as a line, and how an interrupted training is resumed."""
     try:
         yield

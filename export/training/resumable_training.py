@@ -35,11 +35,7 @@ def adamw(
     """AdamW with a linear warm-up and a cosine decay over `steps`; `options` are AdamW's."""
     optimizer = torch.optim.AdamW(parameters, lr=peak_lr, betas=(0.9, 0.98), **options)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        peak_lr,
-        steps,
-        pct_start=min(0.3, _WARMUP_STEPS / steps),
-        cycle_momentum=False,
+        optimizer, peak_lr, steps, pct_start=min(0.3, _WARMUP_STEPS / steps), cycle_momentum=False
     )
     return optimizer, schedule
 

@@ -76,8 +76,8 @@ class SelfCheck:
                 facts["checksums"],
                 facts["tolerance"],
                 facts["scale"],
-                _named(arrays, _INPUT),
-                _named(arrays, _OUTPUT),
+                _prefix_names(arrays, _INPUT),
+                _prefix_names(arrays, _OUTPUT),
                 facts["options"],
             )
         except Exception as error:  # zipfile, numpy and json raise classes of their own
@@ -120,7 +120,7 @@ def checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _named(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
+def _prefix_names(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
 
 

@@ -53,10 +53,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import ValidationError
 
-from inference.engine.search.request import EngineRequest
+from inference.engine.request import EngineRequest
 from inference.errors import InternalError, InvalidRequest
-from inference.generation import Generation, Overrides
-from inference.sequences import Finished, Hypothesis, TokenChunk, Top, concatenate
+from inference.generation import (
+    Finished,
+    Generation,
+    Hypothesis,
+    Overrides,
+    TokenChunk,
+    Top,
+    concatenate,
+)
 from triptych.validation import first_fault
 
 SOURCE_IDS = "source_ids"

@@ -1,16 +1,20 @@
-"""The runner for a bundle and a device, and the memory that it needs."""
+"""What an engine needs of a bundle: its runner on a device, memory, and the check of requests."""
 
 from __future__ import annotations
 
 from inference.bundle.manifest import Bundle, Manifest
+from inference.engine.request import RequestValidator
 from inference.engine.runners.cuda.device import CudaDevice
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
 from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
-from inference.errors import BundleError, SetupError
+from inference.errors import BundleError, InvalidRequest, SetupError
+from inference.processing.grammars import GrammarCompiler
+from inference.processing.terms import WordEdges
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 _MEBIBYTE = 1 << 20
 
@@ -106,3 +110,18 @@ def _device(bundle: Bundle, device: str) -> Device:
             f"{manifest.name} version {bundle.version} is for the CPU: export it with --device cuda"
         )
     return CudaDevice(int(number or 0))
+
+
+def bundle_validator(bundle: Bundle) -> RequestValidator:
+    """Checks requests of one bundle; takes phrases and grammars where its tokenizer can."""
+    return RequestValidator(
+        bundle.manifest, lambda: _word_edges(bundle), GrammarCompiler(bundle).compile_rules
+    )
+
+
+def _word_edges(bundle: Bundle) -> WordEdges:
+    """Edges of words in the bundle's vocabulary."""
+    tokenizer, size = load_tokenizer(bundle), bundle.manifest.vocabulary_size
+    if tokenizer is None or size is None:
+        raise InvalidRequest(f"{bundle.manifest.name} has no tokenizer: it takes no phrases")
+    return WordEdges.of(tokenizer, size)

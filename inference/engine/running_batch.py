@@ -5,18 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.drafts import MOST_ROWS, trim_drafts
-from inference.engine.metrics import StepCounts
 from inference.engine.runners.candidates import Candidates, GreedyRule
 from inference.engine.runners.protocol import RaggedGroup, Runner
 from inference.engine.search.protocol import SearchInput, search_inputs
 from inference.engine.sequence import PrefillingSequence, SequenceState, longest
 from inference.engine.state.group_state import BufferShape
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache
+
+
+class StepCounts(NamedTuple):
+    """What one call for a running batch did.
+
+    Attributes:
+        tokens: Decoded over all rows.
+        drafted: Draft tokens that it verified.
+        accepted: Those of them that were right.
+        prefilled: Tokens of a prompt that it prefilled beside them.
+    """
+
+    tokens: int
+    drafted: int = 0
+    accepted: int = 0
+    prefilled: int = 0
 
 
 class RunningBatch:

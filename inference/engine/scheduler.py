@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.protocol import Runner
 from inference.engine.running_batch import RunningBatch
-from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState, longest
 from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix, PrefixCache

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.drafts import Draft, Drafter
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.runners.protocol import Capabilities, Prefill, Prompt
 from inference.engine.search.beam import BeamSearch
 from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import ForcedDecoding, GreedySearch
 from inference.engine.search.protocol import Beams, Search, SearchInput, StepResult
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.state.group_state import BufferShape
 from inference.errors import DeadlineExceeded, InvalidRequest
+from inference.generation import Finished, Hypothesis, TokenChunk
 from inference.model_errors import hide_cause
-from inference.sequences import Finished, Hypothesis, TokenChunk
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class SequenceState:
         Only its final event was lost. Called before its prefill.
         """
         if self._search.has_ended:
-            self.emit(Finished(self._found(), self.request.prompt_tokens))
+            self.emit(Finished(self._hypotheses(), self.request.prompt_tokens))
         return self._search.has_ended
 
     def defer_prefill(self) -> None:
@@ -257,9 +257,9 @@ class SequenceState:
 
     def _finish(self, align: Align, unsent: int = 1) -> None:
         """Emits the final events; of a stream, `unsent` tokens have not been emitted."""
-        found = self._found()
+        found = self._hypotheses()
         if self.request.rules.return_alignment:
-            found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
+            found = tuple(self._align(hypothesis, align) for hypothesis in found)
         if self._streams:
             best = found[0]
             last = slice(-unsent, None)
@@ -267,14 +267,14 @@ class SequenceState:
             self.emit(TokenChunk(*tokens, is_last=True))
         self.emit(Finished(found, self.request.prompt_tokens))
 
-    def _found(self) -> tuple[Hypothesis, ...]:
+    def _hypotheses(self) -> tuple[Hypothesis, ...]:
         """The hypotheses, without the tokens that were generated before the sequence was lost."""
         found, before = self._search.hypotheses(), len(self.request.rules.generated_ids)
         if not before:
             return found
         return tuple(replace(one, token_ids=one.token_ids[before:]) for one in found)
 
-    def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
+    def _align(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
         """The hypothesis with its alignment, where `step` emitted none."""
         if hypothesis.alignment is not None:
             return hypothesis

@@ -54,12 +54,12 @@ class Detokenizer:
             return ""
         self._window = self._window[self._known :]
         self._known = len(self._window)
-        return self._filtered(text[len(known) :])
+        return self._filter(text[len(known) :])
 
     def finish(self) -> str:
         """The text that was held back; nothing may be added afterwards."""
         known = self._decode(self._window[: self._known])
-        text = self._filtered(self._decode(self._window)[len(known) :])
+        text = self._filter(self._decode(self._window)[len(known) :])
         for place, filter_ in enumerate(self._filters):
             rest = filter_.finish()
             for later in self._filters[place + 1 :]:
@@ -67,7 +67,7 @@ class Detokenizer:
             text += rest
         return text
 
-    def _filtered(self, text: str) -> str:
+    def _filter(self, text: str) -> str:
         for filter_ in self._filters:
             text = filter_.add(text)
         return text

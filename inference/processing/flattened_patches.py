@@ -41,7 +41,7 @@ def flatten(image: Image.Image, patches: Patches, most: int) -> Floats:
     mean, deviation = statistics(image) if patches.is_normalised else (0.0, 1.0)
     # Resizing is linear and keeps a constant, so it may come before normalising, which then takes
     # less memory: a channel at a time, in floats.
-    pixels = np.stack([_resized(part, rows * height, columns * width) for part in image.split()])
+    pixels = np.stack([_resize(part, rows * height, columns * width) for part in image.split()])
     pixels = (pixels - np.float32(mean)) / np.float32(deviation)  # (3, …, …)
     parts = pixels.reshape(3, rows, height, columns, width).transpose(1, 3, 2, 4, 0)
     flat: Floats = np.zeros((most, height * width + 1, 3), np.float32)
@@ -105,7 +105,7 @@ def font_file() -> bytes:
     return font.font_bytes
 
 
-def _resized(channel: Image.Image, height: int, width: int) -> Floats:
+def _resize(channel: Image.Image, height: int, width: int) -> Floats:
     """One channel at another size, without rounding."""
     resized = channel.convert("F").resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(resized, np.float32)

@@ -24,8 +24,8 @@ from tokenizers import Tokenizer
 from inference.bundle.manifest import Bundle
 from inference.errors import InvalidRequest, Overloaded
 from inference.generation import Generation
-from inference.processing.text import load_tokenizer
 from inference.processing.tokenizer import ByteTokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 
 class GrammarVocabulary:
@@ -197,7 +197,7 @@ class GrammarCompiler:
 
         def compile_it() -> None:
             try:
-                outcome.append(self._compiled(source))
+                outcome.append(self._compile(source))
             except Exception as error:  # for the thread that waits
                 outcome.append(error)
 
@@ -211,7 +211,7 @@ class GrammarCompiler:
             raise outcome[0]
         return outcome[0]
 
-    def _compiled(self, source: GrammarSource) -> LlGrammar:
+    def _compile(self, source: GrammarSource) -> LlGrammar:
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(
@@ -242,7 +242,7 @@ class GrammarCompiler:
 
 
 class LlGrammar:
-    """See `inference.engine.search.request.Grammar`.
+    """See `inference.engine.request.Grammar`.
 
     Args:
         matcher: llguidance's, without tokens.

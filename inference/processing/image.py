@@ -96,7 +96,7 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     if spec.centre is not None:
         image = _centre(image, spec.centre)
     if spec.resize == "fit":
-        return _fitted(image, spec)
+        return _fit(image, spec)
     if spec.resize == "padded":
         return pad_and_resize(image, spec.size)
     if spec.patches is not None:
@@ -181,7 +181,7 @@ def _centre(image: Image.Image, parts: tuple[float, float]) -> Image.Image:
     return Image.fromarray(centre_crop(np.asarray(image, dtype=np.uint8), size))
 
 
-def _fitted(image: Image.Image, spec: ImageSpec) -> Pixels:
+def _fit(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An image whose longer edge fits, in the centre of black pixels.
 
     Raises:

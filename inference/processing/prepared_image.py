@@ -13,13 +13,7 @@ from PIL import Image
 from inference.bundle.inputs import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
-from inference.processing.image import (
-    ImageLimits,
-    Pixels,
-    decode_image,
-    prepare_image,
-    resized,
-)
+from inference.processing.image import ImageLimits, Pixels, decode_image, prepare_image, resized
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""
@@ -223,13 +217,13 @@ def _best_resolution(size: tuple[int, int], sizes: Sequence[tuple[int, int]]) ->
     """
     width, height = size
 
-    def kept(resolution: tuple[int, int]) -> tuple[int, int]:
+    def keep(resolution: tuple[int, int]) -> tuple[int, int]:
         scale = min(resolution[1] / width, resolution[0] / height)
         pixels = min(int(width * scale) * int(height * scale), width * height)
         return pixels, pixels - resolution[0] * resolution[1]
 
-    best = max(sizes, key=kept)
-    if not kept(best)[0]:
+    best = max(sizes, key=keep)
+    if not keep(best)[0]:
         raise _too_narrow(size)
     return best
 

@@ -263,7 +263,7 @@ class _Stop:
             return False
         if is_small:
             return not self._is_short(word)
-        if _is_initial(word):
+        if all(map(_is_letter, word.replace("-", "").split("."))):
             return self._next_word in self.rules.starters
         if word.isdecimal():
             return self._number_ends(word, tokens)
@@ -314,11 +314,6 @@ class _Stop:
             is_measured = len(tokens) > 1 and tokens[-2][-1:].isdecimal()
             return Abbreviation.FINAL if is_measured else Abbreviation.INSIDE
         return found
-
-
-def _is_initial(word: str) -> bool:
-    """Whether a word is one letter, or letters with stops (`U.S`, `J.-C`)."""
-    return all(map(_is_letter, word.replace("-", "").split(".")))
 
 
 def _is_letter(part: str) -> bool:

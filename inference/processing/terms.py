@@ -145,14 +145,14 @@ class TermTable:
         self._folded: dict[str, _Entry] = {}
         for term, rendering in glossary.items():
             key = normalised(term)
-            table = self._folded if key == _lowered(key) else self._exact
+            table = self._folded if key == _lower(key) else self._exact
             table[key] = _Entry(normalised(rendering), is_copied=False)
         for literal in copied:
             key = normalised(literal)
             self._exact[key] = _Entry(key, is_copied=True)
         lengths: dict[str, set[int]] = {}
         for key in (*self._exact, *self._folded):
-            lengths.setdefault(_lowered(key[0]), set()).add(len(key))
+            lengths.setdefault(_lower(key[0]), set()).add(len(key))
         self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}
 
     def lengths(self, first: str) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ class TermIndex:
 
     def _entries(self, text: str) -> Iterator[FoundTerm]:
         """The longest entry at each place."""
-        lowered, edges = _lowered(text), word_edges(text)
+        lowered, edges = _lower(text), word_edges(text)
         for start, character in enumerate(lowered):
             lengths = self._lengths(character)
             if not lengths or not edges[start]:
@@ -312,7 +312,7 @@ def _too_many_marks() -> re.Pattern[str]:
     return re.compile(f"[{''.join(marks)}]{{{MAX_MARKS + 1}}}")
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     """Lower case, character by character, so that places stay the same."""
     return "".join(low if len(low := one.lower()) == 1 else one for one in text)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inference.errors import InvalidRequest
 from inference.processing.detokenizer import INCOMPLETE, Detokenizer
-from triptych.parameters import TruncationDirection
+from triptych.messages import TruncationDirection
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,7 @@ class SpanTokenizer(Tokenizer, Protocol):
 
 
 def cut_texts(
-    tokenizer: SpanTokenizer,
-    texts: Sequence[str],
-    limit: int,
-    end: TruncationDirection,
-    most: int,
+    tokenizer: SpanTokenizer, texts: Sequence[str], limit: int, end: TruncationDirection, most: int
 ) -> EncodedText | None:
     """A text or a pair, cut to at most `limit` tokens; see `EncodedText.truncated`.
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from inference.tasks.shared.served_task import AnyTask
 
 
-def _served() -> Mapping[str, AnyTask]:
+def _load_tasks() -> Mapping[str, AnyTask]:
     modules = sorted(
         module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.") if not module.ispkg
     )
@@ -20,5 +20,5 @@ def _served() -> Mapping[str, AnyTask]:
     return {task.name: task for task in tasks}
 
 
-TASKS = _served()
+TASKS = _load_tasks()
 """Task name → how it is served, in alphabetical order of the files."""

@@ -33,23 +33,23 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.labels import MAX_TOKENS, windows
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+)
 from inference.tasks.shared.needs import SPANS, Need
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import answer as declared
-from triptych.tasks.answer import (
-    MAX_PASSAGES,
-    AnswerRequest,
-    AnswerResponse,
-    Answers,
-    FoundAnswer,
-)
+from triptych.tasks.answer import MAX_PASSAGES, AnswerRequest, AnswerResponse, Answers, FoundAnswer
 
 WINDOW, STRIDE = 384, 128
 """Tokens of a window and of what two windows share, at most, where a request has none."""
@@ -150,11 +150,11 @@ class ScoredWindow:
             taken: Of the same passage.
         """
         starts = self.window.starts[:, None]
-        ends = _following(self.window.ends, longest)
+        ends = _next_values(self.window.ends, longest)
         is_free = ends > starts
         for span in taken:
             is_free &= (ends <= span.start) | (starts >= span.end)
-        found = np.where(is_free, self.start[:, None] * _following(self.end, longest), -1.0)
+        found = np.where(is_free, self.start[:, None] * _next_values(self.end, longest), -1.0)
         first, more = np.unravel_index(found.argmax(), found.shape)
         if not is_free[first, more]:
             return None
@@ -162,7 +162,7 @@ class ScoredWindow:
         return Span(float(found[first, more]), self.window.passage, start, end)
 
 
-def _following(values: Array, count: int) -> Array:
+def _next_values(values: Array, count: int) -> Array:
     """(N,) → (N, `count`): each value and those behind it, 0 behind the last."""
     return sliding_window_view(np.pad(values, (0, count - 1)), count)
 
@@ -200,7 +200,7 @@ class AnswerPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> AnswerResponse:
-        def answered(index: int, found: Sequence[_Window]) -> Answers:
+        def select_answers(index: int, found: Sequence[_Window]) -> Answers:
             scored = [
                 ScoredWindow.of(
                     window, self.rows[window.number].read(outcomes, Role.LOGITS, window.length)
@@ -213,13 +213,12 @@ class AnswerPlan(Plan):
                 index=index, answers=self._answers(scored, null_score), null_score=null_score
             )
 
-        data = answer_each(self.questions, answered, Answers)
+        data = answer_each(self.questions, select_answers, Answers)
         return AnswerResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
 
     def finish_size(self, outcomes: Sequence[Outcome]) -> int:
-        """Scores of spans."""
         found = [each for each in self.questions if not isinstance(each, ServingError)]
         tokens = sum(window.length for question in found for window in question)
         return tokens * self.request.max_answer_tokens
@@ -307,8 +306,7 @@ class _Reader:
         self._stride = min(STRIDE, self._window // 2) if given is None else given
         if request.null_threshold is not None and null is None:
             raise InvalidRequest(
-                f"{model.name} has no null answer: leave null_threshold out",
-                field="null_threshold",
+                f"{model.name} has no null answer: leave null_threshold out", field="null_threshold"
             )
         spec = model.manifest.tokenizer
         assert spec is not None

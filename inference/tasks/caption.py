@@ -10,10 +10,10 @@ import numpy as np
 
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
+from inference.generation import Finished, Hypothesis
 from inference.processing.detokenizer import Stripping
 from inference.processing.prepared_image import ImageLayout, PreparedImage
 from inference.processing.sentences import is_blank
-from inference.sequences import Finished, Hypothesis
 from inference.tasks.generation.image_places import ImagePlaces, WithImages, with_instruction
 from inference.tasks.generation.overrides import check_stream, is_greedy_stream, sampling_overrides
 from inference.tasks.generation.prompt_task import IMAGE_PROMPTS, held_images
@@ -21,9 +21,18 @@ from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Streaming, one_call_each
@@ -47,10 +56,10 @@ class CaptionPlan(Plan):
     """Rows and columns of patches, where attention was requested."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
-        def captioned(index: int, number: int) -> Caption:
+        def caption(index: int, number: int) -> Caption:
             return self._caption(index, finished_of(outcomes[number]))
 
-        data = answer_each(self.numbers, captioned, Caption)
+        data = answer_each(self.numbers, caption, Caption)
         return CaptionResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
@@ -87,13 +96,7 @@ class CaptionPlan(Plan):
             tokens=self.model.tokenizer.pieces(best.token_ids),
             grid=list(self.grid),
             weights=block_diagonal(
-                [
-                    weights_of(
-                        best.alignment,
-                        rows=len(best.token_ids),
-                        last=math.prod(self.grid),
-                    )
-                ]
+                [weights_of(best.alignment, rows=len(best.token_ids), last=math.prod(self.grid))]
             ),
         )
 
@@ -149,7 +152,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
 
-        def numbered(_: int, prepared: PreparedImage | ServingError) -> int:
+        def add_call(_: int, prepared: PreparedImage | ServingError) -> int:
             image = unwrap(prepared)
             ids = begin
             if image.layout != smallest:
@@ -160,9 +163,9 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
             calls.append(model.generate_call(inputs, options))
             return len(calls) - 1
 
-        numbers = attempt_each(prepare_images(images, model, header), numbered, calls)
+        numbers = attempt_each(prepare_images(images, model, header), add_call, calls)
         is_shown = not (section.answers or model.reads_source)
-        prompt_ids = _shown(begin, section, model) if is_shown else ()
+        prompt_ids = _leading_ids(begin, section, model) if is_shown else ()
         return CaptionPlan(request, model, prompt_ids, numbers, tuple(calls), grid)
 
     def answers(self, model: LoadedModel) -> bool:
@@ -199,7 +202,7 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     return spec.grid
 
 
-def _shown(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple[int, ...]:
+def _leading_ids(ids: list[int], section: CaptionSection, model: LoadedModel) -> tuple[int, ...]:
     """Ids with which the caption's text begins: of an image in tiles, those behind it."""
     images, places = model.manifest.images, section.images
     if images is None or places is None or places.tiles is None:

@@ -67,9 +67,9 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
             return IncrementalText(model.tokenizer, stops=stops)
 
         places = self.places(model)
-        shown = [] if places is None else _shown(request, places, images, model)
+        shown = [] if places is None else _prepare_shown(request, places, images, model)
         held = held_images(shown)
-        ids = np.array(self._encoded(request, shown, model), dtype=np.int64)
+        ids = np.array(self._encode(request, shown, model), dtype=np.int64)
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         may_end_early = bool(stops) and rows_of(options) == 1
         return ContinuationPlan(
@@ -93,7 +93,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         lengths = (len(message.content) + _MESSAGE_SIZE for message in request.messages)
         return _TEMPLATE_SIZE + sum(lengths)
 
-    def _encoded(
+    def _encode(
         self, request: ChatRequest, images: Sequence[PreparedImage], model: LoadedModel
     ) -> Sequence[int]:
         """The conversation's ids, with as many of them for each image as the model reads.
@@ -103,7 +103,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         processors of `transformers`.
         """
         section, places = self.section_of(model), self.places(model)
-        template = _compiled(section.template, tuple(section.special_tokens.items()))
+        template = _compile_template(section.template, tuple(section.special_tokens.items()))
         messages = [message.model_dump() for message in request.messages]
         if places is not None:
             messages = [{**each, "content": places.parts(each["content"])} for each in messages]
@@ -129,7 +129,7 @@ class Chat(PromptTask[ChatRequest, ChatSection]):
         return ids
 
 
-def _shown(
+def _prepare_shown(
     request: ChatRequest, places: ImagePlaces, images: Sequence[ImageInput], model: LoadedModel
 ) -> list[PreparedImage]:
     """The images of a conversation."""
@@ -150,7 +150,7 @@ def _check_places(text: str, places: ImagePlaces, request: ChatRequest) -> None:
 
 
 @lru_cache(_COMPILED)
-def _compiled(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatTemplate:
+def _compile_template(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatTemplate:
     return ChatTemplate(source, dict(special_tokens))
 
 

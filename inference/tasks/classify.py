@@ -13,10 +13,16 @@ from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.labels import Activation, Scores, activate, best_first, windows
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -69,16 +75,16 @@ class ClassifyPlan(Plan):
     prompt_tokens: int = 0
 
     def finish(self, outcomes: Sequence[Outcome]) -> ClassifyResponse:
-        def classified(index: int, found: _Item) -> Classes:
+        def classify(index: int, found: _Item) -> Classes:
             row = found.attention
             return Classes(
                 index=index,
-                labels=self._ranked(self._scores(found, outcomes)),
+                labels=self._rank(self._scores(found, outcomes)),
                 truncated_characters=found.cut_characters or None,
                 attention=row.read(outcomes, Role.ATTENTION).tolist() if row else None,
             )
 
-        data = answer_each(self.items, classified, Classes)
+        data = answer_each(self.items, classify, Classes)
         return ClassifyResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
@@ -88,7 +94,7 @@ class ClassifyPlan(Plan):
         logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
         return np.asarray(activate(logits, self.activation).mean(axis=0))
 
-    def _ranked(self, scores: Scores) -> list[ClassScore]:
+    def _rank(self, scores: Scores) -> list[ClassScore]:
         return [
             ClassScore(label=self.labels[i], score=float(scores[i]))
             for i in best_first(scores, self.top_k)
@@ -214,7 +220,7 @@ def _text_items(
     inputs += [(pair.first, pair.second) for pair in request.pairs or ()]
     model.task_limits.check_batch(len(inputs), field)
 
-    def added(index: int, texts: tuple[str, str | None]) -> tuple[list[int], int]:
+    def add(index: int, texts: tuple[str, str | None]) -> tuple[list[int], int]:
         first, second = texts
         text = model.encode_text(
             first,
@@ -228,15 +234,15 @@ def _text_items(
         divided = windows(text, model.text_limit, request.stride, "stride")
         return [rows.add(text.at(positions)) for positions in divided], 0
 
-    numbers = attempt_each(inputs, added)
+    numbers = attempt_each(inputs, add)
     part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
     found = rows.batch(part, (Role.LOGITS,), calls)
 
-    def placed(item: tuple[list[int], int]) -> _Item:
+    def place(item: tuple[list[int], int]) -> _Item:
         own, cut = item
         return _Item(tuple(found[number] for number in own), cut_characters=cut)
 
-    return map_valid(numbers, placed)
+    return map_valid(numbers, place)
 
 
 TASK = Classify()

@@ -31,9 +31,16 @@ from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    unwrap,
+)
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask
@@ -69,7 +76,7 @@ class DetectPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
-        def detected(index: int, known: SizedRow) -> Detection:
+        def detect(index: int, known: SizedRow) -> Detection:
             boxes, regions, biases, *objects = (
                 known.row.read(outcomes, role) for role in _outputs(self.model.manifest)
             )
@@ -78,19 +85,14 @@ class DetectPlan(Plan):
             found = self._best(regions @ labels.T + biases[:, None], corners, objectness)
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
-        data = answer_each(self.images, detected, Detection)
+        data = answer_each(self.images, detect, Detection)
         return DetectResponse(
             model=self.model.name,
             data=data,
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
 
-    def _best(
-        self,
-        logits: Array,
-        corners: Floats,
-        objectness: Floats | None,
-    ) -> list[Box]:
+    def _best(self, logits: Array, corners: Floats, objectness: Floats | None) -> list[Box]:
         """Of each region its best label, if it reaches the threshold; best regions first.
 
         Args:
@@ -143,14 +145,14 @@ class Detect(ServedTask[DetectRequest, DetectSection]):
         detector = model.part(takes=Role.PIXELS, returns=Role.BOXES)
         rows = image_rows(sized, detector, _outputs(model.manifest), embedding.calls)
 
-        def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
+        def place(index: int, image: PreparedImage | ServingError) -> SizedRow:
             return SizedRow(unwrap(rows[index]), *unwrap(image).size)
 
         return DetectPlan(
             model,
             tuple(labels),
             texts,
-            attempt_each(sized, placed),
+            attempt_each(sized, place),
             tuple(embedding.calls),
             DEFAULT_THRESHOLD if request.threshold is None else request.threshold,
             request.top_k,

@@ -15,9 +15,15 @@ from inference.tasks.embedding.embedding_calls import EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -62,7 +68,7 @@ class EmbedPlan(Plan):
         """The embeddings; those of new texts enter the cache."""
         tokens = 0
 
-        def embedded(index: int, item: Read) -> Embedding:
+        def embed(index: int, item: Read) -> Embedding:
             nonlocal tokens
             entry = item(outcomes)
             tokens += entry.tokens
@@ -70,7 +76,7 @@ class EmbedPlan(Plan):
             cut = entry.cut_characters or None
             return Embedding(index=index, embedding=vector.tolist(), truncated_characters=cut)
 
-        data = answer_each(self.items, embedded, Embedding)
+        data = answer_each(self.items, embed, Embedding)
         return EmbedResponse(model=self.model.name, data=data, usage=Usage(prompt_tokens=tokens))
 
 
@@ -165,10 +171,10 @@ def _text_readers(
     """
     calls.model.task_limits.check_batch(len(texts), "texts")
 
-    def added(index: int, text: str) -> str:
+    def add(index: int, text: str) -> str:
         return calls.add_text(text, f"texts.{index}", prompt=prompt)
 
-    valid = attempt_each(texts, added)
+    valid = attempt_each(texts, add)
     rows = calls.batch_texts()
 
     def reader(text: str) -> Read:

@@ -12,11 +12,18 @@ from inference.errors import InvalidRequest, ServingError
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, map_valid
 from inference.tasks.shared.labels import best_first
 from inference.tasks.shared.length_buckets import Bucket
 from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel, naming
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    map_valid,
+)
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -64,12 +71,12 @@ class FillMaskPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> FillMaskResponse:
-        def filled(index: int, item: _Item) -> FilledMasks:
+        def fill(index: int, item: _Item) -> FilledMasks:
             cut = item.text.cut_characters or None
             masks = self._masks(item, outcomes)
             return FilledMasks(index=index, masks=masks, truncated_characters=cut)
 
-        data = answer_each(self.items, filled, FilledMasks)
+        data = answer_each(self.items, fill, FilledMasks)
         return FillMaskResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
@@ -132,7 +139,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         rows = TextRows(model)
         mask = self.section_of(model)
 
-        def added(index: int, text: str) -> tuple[int, EncodedText, tuple[int, ...]]:
+        def add(index: int, text: str) -> tuple[int, EncodedText, tuple[int, ...]]:
             field = f"texts.{index}"
             encoded = model.encode_text(text, field, cut_end=request.cut_end)
             masks = tuple(i for i, token in enumerate(encoded.ids) if token == mask.mask_token_id)
@@ -143,7 +150,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
                 )
             return rows.add(encoded), encoded, masks
 
-        texts = attempt_each(request.texts, added)
+        texts = attempt_each(request.texts, add)
         found = [text for text in texts if not isinstance(text, ServingError)]
         _check_size(sum(len(masks) for _, _, masks in found), len(targets) or top_k)
         calls: list[InferCall] = []

@@ -22,9 +22,8 @@ from inference.tasks.generation.prompt_task import (
 )
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, GenerateCall
+from inference.tasks.shared.model_calls import Array, GenerateCall, attempt_each
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from triptych.tasks import generate as declared
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
@@ -60,7 +59,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
         echoes: dict[int, Echo] = {}
         may_end_early = bool(stops) and rows_of(options) == 1
 
-        def numbered(index: int, prompt: str) -> int:
+        def add_call(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
             if model.reads_source:
                 check_is_not_blank(prompt, field)
@@ -83,7 +82,7 @@ class Generate(PromptTask[GenerateRequest, WithImages]):
                 echoes[index] = Echo(text, scored, number + 1 if scoring else None)
             return number
 
-        numbers = attempt_each(request.prompts, numbered, calls)
+        numbers = attempt_each(request.prompts, add_call, calls)
         return ContinuationPlan(
             GenerateResponse,
             request,

@@ -11,10 +11,18 @@ from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each, item_error, map_valid, unwrap
 from inference.tasks.shared.labels import activate
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Call,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    item_error,
+    map_valid,
+    unwrap,
+)
 from inference.tasks.shared.needs import SPANS, scores
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -58,7 +66,7 @@ class RerankPlan(Plan):
 
     def finish(self, outcomes: Sequence[Outcome]) -> RerankResponse:
         def ranking(index: int, pairs: Pairs) -> Ranking:
-            def scored(position: int, pair: tuple[Row, int] | ServingError) -> RankedDocument:
+            def rank(position: int, pair: tuple[Row, int] | ServingError) -> RankedDocument:
                 row, cut = unwrap(pair)
                 logits = row.read(outcomes, Role.LOGITS)
                 score = activate(logits, self.section.activation)[0]
@@ -69,7 +77,7 @@ class RerankPlan(Plan):
                     truncated_characters=cut or None,
                 )
 
-            return Ranking(index=index, results=self._ranked(attempt_each(pairs, scored)))
+            return Ranking(index=index, results=self._rank(attempt_each(pairs, rank)))
 
         data = answer_each(self.queries, ranking, Ranking)
         return RerankResponse(
@@ -81,7 +89,7 @@ class RerankPlan(Plan):
         found = [query for query in self.queries if not isinstance(query, ServingError)]
         return sum(map(len, found)) * _PAIR_SIZE
 
-    def _ranked(self, documents: Sequence[RankedDocument | ServingError]) -> list[RankedDocument]:
+    def _rank(self, documents: Sequence[RankedDocument | ServingError]) -> list[RankedDocument]:
         """The best documents, then all that failed."""
         good = [each for each in documents if isinstance(each, RankedDocument)]
         good.sort(key=lambda document: -(document.score or 0.0))
@@ -121,23 +129,23 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
             )
         rows = TextRows(model)
 
-        def numbered(index: int, query: str) -> tuple[tuple[int, int] | ServingError, ...]:
-            def added(position: int, document: str) -> tuple[int, int]:
+        def add_query(index: int, query: str) -> tuple[tuple[int, int] | ServingError, ...]:
+            def add(position: int, document: str) -> tuple[int, int]:
                 pair = _pair(request, index, position, model)
                 return rows.add(pair), pair.cut_characters
 
-            return attempt_each(request.documents, added)
+            return attempt_each(request.documents, add)
 
-        numbers = attempt_each(request.query, numbered)
+        numbers = attempt_each(request.query, add_query)
         calls: list[InferCall] = []
         part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
         found = rows.batch(part, (Role.LOGITS,), calls)
 
-        def placed(pair: tuple[int, int]) -> tuple[Row, int]:
+        def place(pair: tuple[int, int]) -> tuple[Row, int]:
             number, cut = pair
             return found[number], cut
 
-        queries = map_valid(numbers, lambda query: map_valid(query, placed))
+        queries = map_valid(numbers, lambda query: map_valid(query, place))
         return RerankPlan(
             model,
             self.section_of(model),

@@ -11,9 +11,18 @@ from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.tasks.generation.continuation import given_tokens, token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    Call,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.task import IMAGES
@@ -35,7 +44,7 @@ class ScorePlan(Plan):
     with_logprobs: bool
 
     def finish(self, outcomes: Sequence[Outcome]) -> ScoreResponse:
-        def scored(index: int, number: int) -> Score:
+        def score(index: int, number: int) -> Score:
             best = finished_of(outcomes[number]).best
             return Score(
                 index=index,
@@ -44,7 +53,7 @@ class ScorePlan(Plan):
                 logprobs=token_logprobs(best.tokens, self.model) if self.with_logprobs else None,
             )
 
-        data = answer_each(self.numbers, scored, Score)
+        data = answer_each(self.numbers, score, Score)
         return ScoreResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
@@ -71,7 +80,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
                 )
         calls: list[GenerateCall] = []
 
-        def numbered(index: int, target: str) -> int:
+        def add_call(index: int, target: str) -> int:
             place = index if len(request.texts or ()) > 1 else 0
             text = request.texts[place] if request.texts else ""
             fields = f"targets.{index}", f"texts.{place}"
@@ -89,7 +98,7 @@ class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
                 calls.append(reader.call(prompt, given))
             return len(calls) - 1
 
-        numbers = attempt_each(targets, numbered, calls)
+        numbers = attempt_each(targets, add_call, calls)
         return ScorePlan(model, numbers, tuple(calls), with_logprobs=request.logprobs is not None)
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

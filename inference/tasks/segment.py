@@ -19,9 +19,8 @@ from inference.processing.prepared_image import PreparedImage
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome, answer_each, unwrap
 from inference.tasks.shared.needs import TEXT_EMBEDDING, WHOLE_IMAGE, part
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -84,7 +83,7 @@ class SegmentPlan(Plan):
         assert self.rows is not None
         rows = self.rows
 
-        def segmented(index: int, image: PreparedImage) -> Segmentation:
+        def segment(index: int, image: PreparedImage) -> Segmentation:
             width, height = image.size
             logits = unwrap(rows[index]).read(outcomes, Role.MASKS)
             return Segmentation(
@@ -96,7 +95,7 @@ class SegmentPlan(Plan):
                 mask_height=logits.shape[1],
             )
 
-        data = answer_each(self.images, segmented, Segmentation)
+        data = answer_each(self.images, segment, Segmentation)
         return SegmentResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.tokens)
         )

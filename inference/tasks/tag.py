@@ -12,7 +12,6 @@ from inference.errors import ServingError
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each, attempt_each
 from inference.tasks.shared.labels import (
     OUTSIDE,
     Entity,
@@ -24,7 +23,7 @@ from inference.tasks.shared.labels import (
     without_overlaps,
 )
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome, answer_each, attempt_each
 from inference.tasks.shared.needs import SPANS, labelled, scores
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -72,7 +71,7 @@ class TagPlan(Plan):
     prompt_tokens: int
 
     def finish(self, outcomes: Sequence[Outcome]) -> TagResponse:
-        def labelled(index: int, found: _Item) -> Tags:
+        def label(index: int, found: _Item) -> Tags:
             tokens = [
                 TaggedToken(
                     text=found.text[entity.start : entity.end],
@@ -86,7 +85,7 @@ class TagPlan(Plan):
             cut = found.encoded.cut_characters or None
             return Tags(index=index, tokens=tokens, truncated_characters=cut)
 
-        data = answer_each(self.items, labelled, Tags)
+        data = answer_each(self.items, label, Tags)
         return TagResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=self.prompt_tokens)
         )
@@ -116,7 +115,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
         model.task_limits.check_batch(len(request.texts), "texts")
         rows = TextRows(model)
 
-        def added(index: int, text: str) -> _Item:
+        def add(index: int, text: str) -> _Item:
             encoded = model.encode_text(
                 text,
                 f"texts.{index}",
@@ -130,7 +129,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
             numbered = (_Window(one, rows.add(encoded.at(one))) for one in cut)
             return _Item(text, encoded, continues, tuple(numbered))
 
-        items = attempt_each(request.texts, added)
+        items = attempt_each(request.texts, add)
         calls: list[InferCall] = []
         part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
         found = rows.batch(part, (Role.LOGITS,), calls)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +12,28 @@ import numpy as np
 from pydantic import ConfigDict
 
 from inference.engine.codec import SOURCE_IDS
-from inference.errors import InvalidRequest, ServingError
-from inference.generation import FinishReason
-from inference.processing.sentences import Paragraph, is_blank
-from inference.processing.terms import StoredTerms, TermIndex
-from inference.sequences import Finished
+from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.generation import Finished, FinishReason
+from inference.processing.cancellation import check_abandoned
+from inference.processing.sentences import Fits, Paragraph, is_blank, split_sentences, with_parts
+from inference.processing.terms import FoundTerm, StoredTerms, TermIndex, composed
 from inference.tasks.generation.overrides import beam_overrides, check_stream, is_greedy_stream
 from inference.tasks.shared.alignment import block_diagonal, check_size, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, map_valid, usage_of
-from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters, naming
+from inference.tasks.shared.model_calls import (
+    Call,
+    GenerateCall,
+    Outcome,
+    Outcomes,
+    answer_each,
+    attempt_each,
+    finished_of,
+    map_valid,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import (
@@ -33,27 +44,185 @@ from inference.tasks.shared.streaming import (
     WholeSegment,
 )
 from inference.tasks.translation.languages import (
+    LanguageEncoding,
     LanguagePairs,
     TranslateSection,
     directions_of,
     pair_refusal,
+    target_prefixes,
 )
 from inference.tasks.translation.sentence_terms import (
     GlossaryCalls,
+    GlossarySentence,
     TermSpeller,
     aligns,
+    terms_of_each,
     with_terms,
-)
-from inference.tasks.translation.source_sentences import (
-    MostTokens,
-    SourceText,
-    divide,
-    encoded_sentences,
-    split_target_prefix,
+    without_cut_terms,
 )
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
+
+PART = 0.5
+"""Length of the parts of a sentence that is too long, in lengths that the model takes: near those
+its translations are worse, and may be cut."""
+_SPARE_TOKENS = 8
+_PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
+
+
+@dataclass(frozen=True)
+class MostTokens:
+    """The length of a sentence that a model takes, read in one direction."""
+
+    direction: LanguageEncoding
+    model: LoadedModel
+
+    def fits(self, share: float) -> Fits:
+        """Whether a text has at most this share of the tokens."""
+        direction, model = self.direction, self.model
+        most = model.manifest.limits.max_input_tokens
+        if most is None:
+            return lambda text: True
+        room = int(most * share) - len(direction.before) - len(direction.behind)
+
+        def fits(text: str) -> bool:
+            check_abandoned()
+            read = direction.words + text
+            if len(read) <= room and _most_tokens(read) <= room:
+                return True
+            if len(read) > model.longest_text:
+                return False
+            ids = model.tokenizer.encode(read, add_special_tokens=not direction.has_own_tokens)
+            return len(ids) <= room
+
+        return fits
+
+    def count(self, field: str) -> Callable[[str], None]:
+        """Counts the tokens of the parts of a text; raises TooLong behind those of one text."""
+        total = 0
+
+        def add(part: str) -> None:
+            nonlocal total
+            total += len(self.model.tokenizer.encode(part, add_special_tokens=False))
+            check_tokens(total, field, self.model)
+
+        return add
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A text of a request.
+
+    Attributes:
+        text: The text.
+        field: The request's field of it, for errors.
+        language: Its code, if it is known.
+    """
+
+    text: str
+    field: str
+    language: str | None = None
+
+
+def divide(
+    source: SourceText,
+    speller: TermSpeller | None,
+    model: LoadedModel,
+    most: MostTokens | None = None,
+) -> tuple[Paragraph, list[GlossarySentence], int]:
+    """The paragraph, its sentences with their terms, and how many sentences are now in parts.
+
+    Args:
+        source: The text.
+        speller: Of a request with terms: finds and writes them.
+        model: The model.
+        most: The tokens that a sentence may have; longer ones are divided.
+
+    Raises:
+        InvalidRequest: nothing to translate, or a term that the model cannot write.
+        TooLong: more than a text may have, whatever its tokens are.
+    """
+    text, field = source.text, source.field
+    check_characters(len(text), field, model.task_limits.max_input_tokens)
+    text = text if speller is None else composed(text, field)
+    paragraph = split_sentences(text, model.task_limits.max_input_tokens, source.language)
+    check_tokens(len(paragraph.sentences), field, model)  # each has at least one
+    if not paragraph.sentences:
+        raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
+    found: list[FoundTerm] = []
+    if speller is not None:
+        found = speller.index.find(text)
+        check_tokens(len(found), field, model)
+        paragraph = without_cut_terms(paragraph, found)
+    parted = 0
+    if most is not None:
+        kept = [(term.start, term.end) for term in found]
+        fits, count = (most.fits(1.0), most.fits(PART)), most.count(field)
+        with naming(field):
+            paragraph, parted = with_parts(paragraph, fits[0], kept, fits[1], count)
+    if speller is None:
+        termed = [GlossarySentence(sentence) for sentence in paragraph.sentences]
+        return paragraph, termed, parted
+    each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
+    termed = [speller.sentence(sentence, terms, field) for sentence, terms in each]
+    return paragraph, termed, parted
+
+
+def encoded_sentences(
+    sentences: Sequence[str], direction: LanguageEncoding, field: str, model: LoadedModel
+) -> list[list[int]]:
+    """The ids of a text's sentences.
+
+    Raises:
+        InvalidRequest: no target language where the model needs one.
+        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
+    """
+    if target_prefixes(model) and not direction.words:
+        raise InvalidRequest(
+            f"{model.name} translates into several languages: give target", field="target"
+        )
+    ids: list[list[int]] = []
+    total = 0
+    for sentence in sentences:
+        own = model.encode(direction.words + sentence, field, special=not direction.has_own_tokens)
+        ids.append([*direction.before, *own, *direction.behind])
+        model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
+        total += len(ids[-1])
+        check_tokens(
+            total, field, model, f" ({total} in its first {len(ids)} of {len(sentences)} sentences)"
+        )
+    return ids
+
+
+def check_tokens(least: int, field: str, model: LoadedModel, what: str = "") -> None:
+    """Raises TooLong for a text with more tokens than the gateway takes.
+
+    Args:
+        least: Tokens that it has at least.
+        field: The request's field of the text.
+        what: How they were counted, for the error.
+    """
+    most = model.task_limits.max_input_tokens
+    if least > most:
+        raise TooLong(
+            f"{field} has more than {most} tokens{what}: split it into several texts", field=field
+        )
+
+
+def _most_tokens(text: str) -> int:
+    """More tokens than a text can have: each holds a byte of its normal form, or is a space."""
+    return len(unicodedata.normalize("NFKC", text).encode(errors="replace")) + _SPARE_TOKENS
+
+
+def split_target_prefix(
+    text: str, direction: LanguageEncoding, model: LoadedModel
+) -> tuple[LanguageEncoding, str]:
+    """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
+    found = _PREFIX.match(text)
+    if found and found.group(1) in target_prefixes(model):
+        return LanguageEncoding(words=f"{found.group(1)} "), text[found.end() :]
+    return direction, text
 
 
 class StoredTermsRequest(TranslateRequest):
@@ -116,19 +285,19 @@ class TranslatePlan(Plan):
     calls: tuple[GenerateCall, ...]
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
-        def translated(index: int, text: Text) -> Translation:
+        def translate(index: int, text: Text) -> Translation:
             return self._translation(index, text, outcomes)
 
-        data = answer_each(self.texts, translated, Translation)
+        data = answer_each(self.texts, translate, Translation)
         return TranslateResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""
-        items = map_valid(self.texts, self._streamed)
+        items = map_valid(self.texts, self._stream_item)
         is_greedy = is_greedy_stream(self.request, self.calls, self.model)
         return Streaming(items, self.calls, is_greedy=is_greedy)
 
-    def _streamed(self, text: Text) -> StreamedItem:
+    def _stream_item(self, text: Text) -> StreamedItem:
         gaps = text.paragraph.gaps
         segments = tuple(map(self._segment, text.sentences, gaps))
         return StreamedItem(segments, after=gaps[-1])
@@ -214,7 +383,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         calls: list[GenerateCall] = []
         speller = None if index is None else TermSpeller(model, aligns(model), index)
 
-        def planned(number: int, text: str) -> Text:
+        def plan(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = split_target_prefix(text, direction, model)
             most = None if request.divide_long_sentences is False else MostTokens(own, model)
@@ -234,7 +403,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
                 sentences.append(Sentence(first))
             return Text(paragraph, tuple(sentences), parted)
 
-        texts = attempt_each(request.texts, planned, calls)
+        texts = attempt_each(request.texts, plan, calls)
         if request.return_attention:
             read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
             check_size([calls[sentence.call].tokens for sentence in read])

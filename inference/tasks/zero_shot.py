@@ -15,13 +15,8 @@ from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCa
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.embedding_cache import Embedded, Vector
 from inference.tasks.shared.image_inputs import ImageInput
-from inference.tasks.shared.items import answer_each
-from inference.tasks.shared.loaded_model import (
-    LoadedModel,
-    check_characters,
-    check_is_not_blank,
-)
-from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters, check_is_not_blank
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome, answer_each
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
@@ -75,11 +70,11 @@ class ZeroShotPlan(Plan):
         texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
-        def classified(index: int, row: Row) -> Classification:
+        def classify(index: int, row: Row) -> Classification:
             image = row.read(outcomes, Role.EMBEDDING)
-            return Classification(index=index, labels=self._ranked(image, labels))
+            return Classification(index=index, labels=self._rank(image, labels))
 
-        data = answer_each(self.images, classified, Classification)
+        data = answer_each(self.images, classify, Classification)
         return ZeroShotResponse(
             model=self.model.name,
             data=data,
@@ -96,7 +91,7 @@ class ZeroShotPlan(Plan):
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
         return np.asarray(matrix / np.maximum(lengths, 1e-12))
 
-    def _ranked(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
+    def _rank(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
         cosines = labels @ image.astype(np.float64)
         scores = self.section.scores(cosines)
         return [

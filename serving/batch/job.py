@@ -55,7 +55,7 @@ class Job(BaseModel):
         mine, theirs = self._settings(), other._settings()
         for name in dict.fromkeys((*mine, *theirs)):
             if mine.get(name) != theirs.get(name):
-                yield f"{name} {_shown(mine.get(name))}, now {_shown(theirs.get(name))}"
+                yield f"{name} {_quote(mine.get(name))}, now {_quote(theirs.get(name))}"
 
     def _settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = self.model_dump(mode="json", exclude={"seed"})
@@ -126,7 +126,7 @@ class Manifest(BaseModel):
             )
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:37]}..."
 

@@ -157,10 +157,10 @@ def _json(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Values of Parquet that JSON has no form of: bytes as text, others as they are written."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_to_json)
 """Made once: `json.dumps` makes one a row, which takes longer than to use it."""

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inference.errors import InternalError, InvalidRequest, ServingError, UnsupportedImage
-from inference.tasks.shared.items import item_error
 from inference.tasks.shared.loaded_model import TaskLimits
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, item_error
 from inference.tasks.shared.served_task import AnyTask, Plan
 from serving.batch.places import Place
 from serving.batch.shards import Input, InputFile, Shard
@@ -141,12 +140,12 @@ class RowReader:
             OSError: there is no such file.
         """
         if not self.is_image:
-            return _checked(found, self.column)
+            return _check(found, self.column)
         if isinstance(found, Mapping):  # as Hugging Face's datasets store images
             found = found.get("bytes") or found.get("path")
         if isinstance(found, bytes):
             return found
-        text = _checked(found, self.column)
+        text = _check(found, self.column)
         if text.startswith(("http://", "https://")):
             raise InvalidRequest("images are not fetched from a URL: store them, and give paths")
         if text.startswith("data:") or (len(text) >= _SHORTEST_BASE64 and "." not in text):
@@ -172,7 +171,7 @@ def _catch(read: Callable[..., Any], *arguments: Any) -> Any:
         return UnsupportedImage(f"the image cannot be read: {reason}")
 
 
-def _checked(found: Any, column: str) -> str:
+def _check(found: Any, column: str) -> str:
     if not isinstance(found, str):
         raise InvalidRequest(f"{column} is {type(found).__name__}, not text")
     try:
@@ -272,7 +271,7 @@ class RowRequests:
         valid = []
         for position, row in enumerate(rows):
             if isinstance(row.value, ServingError):
-                items[position] = self._failed(row.value)
+                items[position] = self._fail(row.value)
             else:
                 valid.append(position)
         if self.field != IMAGES:  # similar lengths need less padding; the longest begin first
@@ -308,10 +307,10 @@ class RowRequests:
         except ServingError as error:
             return Submitted(chunk, error)
         first = rows[chunk[0]]
-        calls = [self._seeded(call, first, number) for number, call in enumerate(plan.calls)]
+        calls = [self._seed(call, first, number) for number, call in enumerate(plan.calls)]
         return Submitted(chunk, plan, tuple(self.local.submit(call) for call in calls))
 
-    def _seeded(self, call: Call, row: Row, number: int) -> Call:
+    def _seed(self, call: Call, row: Row, number: int) -> Call:
         """The call with a seed of its own, so that a shard which is made again is the same one."""
         if not isinstance(call, GenerateCall) or call.options.seed is not None:
             return call
@@ -332,13 +331,13 @@ class RowRequests:
                 outcomes = [future.result() for future in futures]
             response = plan.finish(outcomes)
         except ServingError as error:
-            return iter([self._failed(error)] * len(submitted.rows))
+            return iter([self._fail(error)] * len(submitted.rows))
         if len(response.data) != len(submitted.rows):
             raise InternalError(f"{self.task.name} returned {len(response.data)} items")
         usages.append(response.usage)
         return iter(response.data)
 
-    def _failed(self, error: ServingError) -> Item:
+    def _fail(self, error: ServingError) -> Item:
         (item,) = get_args(self.task.declaration.response.model_fields["data"].annotation)
         failed: Item = item(index=0, error=item_error(error))
         return failed

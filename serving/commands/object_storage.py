@@ -59,11 +59,7 @@ def pull(
     triptych pull s3://models/triptych --repository /models
     """
     done = transfer.pull(
-        open_store(url),
-        repository,
-        _names(bundles),
-        with_graphs=not without_graphs,
-        digest=digest,
+        open_store(url), repository, _names(bundles), with_graphs=not without_graphs, digest=digest
     )
     typer.echo(f"{done.copied} files received, {done.kept} were there: {done.digest}", err=True)
     return 0

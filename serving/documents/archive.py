@@ -118,12 +118,12 @@ class Archive:
                 kept.compress_type, kept.external_attr = entry.compress_type, entry.external_attr
                 if content is None:
                     kept.CRC, kept.file_size = entry.CRC, entry.file_size
-                    _add_packed(archive, kept, self._packed(entry))
+                    _add_packed(archive, kept, self._pack(entry))
                 else:
                     archive.writestr(kept, content)
         return target.getvalue()
 
-    def _packed(self, entry: zipfile.ZipInfo) -> bytes:
+    def _pack(self, entry: zipfile.ZipInfo) -> bytes:
         """A file as it is stored."""
         begin = entry.header_offset
         header = self._bytes[begin : begin + _HEADER.size]

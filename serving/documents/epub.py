@@ -21,12 +21,12 @@ _PAGES = {"application/xhtml+xml", "application/x-dtbncx+xml"}
 _TITLE = re.compile(r"(?<=>)[^<>]+(?=</dc:title\s*>)")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """XHTML has no named entity for a space."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-_XHTML = Characters(write=_escaped)
+_XHTML = Characters(write=_escape)
 
 
 class Epub:
@@ -63,12 +63,12 @@ class Epub:
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
 
-        def rendered(text: Html) -> str:
+        def render(text: Html) -> str:
             return text.text([next(others) for _ in text.segments])
 
-        title = rendered(self._title)
+        title = render(self._title)
         listing = _TITLE.sub(lambda _: title, self._listing, count=1) if title else self._listing
         replaced = {self._package: listing.encode(self._encoding)}
         for name, (page, encoding) in self._pages.items():
-            replaced[name] = rendered(page).encode(encoding)
+            replaced[name] = render(page).encode(encoding)
         return self._archive.written(replaced)

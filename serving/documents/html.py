@@ -144,16 +144,16 @@ class Html:
         """The document with other segments in the place of its own."""
         others = iter(segments)
         return "".join(
-            part if isinstance(part, str) else self._rendered(next(others)) for part in self._parts
+            part if isinstance(part, str) else self._render(next(others)) for part in self._parts
         )
 
     def written(self, segments: Sequence[Inline]) -> bytes:
         """The document, where what the encoding lacks is a numeric entity."""
         return self.text(segments).encode(self._encoding, "xmlcharrefreplace")
 
-    def _rendered(self, element: Inline) -> str:
+    def _render(self, element: Inline) -> str:
         inner = "".join(
-            self._characters.write(child) if isinstance(child, str) else self._rendered(child)
+            self._characters.write(child) if isinstance(child, str) else self._render(child)
             for child in element.children
         )
         opening, closing = element.key or ("", "")
@@ -161,7 +161,7 @@ class Html:
 
 
 @dataclass
-class _Open:
+class _OpenElement:
     """An inline element that is not closed yet, or the segment itself."""
 
     tag: Piece | None
@@ -237,18 +237,18 @@ def _tree(
     gathered: Sequence[Piece], characters: Characters, keeps_space: bool
 ) -> list[Inline | str]:
     """Pieces as elements; a tag without its partner is markup without text."""
-    stack = [_Open(None)]
+    stack = [_OpenElement(None)]
     for piece in gathered:
         if piece.kind == "text":
             text = characters.read(piece.source)
             stack[-1].children.append(text if keeps_space else _SPACE.sub(" ", text))
         elif piece.kind == "open":
-            stack.append(_Open(piece))
+            stack.append(_OpenElement(piece))
             if len(stack) > MAX_DEPTH:
                 raise too_much_markup()
         elif piece.kind == "close" and any(one.tag and one.tag.name == piece.name for one in stack):
             while (tag := stack[-1].tag) and tag.name != piece.name:
-                _unclosed(stack)
+                _refuse_unclosed(stack)
             closed = stack.pop()
             assert closed.tag is not None
             key = (closed.tag.source, piece.source)
@@ -256,11 +256,11 @@ def _tree(
         else:
             stack[-1].children.append(Inline((piece.source, "")))
     while len(stack) > 1:
-        _unclosed(stack)
+        _refuse_unclosed(stack)
     return stack[0].children
 
 
-def _unclosed(stack: list[_Open]) -> None:
+def _refuse_unclosed(stack: list[_OpenElement]) -> None:
     unclosed = stack.pop()
     assert unclosed.tag is not None
     stack[-1].children += [Inline((unclosed.tag.source, "")), *unclosed.children]

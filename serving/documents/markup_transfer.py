@@ -61,7 +61,7 @@ def links(source: str, target: str, alignment: Alignment | None) -> Links:
     tokens = _owners(_places(alignment.target_tokens, target), rows)
     sources = _owners(_places(alignment.source_tokens, source), columns)
     summed = tokens.T @ weights @ sources
-    return _normalised(_normalised(summed) + _PRIOR * by_order)
+    return _normalise(_normalise(summed) + _PRIOR * by_order)
 
 
 def _in_order(rows: Sequence[Span], height: int, columns: Sequence[Span], width: int) -> Links:
@@ -77,7 +77,7 @@ def _in_order(rows: Sequence[Span], height: int, columns: Sequence[Span], width:
     found *= max(len(rows), len(columns))
     np.exp(found, out=found)
     found += 1e-9
-    return _normalised(found)
+    return _normalise(found)
 
 
 def _places(tokens: Sequence[str], text: str) -> list[Span | None]:
@@ -108,7 +108,7 @@ def _owners(tokens: Sequence[Span | None], owners: Sequence[Span]) -> Links:
     return found
 
 
-def _normalised(weights: Links) -> Links:
+def _normalise(weights: Links) -> Links:
     totals: Links = weights.sum(axis=1, keepdims=True)
     return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
 

@@ -45,7 +45,7 @@ GAUGES = {
     "bytes_per_slot": "Bytes per live row on average; 0 when idle.",
     "prefix_bytes": "Bytes of the prefix cache.",
 }
-"""Both by their names in `inference.engine.metrics.Metrics`, except `beats`."""
+"""Both by their names in `inference.engine.engine.Metrics`, except `beats`."""
 
 
 def labels(model: str, version: str, incarnation: str, pid: int) -> dict[str, str]:

@@ -115,7 +115,7 @@ def push(store: ObjectStore, folder: Path, names: Collection[str] = ()) -> Trans
         raise SetupError(f"{folder} has no bundle {', '.join(sorted(missing))}")
     local = {path: sha256(folder / path) for path in _files(repository, names or found)}
     with _failures("push"):
-        stored = _stored(store)[0]
+        stored = _read_sums(store)[0]
         changed = [path for path, digest in local.items() if stored.get(path) != digest]
         _each(lambda path: obstore.put(store, path, folder / path), changed)
         text = render({**(stored if names else {}), **local}).encode()
@@ -144,12 +144,12 @@ def pull(
         SetupError: nothing is stored, no such bundle, another sum, or the storage failed.
     """
     with _failures("pull"):
-        sums, found = _stored(store)
+        sums, found = _read_sums(store)
         if not sums:
             raise SetupError(f"the object storage has no {SUMS} there: run `triptych push` first")
         if digest is not None and found != digest.lower():
             raise SetupError(f"{SUMS} has the SHA-256 {found}, expected {digest}: it was changed")
-        wanted = _selected(store, sums, names) if names else sums
+        wanted = _select(store, sums, names) if names else sums
         graphs = set() if with_graphs else {path for path in wanted if path.endswith(_GRAPHS)}
         for path in graphs:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _files(repository: Repository, names: Iterable[str]) -> Iterator[str]:
     yield from sorted(seen)
 
 
-def _stored(store: ObjectStore) -> tuple[dict[str, str], str]:
+def _read_sums(store: ObjectStore) -> tuple[dict[str, str], str]:
     """The stored list of sums and its own SHA-256; an empty one where there is none."""
     try:
         content = bytes(obstore.get(store, SUMS).bytes())
@@ -187,9 +187,7 @@ def _stored(store: ObjectStore) -> tuple[dict[str, str], str]:
         raise SetupError(f"{SUMS} is not text") from None
 
 
-def _selected(
-    store: ObjectStore, sums: Mapping[str, str], names: Collection[str]
-) -> dict[str, str]:
+def _select(store: ObjectStore, sums: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """The files of some bundles: of all models that their manifests name."""
     models: set[str] = set()
     for name in names:
@@ -197,7 +195,7 @@ def _selected(
         if not manifests:
             raise SetupError(f"no bundle {name} is stored there")
         for path in manifests:
-            content = _checked(bytes(obstore.get(store, path).bytes()), path, sums[path])
+            content = _check_digest(bytes(obstore.get(store, path).bytes()), path, sums[path])
             models |= {name, *json.loads(content).get("parts", {}).values()}
     return {path: sums[path] for path in sums if PurePosixPath(path).parts[0] in models}
 
@@ -218,7 +216,7 @@ def _receive(store: ObjectStore, path: str, target: Path, digest: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _checked(content: bytes, path: str, digest: str) -> bytes:
+def _check_digest(content: bytes, path: str, digest: str) -> bytes:
     _check(hashlib.sha256(content).hexdigest(), path, digest)
     return content
 

@@ -13,7 +13,7 @@ from pydantic_settings import NoDecode
 from inference.process_limits import usable_cores
 from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from serving.settings.command_settings import FrontSettings, GracePeriod, JsonOutput
-from triptych.parameters import MAX_BEAMS, MAX_STOPS
+from triptych.messages import MAX_BEAMS, MAX_STOPS
 
 if TYPE_CHECKING:
     from inference.tasks.shared.loaded_model import TaskLimits
@@ -234,8 +234,7 @@ class GatewaySettings(FrontSettings):
         description="Time limit of fetching one image, redirects included, in seconds.",
     )
     request_timeout: Seconds = Field(
-        default=60.0,
-        description="Time limit of one request, in seconds.",
+        default=60.0, description="Time limit of one request, in seconds."
     )
     recovery_timeout: float = Field(
         default=30.0,

@@ -122,14 +122,10 @@ class CapacitySettings(BaseModel):
         default=None, ge=1, description="Prompt tokens per step while nothing is decoded."
     )
     max_prefill_tokens_beside: int | None = Field(
-        default=None,
-        ge=1,
-        description="The same while sequences are decoded, which wait for them.",
+        default=None, ge=1, description="The same while sequences are decoded, which wait for them."
     )
     state_memory: ByteSize | None = Field(
-        default=None,
-        ge=1,
-        description="Memory for all caches of a generator: 2GiB, 512MiB.",
+        default=None, ge=1, description="Memory for all caches of a generator: 2GiB, 512MiB."
     )
     prefix_memory: ByteSize | None = Field(
         default=None, ge=0, description="Prefix cache: 256MiB; 0 disables it."
@@ -214,8 +210,7 @@ class ModelSettings(CapacitySettings, CommandSettings):
         "Default: that of each bundle.",
     )
     self_check: bool = Field(
-        default=True,
-        description="Refuse models that do not compute here what they did at export.",
+        default=True, description="Refuse models that do not compute here what they did at export."
     )
 
 

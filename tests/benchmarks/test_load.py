@@ -26,7 +26,7 @@ from benchmarks.harness.closed_loop import poisson_arrivals
 from benchmarks.load.__main__ import served_routes
 from benchmarks.load.payloads import DEFAULT_TASKS, OTHERS, LoadSettings, Payloads, failure
 from benchmarks.long_contexts import REPLY, TURN, TURNS, tokens_of, turns
-from inference.sequences import TokenChunk
+from inference.generation import TokenChunk
 from serving.gateway.dialects import huggingface, libretranslate, openai
 from tests.clients.fake_gateway import fake_gateway
 from tests.collector import serving

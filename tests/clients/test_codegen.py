@@ -29,8 +29,7 @@ from codegen.protobuf import (
 )
 from triptych import Client
 from triptych import triptych_pb2 as pb
-from triptych.messages import Item, Message, Request, Response
-from triptych.parameters import GenerationParameters
+from triptych.messages import GenerationParameters, Item, Message, Request, Response
 from triptych.task import Task
 from triptych.tasks import TASKS
 

@@ -243,11 +243,7 @@ def test_any_iterable_stands_for_a_list() -> None:
         examples=[Example(input="x", output="y")],
         logit_bias={3: 1.0},
     )
-    assert (made.method, made.path, made.response) == (
-        "Generate",
-        "/v1/generate",
-        GenerateResponse,
-    )
+    assert (made.method, made.path, made.response) == ("Generate", "/v1/generate", GenerateResponse)
 
 
 def test_one_string_stands_for_a_list_of_one() -> None:

@@ -16,8 +16,7 @@ from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import TWINS, from_proto, to_proto
 from triptych.glossaries import messages as glossaries
-from triptych.messages import Continuation, Generation
-from triptych.parameters import MAX_BEAMS
+from triptych.messages import MAX_BEAMS, Continuation, Generation
 from triptych.tasks import TASKS
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
@@ -75,7 +74,9 @@ def test_every_message_of_the_wire_has_a_twin() -> None:
         kind
         for module in modules
         for name, kind in inspect.getmembers(module, inspect.isclass)
-        if kind.__module__ == module.__name__ and name.partition("[")[0] not in BASES
+        if kind.__module__ == module.__name__
+        and name.partition("[")[0] not in BASES
+        and not name.endswith("Parameters")
     }
     assert public - HTTP_ONLY == set(TWINS)
 

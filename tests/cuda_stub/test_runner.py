@@ -25,7 +25,7 @@ from inference.bundle.manifest import MANIFEST, Bundle, Role
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import CandidateRequest, Edit, plain_request
 from inference.engine.runners.cuda.device import CudaDevice
-from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Group, Prompt
 from inference.engine.state.device import EntryCopies
 from inference.errors import BundleError, DeviceError

@@ -14,7 +14,7 @@ import kubernetes_validate
 import yaml
 
 from serving.commands.object_storage import pull
-from serving.gateway.http.dialect import Route
+from serving.gateway.http.router import Route
 from serving.settings.command_settings import PREFIX, CommandSettings
 from serving.settings.gateway_settings import GatewaySettings
 from serving.settings.triton_settings import TritonSettings

@@ -296,8 +296,7 @@ def test_flags_of_a_page_for_operators_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"),
-    [("docs/speed", "| tokens/s"), ("examples/quality", "| measure | PyTorch")],
+    ("page", "heading"), [("docs/speed", "| tokens/s"), ("examples/quality", "| measure | PyTorch")]
 )
 def test_tables_of_the_readme_are_rows_of_the_page(page: str, heading: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

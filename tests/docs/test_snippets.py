@@ -244,10 +244,7 @@ def test_different_texts(shown: str, printed: str) -> None:
 
 def test_output_is_the_block_directly_after() -> None:
     page = "```bash\nls\n```\n```text\na\n```\n\n```python\nb\n```\nWords.\n\n```text\nc\n```\n"
-    assert snippets(page) == [
-        Snippet("bash", "ls\n", 2, shown="a\n"),
-        Snippet("python", "b\n", 9),
-    ]
+    assert snippets(page) == [Snippet("bash", "ls\n", 2, shown="a\n"), Snippet("python", "b\n", 9)]
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,7 @@ WITH_GRAPHS = {
 def test_architecture_is_one_file_and_one_line(marks: str, less: set[str], tmp_path: Path) -> None:
     """Its tests run on every part of the exporter that is parametrised over the registry."""
     tutorial, copy = read(PAGES / "architecture.md"), Copy(tmp_path)
-    assert copy.write(tutorial) == {
-        "export/models/decoders/gptj.py",
-        "tests/export/twins/gptj.py",
-    }
+    assert copy.write(tutorial) == {"export/models/decoders/gptj.py", "tests/export/twins/gptj.py"}
     assert [path.name for path, _ in tutorial.files].count("registry.py") == 1
     tests, exported, served = tutorial.commands
     passed = re.findall(r"^PASSED (\S+?)::", copy.run(f"{tests.strip()} -rA -m '{marks}'"), re.M)

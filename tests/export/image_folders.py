@@ -18,9 +18,9 @@ from transformers import (
     SiglipImageProcessorPil,
 )
 
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.export.oracle import has_source

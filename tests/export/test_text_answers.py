@@ -14,9 +14,9 @@ import torch
 from export.pipeline.cli import export
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
 from serving.load_model import load_model
 from tests.export.checkpoint.text_folders import SENTENCES, write

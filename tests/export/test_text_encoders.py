@@ -31,7 +31,7 @@ from export.text_encoders.sentence_transformers import limits, read_pooling, set
 from inference.bundle.manifest import Limits, Role
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 from tests.export.conftest import Twins
 from tests.export.twins import build
 from tests.inference.processing.tokenizer_files import trained

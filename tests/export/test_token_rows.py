@@ -21,7 +21,7 @@ from export.registry import architecture, families
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import CheckpointError, InvalidRequest
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import sections_of

@@ -25,7 +25,7 @@ from inference.bundle.manifest import Graph, Role, Tensor
 from inference.bundle.self_check import FILE, OFF, PARAMETER, SelfCheck, checksum
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.errors import BundleError, SetupError
-from inference.generation import Generation
+from inference.generation import Finished, Generation, Hypothesis
 from inference.load_check import (
     LoadCheck,
     compared_ports,
@@ -37,7 +37,6 @@ from inference.load_check import (
 )
 from inference.openvino_core import openvino_core, scales_activations, why_not_here
 from inference.saturation import EXTERNAL_DATA, open_cpu_session, products_saturate
-from inference.sequences import Finished, Hypothesis
 from inference.stateless.compiled_graphs import CompiledGraphs, multiply_in_float32
 from inference.stateless.sessions import InvalidArgument
 from tests.inference.engine.toy_bundles import for_openvino, language_bundle
@@ -270,10 +269,7 @@ def _config() -> dict[str, object]:
 
 @pytest.mark.parametrize("saturates", [None, True], ids=["as here", "without VNNI"])
 def test_int8_products_are_exact(
-    saturates: bool | None,
-    path: Path,
-    weight: NDArray[np.int8],
-    monkeypatch: pytest.MonkeyPatch,
+    saturates: bool | None, path: Path, weight: NDArray[np.int8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if saturates:
         module = "inference.stateless.compiled_graphs.products_saturate"
@@ -452,8 +448,7 @@ def _load_checked(folder: Path, y: Any, error: Exception | None = None) -> list[
         if error is not None:
             raise error
         check.compare_outputs(
-            lambda names, feeds: calls.append((list(names), feeds)) or {"y": np.array(y)},
-            ["y"],
+            lambda names, feeds: calls.append((list(names), feeds)) or {"y": np.array(y)}, ["y"]
         )
     return calls
 

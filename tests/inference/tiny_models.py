@@ -16,10 +16,9 @@ from PIL import Image
 
 from inference.bundle.inputs import ImageSpec, PromptImages, TokenizerSpec
 from inference.bundle.manifest import MANIFEST, Graph, Limits, Manifest, Role, SourceInfo, Tensor
-from inference.generation import FinishReason, Generation
+from inference.generation import Finished, FinishReason, Generation, Hypothesis, Top
 from inference.processing.detokenizer import Detokenizer
 from inference.processing.tokenizer import EncodedText
-from inference.sequences import Finished, Hypothesis, Top
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import InferCall, Outputs

@@ -142,7 +142,7 @@ def test_subtitles_keep_times_and_lines(newline: str) -> None:
     source = SUBTITLES.replace("\n", newline)
     document = read("a.srt", source.encode())
     assert [segment.text for segment in document.segments] == [
-        *("hay veinte mesas en el jardín.", "- hola.", "- adiós."),
+        *("hay veinte mesas en el jardín.", "- hola.", "- adiós.")
     ]
     result = shouted(document).decode()
     for text_of in ("hay veinte mesas", "en el jardín", "hola", "adiós"):
@@ -355,8 +355,7 @@ def texts(source: str) -> list[str]:
 def loud(segment: Inline) -> Inline:
     """Every text in capitals."""
     return Inline(
-        segment.key,
-        tuple(c.upper() if isinstance(c, str) else loud(c) for c in segment.children),
+        segment.key, tuple(c.upper() if isinstance(c, str) else loud(c) for c in segment.children)
     )
 
 
@@ -470,12 +469,7 @@ def translated(source: str, target: str, pairs: str | None = None) -> str:
             "0-0 1-3 2-2 3-1",
             "<i>the big red <b>chair</b></i>",
         ),
-        (
-            "<b>Ana</b> <i>canta</i>",
-            "today Ana sings",
-            "0-1 1-2",
-            "<b>today Ana</b> <i>sings</i>",
-        ),
+        ("<b>Ana</b> <i>canta</i>", "today Ana sings", "0-1 1-2", "<b>today Ana</b> <i>sings</i>"),
         ("el <b>perro</b>", "the dog dog", "0-0 1-1 1-2", "the <b>dog dog</b>"),
         ("mira <img src=x> la casa", "look at the chair", None, "look <img src=x> at the chair"),
         ("<img>la casa", "the chair", None, "<img>the chair"),

@@ -40,7 +40,7 @@ def test_serving_loads_neither_torch_nor_transformers_nor_export() -> None:
     assert {
         "serving.gateway.server.run_server",
         "inference.tasks.zero_shot",
-        "inference.processing.text",
+        "inference.processing.tokenizer_kinds",
     } <= modules
 
 

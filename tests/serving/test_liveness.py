@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.engine.metrics import EngineMetrics
+from inference.engine.engine import EngineMetrics
 from serving import probe
 from serving.liveness.heartbeat import (
     BEATS,

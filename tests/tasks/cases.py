@@ -15,7 +15,7 @@ import pytest
 
 from inference.bundle.manifest import Role
 from inference.errors import DeadlineExceeded, Overloaded, ServingError
-from inference.sequences import Finished
+from inference.generation import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tiny_models import cross_encoder, finished, manifest, text_classifier
 from tests.tasks.models import (

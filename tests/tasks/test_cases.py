@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inference.errors import Overloaded, ServingError
-from inference.sequences import Finished
+from inference.generation import Finished
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall

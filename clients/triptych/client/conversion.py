@@ -44,7 +44,7 @@ def to_proto(message: BaseModel) -> Message:
     given = {name: getattr(message, name) for name in type(message).model_fields}
     fields = TWINS[type(message)].DESCRIPTOR.fields_by_name
     packed = {
-        name: _packed(fields[name], value) for name, value in given.items() if value is not None
+        name: _pack_field(fields[name], value) for name, value in given.items() if value is not None
     }
     return TWINS[type(message)](**packed)
 
@@ -55,10 +55,10 @@ def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:
     Raises:
         pydantic.ValidationError: A field is missing or out of its range.
     """
-    return into.model_validate(_unpacked(message, into))
+    return into.model_validate(_unpack_fields(message, into))
 
 
-def _packed(field: Any, value: Any) -> Any:
+def _pack_field(field: Any, value: Any) -> Any:
     if _is_plain(field):
         return value
     return (
@@ -80,7 +80,7 @@ def _pack(field: Any, value: Any) -> Any:
     return value if isinstance(value, dict) else to_proto(value)
 
 
-def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
+def _unpack_fields(message: Message, into: type[BaseModel]) -> dict[str, Any]:
     """Fields of `message` that are set; an empty list is one only where a list is required."""
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
@@ -111,7 +111,7 @@ def _unpack(field: Any, value: Any) -> Any:
     if field.message_type.name in _LISTS:
         values = value.DESCRIPTOR.fields_by_name["values"]
         return [_unpack(values, item) for item in value.values]
-    return _unpacked(value, _PYDANTIC[field.message_type.name])
+    return _unpack_fields(value, _PYDANTIC[field.message_type.name])
 
 
 def _is_plain(field: Any) -> bool:

@@ -55,7 +55,7 @@ class Client(BlockingMethods):
         self._takes_proxies = transport is None
         with _refusing_proxies():
             self._http = httpx.Client(
-                base_url=_checked(base_url),
+                base_url=_check(base_url),
                 headers=http_exchange.headers(api_key),
                 timeout=timeout,
                 transport=transport,
@@ -132,7 +132,7 @@ class AsyncClient(AwaitableMethods):
         self._takes_proxies = transport is None
         with _refusing_proxies():
             self._http = httpx.AsyncClient(
-                base_url=_checked(base_url),
+                base_url=_check(base_url),
                 headers=http_exchange.headers(api_key),
                 timeout=timeout,
                 transport=transport,
@@ -208,7 +208,7 @@ def _refusing_proxies() -> Iterator[None]:
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         if isinstance(error, InvalidArgument):
             raise
-        proxies = ", ".join(_described(name) for name in _variables())
+        proxies = ", ".join(_describe(name) for name in _variables())
         raise InvalidArgument(f"{proxies} cannot be used: {error}: unset it") from None
 
 
@@ -219,7 +219,7 @@ def _proxy_of(url: httpx.URL) -> str | None:
     names = {name.lower(): name for name in _variables()}
     for name in (f"{url.scheme}_proxy", "all_proxy"):
         if name in names:
-            return f"the proxy {_described(names[name])} ($no_proxy exempts hosts)"
+            return f"the proxy {_describe(names[name])} ($no_proxy exempts hosts)"
     return None
 
 
@@ -230,12 +230,12 @@ def _variables() -> list[str]:
     return [name for name in either if os.environ.get(name)]
 
 
-def _described(name: str) -> str:
+def _describe(name: str) -> str:
     """`URL of $VARIABLE`, without the password that the URL may have."""
     return f"{_USER.sub('', os.environ[name])} of ${name}"
 
 
-def _checked(base_url: str) -> httpx.URL:
+def _check(base_url: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:

@@ -35,9 +35,7 @@ def put(
     file: Annotated[
         Path,
         typer.Argument(
-            exists=True,
-            dir_okay=False,
-            help="Terms: .csv, .tsv, .json, or lines `a => b`.",
+            exists=True, dir_okay=False, help="Terms: .csv, .tsv, .json, or lines `a => b`."
         ),
     ],
     source: Language = None,

@@ -221,7 +221,6 @@ def _none_if_empty(value: Any) -> Any:
 
 
 def _messages(field: MessageField, flag: str, texts: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """The fields of each message of a list."""
     return [_message(field, flag, text) for text in texts] or None
 
 

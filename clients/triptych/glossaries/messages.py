@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import ClosedMessage, Message
-from triptych.parameters import optional
+from triptych.messages import ClosedMessage, Message, optional
 
 MAX_TERM_CHARACTERS = 200
 MAX_STORED_TERMS = 10_000

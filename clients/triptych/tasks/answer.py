@@ -7,8 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.parameters import MAX_RANK, MAX_STRIDE, optional
+from triptych.messages import (
+    MAX_RANK,
+    MAX_STRIDE,
+    Item,
+    Message,
+    OneOrMany,
+    Request,
+    Response,
+    optional,
+)
 from triptych.task import Command, Task, separator
 
 MAX_PASSAGES = 100

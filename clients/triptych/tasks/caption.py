@@ -7,14 +7,16 @@ from pydantic import Field
 from triptych.messages import (
     FINISH_REASON,
     Alternative,
+    Beams,
     Item,
     Message,
     OneOrMany,
+    OutputParameters,
     Response,
     StreamRequest,
     earlier_name_of,
+    optional,
 )
-from triptych.parameters import Beams, OutputParameters, optional
 from triptych.task import Command, Task
 
 INSTRUCTION = "Describe this image."
@@ -82,7 +84,7 @@ TASK = Task(
             "triptych caption boat.png --top-p 0.9 --seed 7 -n 3",
             "triptych caption boat.png --stream",
             "curl -s https://example.org/a.png | triptych caption -",
-        ),
+        )
     ),
     sample={"images": ["{image}"]},
 )

@@ -6,8 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import ClosedMessage, Generation, OneOrMany, Response, StreamRequest
-from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs, optional
+from triptych.messages import (
+    ClosedMessage,
+    Generation,
+    OneOrMany,
+    OutputParameters,
+    Response,
+    StreamRequest,
+    StructureParameters,
+    TopLogProbs,
+    optional,
+)
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
 
@@ -72,7 +81,7 @@ TASK = Task(
             'triptych chat "Who wrote Don Quixote?" --stream',
             'triptych chat "<image> What is this?" --image cat.png',
             'triptych chat "system => Answer in one word." "Where is Toledo?" --temperature 0',
-        ),
+        )
     ),
     sample={"messages": [{"role": "user", "content": "{sentence}"}], "max_new_tokens": 16},
 )

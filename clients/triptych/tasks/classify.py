@@ -7,8 +7,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from triptych.messages import ClosedMessage, Item, Message, OneOrMany, Request, Response
-from triptych.parameters import Stride, TruncationParameters, cut_characters, optional
+from triptych.messages import (
+    ClosedMessage,
+    Item,
+    Message,
+    OneOrMany,
+    Request,
+    Response,
+    Stride,
+    TruncationParameters,
+    cut_characters,
+    optional,
+)
 from triptych.task import Command, Task, separator
 
 DEFAULT_TOP_K = 5

@@ -9,8 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from triptych.errors import TriptychError
-from triptych.messages import FINISH_REASON, Item, Message, OneOrMany, Request, Response
-from triptych.parameters import optional
+from triptych.messages import FINISH_REASON, Item, Message, OneOrMany, Request, Response, optional
 from triptych.task import Command, Task
 
 MAX_LABELS = 1000

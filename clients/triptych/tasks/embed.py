@@ -9,8 +9,15 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from triptych.messages import Item, OneOrMany, Request, Response
-from triptych.parameters import TruncationParameters, cut_characters, optional
+from triptych.messages import (
+    Item,
+    OneOrMany,
+    Request,
+    Response,
+    TruncationParameters,
+    cut_characters,
+    optional,
+)
 from triptych.task import Command, Task
 
 

@@ -7,8 +7,17 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response, as_list
-from triptych.parameters import TruncationParameters, cut_characters, optional
+from triptych.messages import (
+    Item,
+    Message,
+    OneOrMany,
+    Request,
+    Response,
+    TruncationParameters,
+    as_list,
+    cut_characters,
+    optional,
+)
 from triptych.task import Command, Task, separator
 
 MAX_TOP_K = 100

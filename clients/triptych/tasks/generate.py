@@ -7,19 +7,17 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from triptych.messages import (
+    MAX_STOPS,
     ClosedMessage,
     Generation,
     OneOrMany,
-    Response,
-    StreamRequest,
-    as_list,
-)
-from triptych.parameters import (
-    MAX_STOPS,
     OutputParameters,
+    Response,
     Stop,
+    StreamRequest,
     StructureParameters,
     TopLogProbs,
+    as_list,
     optional,
 )
 from triptych.task import Command, Task

@@ -14,9 +14,11 @@ from triptych.messages import (
     OneOrMany,
     Request,
     Response,
+    TruncationParameters,
+    cut_characters,
     earlier_name_of,
+    optional,
 )
-from triptych.parameters import TruncationParameters, cut_characters, optional
 from triptych.task import Command, Task, separator
 
 MAX_DOCUMENTS = 1000

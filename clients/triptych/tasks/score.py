@@ -6,8 +6,15 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from triptych.messages import Item, OneOrMany, Request, Response, TokenLogprob
-from triptych.parameters import TopLogProbs, optional
+from triptych.messages import (
+    Item,
+    OneOrMany,
+    Request,
+    Response,
+    TokenLogprob,
+    TopLogProbs,
+    optional,
+)
 from triptych.task import Command, Task
 
 

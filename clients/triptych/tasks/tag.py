@@ -7,8 +7,16 @@ from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.parameters import Stride, TruncationParameters, cut_characters
+from triptych.messages import (
+    Item,
+    Message,
+    OneOrMany,
+    Request,
+    Response,
+    Stride,
+    TruncationParameters,
+    cut_characters,
+)
 from triptych.task import Command, Task, separator
 
 Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]

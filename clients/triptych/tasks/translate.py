@@ -10,15 +10,18 @@ from triptych.glossaries.messages import Name, Term
 from triptych.messages import (
     FINISH_REASON,
     Alternative,
+    BeamParameters,
+    Beams,
     Item,
     Message,
+    NewTokens,
     OneOrMany,
     Response,
     StreamRequest,
     as_list,
     earlier_name_of,
+    optional,
 )
-from triptych.parameters import BeamParameters, Beams, NewTokens, optional
 from triptych.task import Command, Task
 
 MAX_TERMS = 1000

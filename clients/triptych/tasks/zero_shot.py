@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.parameters import optional
+from triptych.messages import Item, Message, OneOrMany, Request, Response, optional
 from triptych.task import Command, Task
 
 MAX_LABELS = 1000

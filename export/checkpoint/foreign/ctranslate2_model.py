@@ -317,7 +317,6 @@ class _Translator(_Model):
 
     @cached_property
     def has_embedding_norm(self) -> bool:
-        """Whether a norm follows the embeddings."""
         return self.variables.has("encoder/layernorm_embedding/gamma")
 
     @cached_property

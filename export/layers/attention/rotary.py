@@ -47,12 +47,12 @@ def llama3_scaling(
         high_frequency: Wavelengths below `original_positions` / this are kept.
     """
 
-    def scaled(frequencies: Tensor) -> Tensor:
+    def scale(frequencies: Tensor) -> Tensor:
         turns = original_positions * frequencies / (2 * math.pi)
         kept = ((turns - low_frequency) / (high_frequency - low_frequency)).clamp(0, 1)
         return (1 - kept) * frequencies / factor + kept * frequencies
 
-    return scaled
+    return scale
 
 
 def yarn_scaling(
@@ -73,7 +73,7 @@ def yarn_scaling(
         """The dimension that turns so often, not whole."""
         return width * math.log(original_positions / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    def scaled(frequencies: Tensor) -> Tensor:
+    def scale(frequencies: Tensor) -> Tensor:
         width = 2 * len(frequencies)
         first, last = dimension(fast, width), dimension(slow, width)
         if rounds:
@@ -84,7 +84,7 @@ def yarn_scaling(
         divided = ((dimensions - first) / length).clamp(0, 1)
         return (1 - divided) * frequencies + divided * frequencies / factor
 
-    return scaled
+    return scale
 
 
 def yarn_amplitude(factor: float, weight: float = 1.0) -> float:

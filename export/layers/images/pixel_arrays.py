@@ -48,11 +48,11 @@ class FourierPositions(nn.Module):
         angles = [math.pi * (axis[:, None] * self.frequencies) for axis in axes]
         parts = [[axis[:, None] for axis in axes]]
         parts += [[wave(angle) for angle in angles] for wave in (torch.sin, torch.cos)]
-        spread = [_spread(table, axis, grid) for pair in parts for axis, table in enumerate(pair)]
+        spread = [_expand(table, axis, grid) for pair in parts for axis, table in enumerate(pair)]
         return torch.cat(spread, dim=-1).flatten(0, 1)
 
 
-def _spread(table: Tensor, axis: int, grid: tuple[int, int]) -> Tensor:
+def _expand(table: Tensor, axis: int, grid: tuple[int, int]) -> Tensor:
     """(places of an axis, F) → (rows, columns, F)."""
     return table.unsqueeze(1 - axis).expand(*grid, -1)
 

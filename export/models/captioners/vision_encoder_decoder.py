@@ -5,8 +5,6 @@ and text decoder; Kim et al. 2022, "Donut", §3 (arXiv 2111.15664), of Swin and 
 in `halves.py`.
 Checkpoints: `model_type: vision-encoder-decoder` with the encoders and decoders of `halves.py`.
 
-Legend: B batch, S vectors of an image, E encoder width, D decoder width.
-
 Differences from `transformers`: cross-attention keys and values are computed once, by `admit`;
 pixels come as uint8 and are normalised in the graph.
 """
@@ -18,17 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
-
 from export.architecture import Architecture, Graphs, no_section
 from export.config.config_reader import ConfigReader
-from export.config.weight_names import Rename
 from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
-from export.layers.decoder import TransformerDecoder
 from export.layers.images.vision import prepare_tower
 from export.models.captioners import bart_decoder
-from export.models.encoder_decoders.halves import TEXT_DECODERS, Half, find_half
+from export.models.encoder_decoders.halves import (
+    TEXT_DECODERS,
+    EncoderDecoder,
+    Half,
+    Halves,
+    find_half,
+    rename,
+)
 from export.models.vision import swin, vit
 from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Limits
@@ -66,19 +67,14 @@ DECODERS: Mapping[str, Half] = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Halves):
     """Both halves.
 
     Attributes:
-        encoder: Has `image` (height, width), `grid` (rows and columns of its patches), `positions`
-            (S; the vectors of the grid are the last ones) and `width` (E).
-        decoder: Has `positions`, of a prompt and its caption, and `width` (D).
+        encoder: Has `image` (height, width), `grid` (rows and columns of its patches), and
+            `positions` (S; the vectors of the grid are the last ones), too.
     """
 
-    encoder: Any
-    decoder: Any
-    encoder_half: Half
-    decoder_half: Half
     reads_encoder_width: bool
     """Whether cross-attention itself takes vectors of the encoder's width."""
 
@@ -89,8 +85,7 @@ class Config:
 
     @property
     def has_projection(self) -> bool:
-        """Whether image vectors must be brought to the decoder's width."""
-        return not self.reads_encoder_width and bool(self.encoder.width != self.decoder.width)
+        return not self.reads_encoder_width and super().has_projection
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -110,51 +105,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
     return config
 
 
-# --------------------------------------------------------------------------------------- network
-
-
-class Tower(nn.Module):
-    """Pixels → vectors that the decoder can attend to."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.network = config.encoder_half.build(config.encoder)
-        self.projection: nn.Module = nn.Identity()
-        if config.has_projection:
-            self.projection = nn.Linear(config.encoder.width, config.decoder.width)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → (B, S, D), or E for D."""
-        return self.projection(self.network(pixels))
-
-
-class Captioner(nn.Module):
-    """Image tower and text decoder."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = Tower(config)
-        decoder = config.decoder_half.build(config.decoder)
-        assert isinstance(decoder, TransformerDecoder)
-        self.decoder = decoder
-
-
-# ----------------------------------------------------------------------------------------- names
-
-
-def rename(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    table = config.encoder_half.rename(config.encoder, "encoder.", "encoder.network.")
-    table |= config.decoder_half.rename(config.decoder, "decoder.", "decoder.")
-    table["enc_to_dec_proj"] = "encoder.projection"
-    return Rename(table)
-
-
 # ---------------------------------------------------------------------------------------- graphs
 
 
-def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
+def graphs(model: EncoderDecoder, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
     image = prepare_tower(model.encoder.network, image, model.config.encoder.image)
     source = image_source(image, model.config.encoder.positions)
@@ -167,7 +121,7 @@ ARCHITECTURE = Architecture(
     name="vision-encoder-decoder",
     tasks={"caption": no_section},
     read_config=read_config,
-    build=Captioner,
+    build=EncoderDecoder,
     rename=rename,
     graphs=graphs,
     image_size=lambda config: config.encoder.image,

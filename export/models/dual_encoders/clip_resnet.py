@@ -197,17 +197,19 @@ def names(theirs: str, ours: str) -> dict[str, Entry]:
     table[f"{theirs}.attnpool.positional_embedding"] = f"{pooling}.positions"
     for number in range(3):
         norm, own = f"{theirs}.bn{number + 1}", f"{ours}.stem.{number}"
-        table |= _normed(f"{theirs}.conv{number + 1}", norm, own)
+        table |= _norm_names(f"{theirs}.conv{number + 1}", norm, own)
     for number in range(1, STAGES + 1):
         layer, own = f"{theirs}.layer{number}", f"{ours}.stage{number}"
         for place, part in enumerate(("narrow", "middle", "widen"), start=1):
-            table |= _normed(f"{layer}.*.conv{place}", f"{layer}.*.bn{place}", f"{own}.*.{part}")
+            table |= _norm_names(
+                f"{layer}.*.conv{place}", f"{layer}.*.bn{place}", f"{own}.*.{part}"
+            )
         shortcut = f"{layer}.0.downsample"
-        table |= _normed(f"{shortcut}.0", f"{shortcut}.1", f"{own}.0.shortcut")
+        table |= _norm_names(f"{shortcut}.0", f"{shortcut}.1", f"{own}.0.shortcut")
     return table
 
 
-def _normed(convolution: str, norm: str, ours: str) -> dict[str, Entry]:
+def _norm_names(convolution: str, norm: str, ours: str) -> dict[str, Entry]:
     return {
         convolution: f"{ours}.convolution",
         norm: f"{ours}.norm",

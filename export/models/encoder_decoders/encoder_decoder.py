@@ -4,8 +4,6 @@ Paper: Rothe et al. 2020, "Leveraging Pre-trained Checkpoints for Sequence Gener
 (arXiv 1907.12461).
 Checkpoints: `model_type: encoder-decoder`, such as `patrickvonplaten/bert2bert_cnn_daily_mail`.
 
-Legend: B batch, S source positions, D the decoder's width, E the encoder's.
-
 Differences from `transformers`: inference only; cross-attention keys and values are computed once;
 all source tokens have segment 0.
 """
@@ -16,15 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
-
 from export.architecture import Architecture, no_section
 from export.config.config_reader import ConfigReader
 from export.config.weight_names import Entry, Rename
 from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.blocks import BASE
-from export.layers.decoder import TransformerDecoder
-from export.models.encoder_decoders.halves import TEXT_DECODERS, Half, find_half
+from export.models.encoder_decoders.halves import (
+    TEXT_DECODERS,
+    EncoderDecoder,
+    Half,
+    Halves,
+    find_half,
+    rename,
+)
 from export.models.encoders import bert
 from export.text_encoders.heads import HeadConfig, HeadKind
 from inference.bundle.manifest import Limits
@@ -59,13 +61,8 @@ ENCODERS: Mapping[str, Half] = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Halves):
     """Both halves."""
-
-    encoder: bert.Config
-    decoder: Any
-    encoder_half: Half
-    decoder_half: Half
 
     @property
     def limits(self) -> Limits:
@@ -84,46 +81,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
     encoder_half, decoder_half = find_half(encoder, ENCODERS), find_half(decoder, TEXT_DECODERS)
     halves = encoder_half.read_config(encoder), decoder_half.read_config(decoder)
     return Config(*halves, encoder_half, decoder_half)
-
-
-# --------------------------------------------------------------------------------------- network
-
-
-class Encoder(nn.Module):
-    """Source tokens → vectors of the decoder's width."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.network = config.encoder_half.build(config.encoder)
-        self.projection: nn.Module = nn.Identity()
-        if config.encoder.width != config.decoder.width:
-            self.projection = nn.Linear(config.encoder.width, config.decoder.width)
-
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """(B, S) → (B, S, D); values at padding are meaningless."""
-        return self.projection(self.network(tokens, lengths))
-
-
-class EncoderDecoder(nn.Module):
-    """Both halves."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.encoder = Encoder(config)
-        decoder = config.decoder_half.build(config.decoder)
-        assert isinstance(decoder, TransformerDecoder)
-        self.decoder = decoder
-
-
-# ----------------------------------------------------------------------------------------- names
-
-
-def rename(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    table = config.encoder_half.rename(config.encoder, "encoder.", "encoder.network.")
-    table |= config.decoder_half.rename(config.decoder, "decoder.", "decoder.")
-    table["enc_to_dec_proj"] = "encoder.projection"
-    return Rename(table)
 
 
 # ----------------------------------------------------------------------------------- declaration

@@ -229,7 +229,7 @@ def build(config: ImageConfig) -> ImageModel:
 # ----------------------------------------------------------------------------------------- names
 
 
-def _normed(theirs: str, ours: str) -> dict[str, Entry]:
+def _norm_names(theirs: str, ours: str) -> dict[str, Entry]:
     """A linear layer and its batch normalisation."""
     return {
         f"{theirs}.linear": f"{ours}.linear",
@@ -249,19 +249,19 @@ def rename(config: ImageConfig) -> Rename:
         table[f"{theirs}.batch_norm"] = f"{ours}.norm"
         table[f"{theirs}.batch_norm.num_batches_tracked"] = None
     layer, own = f"{prefix}encoder.stages.*.layers.*", "network.stages.*.*"
-    table |= _normed(f"{layer}.module.queries_keys_values", f"{own}.layer.projection")
-    table |= _normed(f"{layer}.module.projection", f"{own}.layer.out")
-    table |= _normed(f"{layer}.module.linear_up", f"{own}.layer.up")
-    table |= _normed(f"{layer}.module.linear_down", f"{own}.layer.down")
-    table |= _normed(f"{layer}.keys_values", f"{own}.projection")
-    table |= _normed(f"{layer}.queries", f"{own}.queries")
-    table |= _normed(f"{layer}.projection", f"{own}.out")
+    table |= _norm_names(f"{layer}.module.queries_keys_values", f"{own}.layer.projection")
+    table |= _norm_names(f"{layer}.module.projection", f"{own}.layer.out")
+    table |= _norm_names(f"{layer}.module.linear_up", f"{own}.layer.up")
+    table |= _norm_names(f"{layer}.module.linear_down", f"{own}.layer.down")
+    table |= _norm_names(f"{layer}.keys_values", f"{own}.projection")
+    table |= _norm_names(f"{layer}.queries", f"{own}.queries")
+    table |= _norm_names(f"{layer}.projection", f"{own}.out")
     table[f"{layer}.module.attention_biases"] = f"{own}.layer.biases"
     table[f"{layer}.attention_biases"] = f"{own}.biases"
     table[f"{layer}.module.attention_bias_idxs"] = None
     table[f"{layer}.attention_bias_idxs"] = None
-    table |= _normed("classifier", "head.by_class")
-    table |= _normed("classifier_distill", "head.by_teacher")
+    table |= _norm_names("classifier", "head.by_class")
+    table |= _norm_names("classifier_distill", "head.by_teacher")
     return Rename(table)
 
 

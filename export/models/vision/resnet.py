@@ -119,7 +119,7 @@ class ResNet(AnySizeTower):
 # ----------------------------------------------------------------------------------- declaration
 
 
-def _normed(theirs: str, ours: str) -> Names:
+def _norm_names(theirs: str, ours: str) -> Names:
     return {
         f"{theirs}.convolution": f"{ours}.convolution",
         f"{theirs}.normalization": f"{ours}.norm",
@@ -129,9 +129,9 @@ def _normed(theirs: str, ours: str) -> Names:
 
 _LAYER, _OWN = "encoder.stages.*.layers.*", "stages.*.*"
 NAMES: Names = {
-    **_normed("embedder.embedder", "stem"),
-    **_normed(f"{_LAYER}.layer.*", f"{_OWN}.convolutions.*"),
-    **_normed(f"{_LAYER}.shortcut", f"{_OWN}.shortcut"),
+    **_norm_names("embedder.embedder", "stem"),
+    **_norm_names(f"{_LAYER}.layer.*", f"{_OWN}.convolutions.*"),
+    **_norm_names(f"{_LAYER}.shortcut", f"{_OWN}.shortcut"),
 }
 HEADS: Mapping[str, Head] = {"ResNetForImageClassification": "classify", "ResNetModel": "embed"}
 ARCHITECTURE = image_family(

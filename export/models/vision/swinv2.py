@@ -125,7 +125,6 @@ class Block(swin.Block):
     """Attention in windows and MLP, norms behind both (§3.1)."""
 
     def make_windows(self, config: Config, stage: int, heads: Heads) -> WindowAttention:
-        """The attention inside windows."""
         heads = Heads(heads.model_width, heads.count, heads.bias, scale=1.0)
         return Windows(heads, config.side(stage), int(config.trained_windows[stage]))
 

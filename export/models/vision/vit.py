@@ -243,7 +243,6 @@ class DINOv2(ViT):
         return nn.ModuleList(ScaledBlock(self.config, make) for _ in range(self.config.layers))
 
     def embed(self, pixels: Tensor) -> Tensor:
-        """The blocks' input, (B, F + N, D)."""
         x = super().embed(pixels)
         if self.registers is None:
             return x

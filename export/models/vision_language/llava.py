@@ -367,7 +367,6 @@ class LlavaNext(Llava):
 
     @property
     def images(self) -> PromptImages:
-        """How its prompts hold images."""
         tokens, token = self.grid.tokens(*self.canvas), self.config.image_token
         return PromptImages(positions=tokens, token_id=token, tokens=tokens, grid=self.grid)
 

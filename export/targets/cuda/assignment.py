@@ -119,7 +119,7 @@ def assign(path: Path, key: str) -> Assignment:
         shapes = _shape_values(graph, types)
         copies += copied(graph, shapes)
         for node in graph.node:
-            bound = _bound(node, types, opset)
+            bound = _bind(node, types, opset)
             refused = restriction(node)
             is_movable = shapes.issuperset(node.output) and node.op_type in SHAPE_ARITHMETIC
             if refused is not None:
@@ -131,15 +131,17 @@ def assign(path: Path, key: str) -> Assignment:
             elif is_movable:
                 found.host[node.op_type] += 1
             elif node.op_type != "Constant":
-                missing[_described(node, types, bound)] += 1
+                missing[_describe(node, types, bound)] += 1
     if missing:
-        raise SetupError(f"CUDA has no kernel for nodes of {key}: {_listed(missing)}")
+        raise SetupError(f"CUDA has no kernel for nodes of {key}: {_list_counts(missing)}")
     if copies:
-        raise SetupError(f"{key} copies between host and device in each call: {_listed(copies)}")
+        raise SetupError(
+            f"{key} copies between host and device in each call: {_list_counts(copies)}"
+        )
     return found
 
 
-def _listed(counted: Counter[str]) -> str:
+def _list_counts(counted: Counter[str]) -> str:
     return ", ".join(f"{what} ({count})" for what, count in sorted(counted.items()))
 
 
@@ -150,7 +152,7 @@ def _float_types(node: NodeProto, types: Types) -> list[str]:
     return [types[name] for name in values if types.get(name) in floats][:1]
 
 
-def _bound(node: NodeProto, types: Types, opset: int) -> tuple[int, dict[str, str]] | None:
+def _bind(node: NodeProto, types: Types, opset: int) -> tuple[int, dict[str, str]] | None:
     """Version of the operator and the types of its constraints, those of outputs included."""
     known = signature(node.op_type, node.domain, opset)
     if known is None:
@@ -174,7 +176,7 @@ def _shape_values(graph: GraphProto, types: Types) -> set[str]:
     return found
 
 
-def _described(node: NodeProto, types: Types, bound: tuple[int, dict[str, str]] | None) -> str:
+def _describe(node: NodeProto, types: Types, bound: tuple[int, dict[str, str]] | None) -> str:
     """`Conv-11 of bfloat16`: operator, version and types of a node."""
     listed = dict.fromkeys(types[name] for name in node.input if name in types)
     version = f"-{bound[0]}" if bound is not None else ""

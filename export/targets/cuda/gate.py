@@ -33,7 +33,7 @@ from export.quantization.int8_parity import join_numbers, row_cosines
 from export.targets.cuda.signature import Types, opset_of, value_types
 from export.tokenizer.special_token_templates import Framing
 from inference.bundle.manifest import Bundle, Growth, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 
 _BF16 = TensorProto.BFLOAT16

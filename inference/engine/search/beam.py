@@ -13,18 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
+    TokenRecord,
+    TokenTrace,
     apply_length_penalty,
     keep_allowed,
     no_token_left,
 )
 from inference.engine.search.protocol import Beams, Continuations, Search, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.sequences import Hypothesis
+from inference.generation import Hypothesis
 
 
 class Step(NamedTuple):
@@ -79,15 +80,9 @@ class BeamSearch(Search):
 
     @property
     def beams(self) -> Beams | None:
-        """The running beams."""
         return self._beams
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Chooses the next beams; None when no beam can improve the result.
-
-        Raises:
-            InvalidRequest: the rules ban every token.
-        """
         best = search_input.continuations
         assert best is not None, "continuations of beams are ranked"
         if not best.token_ids:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.search.beam import BeamSearch
+from inference.engine.search.logits_processors import TokenRecord
 from inference.engine.search.protocol import Continuations, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenRecord
 from inference.errors import InvalidRequest
 from inference.processing.terms import WordEdges
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, GreedyRule
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
+    TokenRecord,
+    TokenTrace,
     apply_length_penalty,
     keep_allowed,
     no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenRecord, TokenTrace
-from inference.generation import FinishReason
-from inference.sequences import Hypothesis
+from inference.generation import FinishReason, Hypothesis
 
 
 class GreedySearch(Search):
@@ -43,7 +43,6 @@ class GreedySearch(Search):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its last token ended the sequence."""
         return self._finish_reason is not None
 
     @property
@@ -53,15 +52,9 @@ class GreedySearch(Search):
 
     @property
     def follows_history(self) -> bool:
-        """Whether constraints depend on the tokens that were chosen."""
         return self._policy.follows_history
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Takes the next token; None when that ended the sequence.
-
-        Raises:
-            InvalidRequest: the rules ban every token.
-        """
         candidates, row, _ = search_input
         ids, log_probs = keep_allowed(
             self._constraint, candidates.ids[row], candidates.log_probs[row]
@@ -112,7 +105,6 @@ class GreedySearch(Search):
         return None
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The one finished sequence."""
         assert self._finish_reason is not None
         score = apply_length_penalty(self._score, len(self._tokens), self._length_penalty)
         found = self._trace.hypothesis(
@@ -167,7 +159,6 @@ class ForcedDecoding(Search):
         return tuple(CandidateRequest(best, given=(token_id,)) for token_id in following)
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Takes the next given token; None after the last one."""
         candidates, row, _ = search_input
         token_id = self._given[self._taken]
         log_prob = candidates.given[row][0]
@@ -183,7 +174,6 @@ class ForcedDecoding(Search):
         return None if self._taken == len(self._given) else StepResult((token_id,), record=record)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The given tokens."""
         score = apply_length_penalty(self._score, self._taken, self._length_penalty)
         found = self._trace.hypothesis(
             self._given, float(score), FinishReason.LENGTH, self._records

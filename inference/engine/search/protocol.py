@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import CandidateRequest, Candidates, GreedyRule
-from inference.engine.search.logits_processors import Constraint
-from inference.engine.search.token_history import TokenRecord
-from inference.sequences import Hypothesis
+from inference.engine.search.logits_processors import Constraint, TokenRecord
+from inference.generation import Hypothesis
 
 
 class Beams(NamedTuple):

@@ -16,18 +16,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from inference.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
+    TokenHistory,
+    TokenRecord,
+    TokenTrace,
     apply_length_penalty,
     no_token_left,
 )
 from inference.engine.search.protocol import Search, SearchInput, StepResult
-from inference.engine.search.request import EngineRequest
-from inference.engine.search.token_history import TokenHistory, TokenRecord, TokenTrace
-from inference.generation import Generation
-from inference.sequences import Hypothesis
+from inference.generation import Generation, Hypothesis
 
 DEFAULT_CANDIDATES = 64
 """Candidates of a row without `top_k`."""
@@ -208,7 +209,6 @@ class SampleSearch(Search):
 
     @property
     def has_ended(self) -> bool:
-        """Whether every sample has ended."""
         return all(one.finish_reason is not None for one in self._samples)
 
     @property
@@ -220,15 +220,9 @@ class SampleSearch(Search):
 
     @property
     def follows_history(self) -> bool:
-        """Whether constraints depend on the tokens that were chosen."""
         return self._samples[0].policy.follows_history
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Draws each live sample's next token; None when all have ended.
-
-        Raises:
-            InvalidRequest: the rules ban every token.
-        """
         candidates, first, _ = search_input
         is_prefill = not self._samples[0].tokens
         for row, sample in enumerate(self._samples):
@@ -259,7 +253,7 @@ class SampleSearch(Search):
         uniform = sample.uniforms.random()  # for forced tokens, too: the t-th is the t-th token's
         forced = sample.constraint.forced
         if forced is None:
-            ids, log_probs, rank = self._drawn(candidates, row, uniform)
+            ids, log_probs, rank = self._draw(candidates, row, uniform)
         else:
             ids, log_probs, rank = np.array([forced]), np.zeros(1, np.float32), 0
         sample.tokens.append(int(ids[rank]))
@@ -280,7 +274,7 @@ class SampleSearch(Search):
                 sample.constraint = constraint
                 sample.row_request = self._row_request(constraint)
 
-    def _drawn(
+    def _draw(
         self, candidates: Candidates, row: int, uniform: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
         """The row's candidates, their log-probabilities, and the rank of the drawn one."""

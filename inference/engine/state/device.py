@@ -140,11 +140,7 @@ class Device(ABC):
 
     @abstractmethod
     def open(
-        self,
-        model: Path | bytes,
-        options: onnxruntime.SessionOptions,
-        *,
-        is_captured: bool = False,
+        self, model: Path | bytes, options: onnxruntime.SessionOptions, *, is_captured: bool = False
     ) -> onnxruntime.InferenceSession:
         """A session of a file or a serialized graph on the device's provider, on no other.
 

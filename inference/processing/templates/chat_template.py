@@ -132,7 +132,6 @@ class _Dict:
         return dict(*args, **fields)
 
     def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        """As `dict.fromkeys`."""
         return dict.fromkeys(*args)
 
 

@@ -173,7 +173,7 @@ def check_call(budget: Budget, name: str, value: Any, args: Sequence[Any]) -> No
         value: The text, or what the filter is applied to.
         args: All arguments, named ones too.
     """
-    largest = max((_extent(budget, arg) for arg in args), default=0)
+    largest = max((_count_argument(budget, arg) for arg in args), default=0)
     if name == "round":
         check_size(largest, MAX_DIGITS, "digits in a number")
     elif name == "sum" and not all(isinstance(arg, int | float | str | None) for arg in args):
@@ -220,7 +220,7 @@ def _fields(budget: Budget, value: Any, args: Sequence[Any]) -> int:
     return value.count("{") + value.count("%") if isinstance(value, str) else 0
 
 
-def _found(budget: Budget, value: Any, args: Sequence[Any]) -> int:
+def _count_found(budget: Budget, value: Any, args: Sequence[Any]) -> int:
     """Places of the text to replace; a filter takes what is no text as one."""
     old = next(iter(args), "")
     return str(value).count(str(old)) if isinstance(old, str | Undefined) else 0
@@ -250,7 +250,7 @@ _PLACES: Mapping[str, Callable[[Budget, Any, Sequence[Any]], int]] = {
     "indent": _lines,
     "join": _parts,
     "ljust": _once,
-    "replace": _found,
+    "replace": _count_found,
     "rjust": _once,
     "slice": _rows,
     "tojson": _json_lines,
@@ -260,7 +260,7 @@ _PLACES: Mapping[str, Callable[[Budget, Any, Sequence[Any]], int]] = {
 """Methods and filters that write an argument, or as many characters as it says: how often."""
 
 
-def _extent(budget: Budget, value: Any) -> int:
+def _count_argument(budget: Budget, value: Any) -> int:
     """Characters of an argument, or those that a number calls for."""
     return abs(value) if isinstance(value, int) else _characters(budget, value)
 
@@ -292,12 +292,12 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
         for name in _NO_FILTERS:
             del self.filters[name]
-        self.finalize = _made
+        self.finalize = _count_made
 
     def limit_filters(self) -> None:
         """Bounds what the present filters make."""
-        self.filters = {name: _limited(name, each) for name, each in self.filters.items()}
-        self.filters |= {_STEP: _step, _MADE: _made}
+        self.filters = {name: _limit(name, each) for name, each in self.filters.items()}
+        self.filters |= {_STEP: _step, _MADE: _count_made}
 
     @contextmanager
     def rendering(self) -> Iterator[None]:
@@ -330,7 +330,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """A call whose arguments and result are within the limits."""
         budget, text = __self.budget, getattr(__obj, "__self__", None)
         if isinstance(text, str):
-            args = tuple(map(_listed, args))
+            args = tuple(map(_as_list, args))
             if __obj.__name__ == "join":  # the filter's order
                 check_call(budget, "join", args[0] if args else (), (text,))
             else:
@@ -387,7 +387,7 @@ def _step(context: Context, count: int) -> None:
 
 
 @pass_context
-def _made(context: Context, value: Any) -> Any:
+def _count_made(context: Context, value: Any) -> Any:
     """Counts a value that no method of an environment sees, and those that are written."""
     return _budget(context).made(value)
 
@@ -434,7 +434,7 @@ class _Counted(NodeTransformer):
         return nodes.Filter(node, _MADE, [], [], None, None, lineno=node.lineno)
 
 
-def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _limit(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that refuses arguments whose result would be too large.
 
     It takes the context, so that Jinja does not compute it for constants while it compiles.
@@ -446,21 +446,21 @@ def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def limited(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget(context)
         if name == "join":
-            value = _listed(value)
+            value = _as_list(value)
         check_call(budget, name, value, (*args, *kwargs.values()))
-        first = () if passed is None else (_passed(context, passed),)
+        first = () if passed is None else (_first_argument(context, passed),)
         return budget.made(function(*first, value, *args, **kwargs))
 
     return limited
 
 
-def _passed(context: Context, what: _PassArg) -> Any:
+def _first_argument(context: Context, what: _PassArg) -> Any:
     """What Jinja gives a filter before its value."""
     if what is _PassArg.context:
         return context
     return context.eval_ctx if what is _PassArg.eval_context else context.environment
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """A value whose elements can be counted: a list for an iterator, which `join` would read."""
     return list(islice(value, MAX_CHARACTERS // NODE + 1)) if isinstance(value, Iterator) else value

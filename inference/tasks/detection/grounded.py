@@ -20,20 +20,21 @@ from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.detection.regions import DetectSection, SizedRow, best_first, box, sigmoid
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, unwrap
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, InferCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    InferCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    unwrap,
+)
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import image_rows
 from inference.tasks.shared.served_task import Plan
 from triptych.messages import Usage
 from triptych.task import IMAGES
-from triptych.tasks.detect import (
-    DEFAULT_TEXT_THRESHOLD,
-    Detection,
-    DetectRequest,
-    DetectResponse,
-)
+from triptych.tasks.detect import DEFAULT_TEXT_THRESHOLD, Detection, DetectRequest, DetectResponse
 
 LABELS = "labels"
 READS_LABELS = part(takes=Role.PIXELS, returns=Role.TOKEN_LOGITS) & SPANS
@@ -54,7 +55,7 @@ class GroundedPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        def detected(index: int, known: SizedRow) -> Detection:
+        def detect(index: int, known: SizedRow) -> Detection:
             boxes, logits = (known.row.read(outcomes, role) for role in _FOUND)
             scores, corners = sigmoid(logits), known.corners(boxes, is_padded=False)
             best = scores.max(axis=1)
@@ -68,7 +69,7 @@ class GroundedPlan(Plan):
             ]
             return Detection(index=index, boxes=found, width=known.width, height=known.height)
 
-        data = answer_each(self.images, detected, Detection)
+        data = answer_each(self.images, detect, Detection)
         return DetectResponse(
             model=self.model.name, data=data, usage=Usage(prompt_tokens=len(self.token_ids))
         )
@@ -101,7 +102,7 @@ def plan_grounded(
     assert boxes is not None
     calls: list[InferCall] = []
 
-    def checked(index: int, image: PreparedImage | ServingError) -> PreparedImage:
+    def check(index: int, image: PreparedImage | ServingError) -> PreparedImage:
         known = unwrap(image)
         height, width = known.layout.size
         if count_places(height, width, section.strides) < int(boxes.shape[1]):
@@ -112,20 +113,20 @@ def plan_grounded(
             )
         return known
 
-    sized = attempt_each(prepared, checked)
+    sized = attempt_each(prepared, check)
     texts: dict[Role, Array] = {
         Role.TOKENS: np.array(ids, np.int64),
         Role.LENGTHS: np.array(len(ids), np.int32),
     }
     rows = image_rows(sized, detector, _FOUND, calls, texts, most=1)
 
-    def placed(index: int, image: PreparedImage | ServingError) -> SizedRow:
+    def place(index: int, image: PreparedImage | ServingError) -> SizedRow:
         return SizedRow(unwrap(rows[index]), *unwrap(image).size)
 
     return GroundedPlan(
         model,
         tuple(ids),
-        attempt_each(sized, placed),
+        attempt_each(sized, place),
         tuple(calls),
         DEFAULT_TEXT_THRESHOLD if request.threshold is None else request.threshold,
         DEFAULT_TEXT_THRESHOLD if request.text_threshold is None else request.text_threshold,

@@ -14,10 +14,9 @@ import numpy as np
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import PIXELS, SOURCE_IDS
 from inference.errors import ServingError
-from inference.generation import Overrides
+from inference.generation import Hypothesis, Overrides
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.tokenizer import Tokenizer
-from inference.sequences import Hypothesis
 from inference.tasks.detection.regions import (
     LOCATION,
     DetectSection,
@@ -27,9 +26,17 @@ from inference.tasks.detection.regions import (
     written_boxes,
 )
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import answer_each, attempt_each, finished_of, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import (
+    Array,
+    GenerateCall,
+    Outcome,
+    answer_each,
+    attempt_each,
+    finished_of,
+    unwrap,
+    usage_of,
+)
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER, Need
 from inference.tasks.shared.served_task import Plan
 from triptych.tasks.detect import Detection, DetectRequest, DetectResponse
@@ -66,7 +73,7 @@ class WrittenPlan(Plan):
     top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
-        def detected(index: int, known: SizedCall) -> Detection:
+        def detect(index: int, known: SizedCall) -> Detection:
             best = finished_of(outcomes[known.number]).by_score().best
             found = written_boxes(phrases_of(best, self.model.tokenizer), known.size, self.ignored)
             boxes = [
@@ -83,7 +90,7 @@ class WrittenPlan(Plan):
                 finish_reason=best.finish_reason,
             )
 
-        data = answer_each(self.images, detected, Detection)
+        data = answer_each(self.images, detect, Detection)
         return DetectResponse(model=self.model.name, data=data, usage=usage_of(outcomes))
 
 
@@ -107,14 +114,14 @@ def plan_written(
     model.check_length(len(ids), LABELS)
     calls: list[GenerateCall] = []
 
-    def numbered(_: int, prepared: PreparedImage | ServingError) -> SizedCall:
+    def add_call(_: int, prepared: PreparedImage | ServingError) -> SizedCall:
         image = unwrap(prepared)
         inputs: dict[str, Array] = {PIXELS: image.pixels, SOURCE_IDS: np.array(ids, np.int64)}
         options = Overrides(num_return_sequences=1, top_log_probs=0)
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_images(images, model), numbered, calls)
+    placed = attempt_each(prepare_images(images, model), add_call, calls)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
     return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)

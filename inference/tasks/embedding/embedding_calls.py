@@ -14,7 +14,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
 from inference.tasks.shared.model_calls import InferCall, Outcome
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.text_rows import TextRows
-from triptych.parameters import TruncationDirection
+from triptych.messages import TruncationDirection
 
 
 @dataclass

@@ -8,30 +8,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inference.errors import ServingError
-from inference.generation import FinishReason, Overrides
+from inference.generation import FinishReason, Hypothesis, Overrides, TokenChunk, Top
 from inference.processing.tokenizer import TextOffsets
-from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.generation.overrides import is_greedy_stream
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import answer_each, finished_of, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Outcome
-from inference.tasks.shared.served_task import Plan
-from inference.tasks.shared.streaming import (
-    RenderLogprobs,
-    Streaming,
-    no_logprobs,
-    one_call_each,
+from inference.tasks.shared.model_calls import (
+    GenerateCall,
+    Outcome,
+    answer_each,
+    finished_of,
+    usage_of,
 )
+from inference.tasks.shared.served_task import Plan
+from inference.tasks.shared.streaming import RenderLogprobs, Streaming, no_logprobs, one_call_each
 from triptych.messages import (
     Continuation,
     Generation,
+    OutputParameters,
     PromptLogprob,
     Response,
     TokenLogprob,
     TopToken,
 )
-from triptych.parameters import OutputParameters
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ContinuationPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
         completion_tokens = 0
 
-        def generated(index: int, number: int) -> Generation:
+        def generate(index: int, number: int) -> Generation:
             nonlocal completion_tokens
             finished = finished_of(outcomes[number])
             echo = self.echoes.get(index)
@@ -98,7 +97,7 @@ class ContinuationPlan(Plan):
                 prompt_logprobs=self._prompt_logprobs(echo, outcomes) if echo else None,
             )
 
-        data = answer_each(self.numbers, generated, Generation)
+        data = answer_each(self.numbers, generate, Generation)
         own = [outcomes[number] for number in self.numbers if isinstance(number, int)]
         usage = usage_of(own).model_copy(update={"completion_tokens": completion_tokens})
         return self.response(model=self.model.name, data=data, usage=usage)
@@ -139,12 +138,12 @@ class ContinuationPlan(Plan):
             return no_logprobs
         offsets = TextOffsets(self.model.tokenizer, start)
 
-        def rendered(tokens: TokenChunk) -> list[TokenLogprob] | None:
+        def render(tokens: TokenChunk) -> list[TokenLogprob] | None:
             if not tokens.log_probs:
                 return None
             return token_logprobs(tokens, self.model, offsets.add(tokens.token_ids))
 
-        return rendered
+        return render
 
     def _prompt_logprobs(
         self, echo: Echo, outcomes: Sequence[Outcome]
@@ -163,7 +162,7 @@ class ContinuationPlan(Plan):
                 logprob=log_prob,
                 top=_top(top, self.model),
                 text_offset=place,
-                **_named(number, self.model),
+                **_token_fields(number, self.model),
             )
             for number, log_prob, top, place in zip(
                 echo.token_ids, log_probs, tops, places, strict=True
@@ -183,7 +182,10 @@ def token_logprobs(
     tops = tokens.top or ((),) * len(tokens.token_ids)
     return [
         TokenLogprob(
-            logprob=log_prob, top=_top(top, model), text_offset=place, **_named(number, model)
+            logprob=log_prob,
+            top=_top(top, model),
+            text_offset=place,
+            **_token_fields(number, model),
         )
         for number, log_prob, top, place in zip(
             tokens.token_ids, tokens.log_probs, tops, places, strict=True
@@ -192,10 +194,10 @@ def token_logprobs(
 
 
 def _top(best: Top, model: LoadedModel) -> list[TopToken]:
-    return [TopToken(logprob=score, **_named(token, model)) for token, score in best]
+    return [TopToken(logprob=score, **_token_fields(token, model)) for token, score in best]
 
 
-def _named(number: int, model: LoadedModel) -> dict[str, Any]:
+def _token_fields(number: int, model: LoadedModel) -> dict[str, Any]:
     """What a message has of a token, whatever stands beside it."""
     (piece,) = model.tokenizer.pieces([number])
     (found,) = model.tokenizer.bytes_of([number])

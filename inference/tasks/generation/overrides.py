@@ -9,8 +9,7 @@ from inference.errors import InvalidRequest
 from inference.generation import Generation, Overrides
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall
-from triptych.messages import StreamRequest
-from triptych.parameters import BeamParameters, OutputParameters, StructureParameters
+from triptych.messages import BeamParameters, OutputParameters, StreamRequest, StructureParameters
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of")
 _COMMON = (

@@ -27,9 +27,8 @@ from inference.processing.image import PILLOW_MAX_PIXELS
 from inference.processing.prepared_image import PreparedImage
 from inference.tasks.generation.image_places import ImagePlaces
 from inference.tasks.shared.canaries import generator_canary
-from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits, check_is_not_blank
-from inference.tasks.shared.model_calls import Array, Call
+from inference.tasks.shared.model_calls import Array, Call, unwrap
 from inference.tasks.shared.needs import Need
 from inference.tasks.shared.served_task import AnyRequest, AnySection, ServedTask
 from triptych.task import IMAGES

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from inference.errors import InvalidRequest, ServingError, UnsupportedImage
 from inference.processing.image import pixel_count
 from inference.processing.prepared_image import PreparedImage, read_image
-from inference.tasks.shared.items import attempt_each
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
+from inference.tasks.shared.model_calls import attempt_each
 from triptych import images as wire_images
 from triptych.task import IMAGES
 
@@ -45,7 +45,7 @@ def prepare_images(
     """
     model.task_limits.check_batch(len(images), IMAGES)
 
-    def prepared(index: int, image: ImageInput) -> PreparedImage:
+    def prepare(index: int, image: ImageInput) -> PreparedImage:
         try:
             if isinstance(image, PreparedImage):
                 return image
@@ -54,7 +54,7 @@ def prepare_images(
             error.field = f"{IMAGES}.{index}"
             raise
 
-    return attempt_each(images, prepared)
+    return attempt_each(images, prepare)
 
 
 def _read(image: ImageInput) -> ImageInput:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inference.generation import TokenChunk, concatenate
 from inference.processing.detokenizer import Filter
 from inference.processing.tokenizer import Tokenizer
-from inference.sequences import TokenChunk, concatenate
 
 
 class StopStrings:
@@ -97,17 +97,17 @@ class IncrementalText:
         """The text that these tokens make certain; often empty."""
         if not self._has_stops:
             self._keep(tokens)
-            return self._filtered(self._detokenizer.add(tokens.token_ids))
+            return self._filter(self._detokenizer.add(tokens.token_ids))
         text, position = "", 0
         while position < len(tokens.token_ids) and not self.is_stopped:
-            text += self._filtered(self._detokenizer.add(tokens.token_ids[position : position + 1]))
+            text += self._filter(self._detokenizer.add(tokens.token_ids[position : position + 1]))
             position += 1
         self._keep(tokens[:position])
         return text
 
     def finish(self) -> str:
         """The text that was held back; nothing may be added afterwards."""
-        text = self._filtered(self._detokenizer.finish())
+        text = self._filter(self._detokenizer.finish())
         if self._trim is not None:
             text += self._stops.add(self._trim.finish())
         return text + self._stops.finish()
@@ -116,7 +116,7 @@ class IncrementalText:
         self._kept.append(tokens)
         self.length += len(tokens.token_ids)
 
-    def _filtered(self, text: str) -> str:
+    def _filter(self, text: str) -> str:
         if self._beginning:
             text, self._beginning = self._beginning + text, ""
         return self._stops.add(self._trim.add(text) if self._trim else text)

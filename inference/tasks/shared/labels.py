@@ -115,11 +115,9 @@ def entities(
             first token, of the average of their tokens, or of their most certain token.
     """
     if aggregation in ("none", "simple"):
-        single = [_labelled([token], token.scores, labels) for token in tokens]
+        single = [_label([token], token.scores, labels) for token in tokens]
     else:
-        single = [
-            _labelled(word, _word_scores(word, aggregation), labels) for word in _words(tokens)
-        ]
+        single = [_label(word, _word_scores(word, aggregation), labels) for word in _words(tokens)]
     return single if aggregation == "none" else _join_words(single)
 
 
@@ -160,7 +158,7 @@ def _word_scores(word: Sequence[LabelledToken], aggregation: str) -> Scores:
     return np.asarray(np.mean([token.scores for token in word], axis=0))
 
 
-def _labelled(word: Sequence[LabelledToken], scores: Scores, labels: Sequence[str]) -> Entity:
+def _label(word: Sequence[LabelledToken], scores: Scores, labels: Sequence[str]) -> Entity:
     best = int(scores.argmax())
     return Entity(word[0].start, word[-1].end, labels[best], float(scores[best]))
 

@@ -21,7 +21,7 @@ from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding
 from inference.tasks.shared.model_calls import Array, GenerateCall
-from triptych.parameters import TruncationDirection
+from triptych.messages import TruncationDirection
 
 CHARACTERS_PER_TOKEN = 100
 """More than in any vocabulary: longer texts are refused unread."""
@@ -152,8 +152,7 @@ class LoadedModel:
         spec = self.manifest.alignment
         if spec is None or spec.over != over:
             raise InvalidRequest(
-                f"{self.name} does not return attention over {over}: leave {field} out",
-                field=field,
+                f"{self.name} does not return attention over {over}: leave {field} out", field=field
             )
         return spec
 

@@ -10,9 +10,8 @@ import numpy as np
 from inference.bundle.manifest import Part, Role
 from inference.errors import InternalError, ServingError
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.shared.items import map_valid, unwrap
 from inference.tasks.shared.length_buckets import ROWS
-from inference.tasks.shared.model_calls import Array, InferCall, Outcome
+from inference.tasks.shared.model_calls import Array, InferCall, Outcome, map_valid, unwrap
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,9 @@ def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, T
         BundleError: an unknown task, a section that does not fit, or something a task needs is
             missing.
     """
-    sections = {name: _section(manifest, _known(manifest, name, tasks)) for name in manifest.tasks}
+    sections = {
+        name: _section(manifest, _find_task(manifest, name, tasks)) for name in manifest.tasks
+    }
     implied = {
         task.name: task.section()
         for task in tasks.values()
@@ -184,7 +186,7 @@ def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, T
     return sections | {name: made for name, made in implied.items() if name not in sections}
 
 
-def _known(manifest: Manifest, name: str, tasks: Mapping[str, AnyTask]) -> AnyTask:
+def _find_task(manifest: Manifest, name: str, tasks: Mapping[str, AnyTask]) -> AnyTask:
     if name not in tasks:
         raise BundleError(
             f"{manifest.name}: unknown task {name!r}; supported are: {', '.join(tasks)}"

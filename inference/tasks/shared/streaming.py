@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from inference.errors import ServingError
-from inference.generation import FinishReason
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, FinishReason, TokenChunk
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import item_error, map_valid
-from inference.tasks.shared.model_calls import GenerateCall, Outcome, Outcomes
+from inference.tasks.shared.model_calls import (
+    GenerateCall,
+    Outcome,
+    Outcomes,
+    item_error,
+    map_valid,
+)
 from triptych.messages import Chunk, TokenLogprob, Usage
 
 RenderLogprobs = Callable[[TokenChunk], list[TokenLogprob] | None]
@@ -170,7 +174,7 @@ class Streaming:
         text = item.add(position, text)
         if not (text or logprobs):
             return []
-        return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
+        return self._send(Chunk(index=item.index, text=text, logprobs=logprobs))
 
     def end(self, call: int, finished: Finished | None = None) -> list[Chunk]:
         """The end of a call; without its result, by a stop string."""
@@ -184,7 +188,7 @@ class Streaming:
         is_own = finished is not None and not live.is_stopped
         reason = finished.best.finish_reason if finished and is_own else FinishReason.STOP
         self._count(self.calls[call].prompt_tokens, live.length)
-        return self._ended(item, position, text, reason, logprobs)
+        return self._end(item, position, text, reason, logprobs)
 
     def settle(self, call: int, outcome: Outcome) -> list[Chunk]:
         """The outcome of a call of a `WholeSegment`; the last of its calls makes its text."""
@@ -200,9 +204,9 @@ class Streaming:
             text, reason = segment.result(self._outcomes)
         except ServingError as error:
             return self._fail(item, error)
-        return self._ended(item, position, text, reason)
+        return self._end(item, position, text, reason)
 
-    def _ended(
+    def _end(
         self,
         item: _LiveItem,
         position: int,
@@ -215,7 +219,7 @@ class Streaming:
         if not item.is_complete:
             if not (text or logprobs):
                 return []
-            return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
+            return self._send(Chunk(index=item.index, text=text, logprobs=logprobs))
         self._has_success = True
         last = Chunk(
             index=item.index,
@@ -266,9 +270,9 @@ class Streaming:
         self._unfinished -= 1
         if not self._unfinished:
             chunk = chunk.model_copy(update={"usage": self._usage})
-        return self._sent(chunk)
+        return self._send(chunk)
 
-    def _sent(self, chunk: Chunk) -> list[Chunk]:
+    def _send(self, chunk: Chunk) -> list[Chunk]:
         """A chunk; before the first, the items that had failed until then."""
         self._has_begun = True
         bad, self._bad = self._bad, []

@@ -35,11 +35,7 @@ class TextRows:
         return number
 
     def batch(
-        self,
-        part: Part,
-        returns: tuple[Role, ...],
-        calls: list[InferCall],
-        further: Further = None,
+        self, part: Part, returns: tuple[Role, ...], calls: list[InferCall], further: Further = None
     ) -> Sequence[Row]:
         """Adds calls for all texts to `calls`: the row of each text, by its number.
 

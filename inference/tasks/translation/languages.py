@@ -61,8 +61,7 @@ class LanguageTokens(BaseModel):
             )
         if field == "target" and self.target not in (None, own[0]):
             raise InvalidRequest(
-                f"{model} does not translate into {code}; supported is: {self.target}",
-                field=field,
+                f"{model} does not translate into {code}; supported is: {self.target}", field=field
             )
         return own[0]
 

@@ -21,14 +21,12 @@ import numpy as np
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest
-from inference.generation import MAX_PHRASES, Overrides
+from inference.generation import MAX_PHRASES, Finished, Overrides
 from inference.processing.sentences import Paragraph
 from inference.processing.terms import FoundTerm, TermIndex, joins
-from inference.sequences import Finished
 from inference.tasks.shared.alignment import weights_of
-from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Outcomes
+from inference.tasks.shared.model_calls import GenerateCall, Outcomes, finished_of
 from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.term_placement import SourceTerm, Target, contains, place_terms
 
@@ -253,28 +251,28 @@ class GlossaryCalls:
         """
         if self.plain is None:
             assert self.forced is not None
-            return self._forced(finished_of(outcomes[self.forced]), model)
+            return self._read_forced(finished_of(outcomes[self.forced]), model)
         plain = finished_of(outcomes[self.plain])
         forced = None if self.forced is None else outcomes[self.forced]
         if isinstance(forced, Finished):
             best = model.tokenizer.decode(plain.best.token_ids)
             is_close = self._mean(forced) >= self._mean(plain) - LARGEST_LOSS
             if is_close and not contains(best, self.sentence.terms):
-                return self._forced(forced, model)
-        return self._placed(plain, model)
+                return self._read_forced(forced, model)
+        return self._place_terms(plain, model)
 
     def _mean(self, finished: Finished) -> float:
         """Log-probability a token."""
         length = len(finished.best.token_ids)
         return float(finished.best.score * length ** (self.length_penalty - 1))
 
-    def _forced(self, forced: Finished, model: LoadedModel) -> Finished:
+    def _read_forced(self, forced: Finished, model: LoadedModel) -> Finished:
         decode = model.tokenizer.decode
         texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
         pieces = map(self.sentence.restored, model.tokenizer.pieces(forced.best.token_ids))
         return forced.written(texts, pieces, forced.best.alignment)
 
-    def _placed(self, plain: Finished, model: LoadedModel) -> Finished:
+    def _place_terms(self, plain: Finished, model: LoadedModel) -> Finished:
         targets: list[Target] = []
         for one in plain.hypotheses:
             weights = weights_of(one.alignment, rows=len(one.token_ids))
@@ -310,7 +308,9 @@ def with_terms(
         calls.append(model.generate_call(inputs, aligned))
     if not is_aligned or (all(sentence.phrases) and len(sentence.phrases) <= FORCED_TERMS):
         forced = len(calls)
-        calls.append(model.generate_call(inputs, _forcing(sentence, len(ids), options, model)))
+        calls.append(
+            model.generate_call(inputs, _force_options(sentence, len(ids), options, model))
+        )
     penalty = options.length_penalty
     return GlossaryCalls(
         sentence,
@@ -327,7 +327,7 @@ def aligns(model: LoadedModel) -> bool:
     return spec is not None and spec.over == "tokens"
 
 
-def _forcing(
+def _force_options(
     sentence: GlossarySentence, source: int, options: Overrides, model: LoadedModel
 ) -> Overrides:
     """Options of the forced search; it has no more tokens than a translation may need.

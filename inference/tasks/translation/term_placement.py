@@ -78,7 +78,7 @@ def place_terms(
     free = [word for word in words if not taken[word.start : word.end].any()]
     appended: list[str] = []
     for one in missing:
-        run = _aligned(free, weights, one)
+        run = _align(free, weights, one)
         if run is None:
             appended.append(one.term.rendering)
             continue
@@ -129,7 +129,7 @@ def _take_rendering(text: str, term: FoundTerm, taken: NDArray[np.bool_]) -> boo
     return False
 
 
-def _aligned(words: Sequence[_Word], weights: Weights, one: SourceTerm) -> _Word | None:
+def _align(words: Sequence[_Word], weights: Weights, one: SourceTerm) -> _Word | None:
     """The run of neighbouring words that attend to a term, around the one that does most."""
     if not words:
         return None

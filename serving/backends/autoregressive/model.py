@@ -18,9 +18,8 @@ from inference.bundle.reader import open_bundle
 from inference.engine import codec
 from inference.engine.codec import Arrays, decode_request
 from inference.engine.engine import Engine
-from inference.engine.runner_factory import SPARE_BYTES, check_memory, make_runner
-from inference.engine.search.request import Cancelled, EngineRequest, Failed
-from inference.engine.validation import bundle_validator
+from inference.engine.request import Cancelled, EngineRequest, Failed
+from inference.engine.runner_factory import SPARE_BYTES, bundle_validator, check_memory, make_runner
 from inference.errors import BundleError
 from inference.generation import Generation
 from inference.load_check import load_check

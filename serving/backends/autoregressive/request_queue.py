@@ -23,10 +23,10 @@ from typing import Protocol, TypeVarTuple
 
 from inference.engine.codec import Arrays, encode_chunks, encode_finished
 from inference.engine.engine import Engine
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.generation import Finished, TokenChunk
 from inference.model_errors import encode_error
-from inference.sequences import Finished, TokenChunk
 
 CANCELLATION_POLL_S = 1.0
 """For direct clients of Triton; the gateway sends an abort. Each poll is a round

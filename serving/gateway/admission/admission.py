@@ -294,7 +294,7 @@ class Admission:
             Unavailable: the gateway has been shut down.
         """
         if self._is_closed:
-            raise _closed()
+            raise _shutting_down()
         self._check("requests", 1, counted)
 
     def _limits(self, resource: Resource) -> Iterator[tuple[int, str | None, str]]:
@@ -349,7 +349,7 @@ class Admission:
             if not self._is_closed:
                 raise
             task.uncancel()
-            raise _closed() from None
+            raise _shutting_down() from None
         finally:
             self._admitted.discard(task)
             if not self._admitted:
@@ -485,7 +485,7 @@ class Admission:
             yield
 
 
-def _closed() -> Unavailable:
+def _shutting_down() -> Unavailable:
     return Unavailable("the gateway was shut down: try another", retry_after_s=1)
 
 

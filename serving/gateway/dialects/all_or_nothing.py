@@ -13,15 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.shared.items import error_of
+from inference.tasks.shared.model_calls import error_of
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
 from serving.gateway.http.bodies import read_json
-from serving.gateway.http.dialect import Route, RouteTable, StreamRenderer
-from serving.gateway.http.handle_request import respond
 from serving.gateway.http.openapi import TASK_ERRORS, events, json_content
+from serving.gateway.http.router import Route, RouteTable, StreamRenderer, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, ClosedMessage, PromptLogprob, TokenLogprob, TopToken
+from triptych.messages import Chunk, PromptLogprob, TokenLogprob, TopToken
 
 MAX_DIMENSIONS = 65_536
 CUT_HEADER = "x-truncated-characters"
@@ -29,11 +28,7 @@ CUT_HEADER = "x-truncated-characters"
 AnyToken: TypeAlias = TokenLogprob | PromptLogprob | TopToken
 
 
-class Closed(ClosedMessage):
-    """Base of requests: unknown fields are refused by name, unless they ask for nothing."""
-
-
-class Open(BaseModel):
+class ResponseMessage(BaseModel):
     """Base of responses."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -84,7 +79,6 @@ class TaskRoute(RouteTable):
         """
 
     def routes(self) -> list[Route]:
-        """The only one."""
         name = self.path.removeprefix("/v1").removesuffix("/{model}").strip("/").replace("/", "_")
         route = Route(
             self.path,

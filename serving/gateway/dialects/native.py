@@ -26,11 +26,16 @@ from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.http.bodies import read_json, read_message
-from serving.gateway.http.dialect import Handler, Route, RouteTable, path_parameter
-from serving.gateway.http.handle_request import respond
-from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
 from serving.gateway.http.preconditions import etag, preconditions
+from serving.gateway.http.router import (
+    Handler,
+    Route,
+    RouteTable,
+    json_error,
+    path_parameter,
+    respond,
+)
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from triptych.glossaries.messages import (
     Glossary,

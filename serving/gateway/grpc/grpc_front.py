@@ -135,10 +135,7 @@ _CONNECTION_OPTIONS = (
 
 
 def create_grpc_server(
-    service: Service,
-    readiness: Readiness,
-    max_connections: int,
-    shared_port: int | None = None,
+    service: Service, readiness: Readiness, max_connections: int, shared_port: int | None = None
 ) -> tuple[grpc.aio.Server, int]:
     """A server that is not started yet, and the port that it will listen on.
 
@@ -341,7 +338,7 @@ class _Gate(grpc.GenericRpcHandler):  # type: ignore[misc]
             return False
         return True
 
-    def _refusing(self, method: str, kept: list[tuple[str, str]] | None) -> Any:
+    def _refuse(self, method: str, kept: list[tuple[str, str]] | None) -> Any:
         """A handler that refuses: too much metadata, of which it keeps the key, or no key."""
 
         async def refuse(_: Any, context: Any) -> None:
@@ -395,11 +392,11 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             try:
                 self._keys.check_header(dict(details.invocation_metadata).get("authorization"))
             except Unauthorized as error:
-                return _refusing(error.message)
+                return _refuse(error.message)
         return await continuation(details)
 
 
-def _refusing(message: str) -> grpc.RpcMethodHandler:
+def _refuse(message: str) -> grpc.RpcMethodHandler:
     async def refuse(_: Any, context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
 

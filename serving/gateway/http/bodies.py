@@ -40,11 +40,11 @@ def decode(receive: Receive, header: str | None, limit: int) -> Receive:
     if not codings:
         return receive
     if len(codings) > 1 or codings[0] not in (GZIP, DEFLATE):
-        return _refusing(", ".join(codings))
+        return _refuse(", ".join(codings))
     return _Decoder(receive, codings[0], limit).receive
 
 
-def _refusing(codings: str) -> Receive:
+def _refuse(codings: str) -> Receive:
     async def refuse() -> Message:
         named = codings if len(codings) <= 64 and codings.isascii() else "of the request"
         raise UnsupportedMediaType(

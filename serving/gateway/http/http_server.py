@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from inference.errors import Unauthorized, WrongKey
-from serving.gateway.http.middleware import DISCONNECTED, FAILURE
+from serving.gateway.http.router import DISCONNECTED, FAILURE
 from serving.gateway.observability.metrics import Metrics
 
 FREE_BYTES = 250_000
@@ -265,7 +265,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.parser = httptools.HttpRequestParser(self)
                 self._is_repeating = True
                 try:
-                    self.parser.feed_data(_framing(self.scope["http_version"], self.headers))
+                    self.parser.feed_data(_frame_header(self.scope["http_version"], self.headers))
                 finally:
                     self._is_repeating = False
             else:
@@ -446,7 +446,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 _end(cycle)
 
 
-def _framing(version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _frame_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """A header block with what decides where the body ends, and without an upgrade."""
     kept = [b"POST / HTTP/" + version.encode() + b"\r\n"]
     for name, value in headers:

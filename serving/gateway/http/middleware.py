@@ -41,6 +41,7 @@ from inference.errors import (
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, Keys, key_name
 from serving.gateway.http.bodies import decode
+from serving.gateway.http.router import FAILURE
 from serving.gateway.http.routes import ASSETS
 from serving.gateway.observability.metrics import CANCELLED, Metrics, record, request_id
 from serving.gateway.observability.trace_context import (
@@ -57,10 +58,6 @@ from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-FAILURE = "triptych.failure"
-"""Key of the scope that has the name of the request's error."""
-DISCONNECTED = "triptych.disconnected"
-"""Key of the scope that has a future, done when the client disconnects; other servers set none."""
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Polled every few seconds: a failure is logged at INFO, but for the 503 of one that is not ready,
 which `Readiness` logs when that changes."""
@@ -206,7 +203,7 @@ def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Rec
         if size > limit:
             raise PayloadTooLarge(f"the body has more than {limit} bytes: send several requests")
 
-    async def limited() -> Message:
+    async def receive_limited() -> Message:
         nonlocal received
         if not received:
             check(declared)
@@ -219,13 +216,13 @@ def _limit(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Rec
             reserve(received)
         return message
 
-    return limited
+    return receive_limited
 
 
 def _observe(send: Send, exchange: _Exchange) -> Send:
     """`send` that adds the request's id and records the status."""
 
-    async def observed(message: Message) -> None:
+    async def send_observed(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = exchange.request_id
@@ -234,7 +231,7 @@ def _observe(send: Send, exchange: _Exchange) -> Send:
             exchange.status = message["status"]
         await send(message)
 
-    return observed
+    return send_observed
 
 
 _OPEN = frozenset({"/", "/health", "/ready", "/v2/health/live", "/v2/health/ready"})

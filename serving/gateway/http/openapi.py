@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serving.gateway.http.bodies import MULTIPART
-from serving.gateway.http.dialect import Route
+from serving.gateway.http.router import Route
 from triptych import __version__
 from triptych.messages import Chunk, ErrorResponse
 from triptych.task import IMAGES, Task

@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from inference.errors import Unavailable, UnknownRoute
-from serving.gateway.http.dialect import Handler, Route
 from serving.gateway.http.preconditions import etag, preconditions
+from serving.gateway.http.router import Handler, Route
 from serving.gateway.requests.health import Readiness
 from serving.gateway.requests.service import Service
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from inference.errors import ServingError
-from inference.sequences import Finished
+from inference.generation import Finished
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 
 # It warns of each header that is not valid, with its text, which a client chose.

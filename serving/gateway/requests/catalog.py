@@ -77,7 +77,7 @@ class Catalog:
             InvalidRequest: the model does not accept the request, or several do.
         """
         if request.model is not None:
-            return self._named(request.model, task, request)
+            return self._find(request.model, task, request)
         able = [model for model in self.models if task.name in model.sections]
         if not able:
             raise UnknownModel(f"no model is served for {task.name}: export one")
@@ -107,7 +107,7 @@ class Catalog:
             raise UnknownModel(f"no such model; served are: {names}", field="model")
         return model
 
-    def _named(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
+    def _find(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
         model = self.named(name)
         if task.name not in model.sections:
             tasks = ", ".join(model.sections)

@@ -230,8 +230,7 @@ def _check_terms(terms: dict[str, str]) -> dict[str, str]:
     characters = sum(len(key) + len(value) for key, value in found.items())
     if characters > MAX_CHARACTERS:
         raise InvalidRequest(
-            f"terms has {characters} characters, at most {MAX_CHARACTERS} are stored",
-            field="terms",
+            f"terms has {characters} characters, at most {MAX_CHARACTERS} are stored", field="terms"
         )
     return found
 

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from inference.errors import InternalError, ServingError, Unavailable
-from inference.generation import Overrides
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import (
     Call,
     GenerateCall,
@@ -115,7 +114,6 @@ class PlanRun:
         return response
 
     async def _run(self, number: int, call: Call) -> None:
-        """Run one call in its turn."""
         with call_span(call) as span:
             outcome: Outcome | None
             if isinstance(call, InferCall):

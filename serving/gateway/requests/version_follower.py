@@ -109,12 +109,12 @@ class VersionFollower:
         numbers = await asyncio.to_thread(self._repository.numbers, model.name)
         if numbers != self._numbers.get(model.name):
             self._numbers[model.name] = numbers
-            published = await asyncio.to_thread(self._published, model.name)
+            published = await asyncio.to_thread(self._list_versions, model.name)
             if self._catalog.version(model.name) == model.manifest.version:
                 self._catalog.put(model, published)
 
     def _load(self, name: str, version: int) -> tuple[LoadedModel, list[int]]:
-        return load_model(self._repository.open(name, version)), self._published(name)
+        return load_model(self._repository.open(name, version)), self._list_versions(name)
 
-    def _published(self, name: str) -> list[int]:
+    def _list_versions(self, name: str) -> list[int]:
         return [bundle.version for bundle in self._repository.complete(name)]

@@ -13,11 +13,9 @@ from serving.gateway.dialects import huggingface, libretranslate, open_inference
 from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.http.dialect import Route, Routes
-from serving.gateway.http.handle_request import Router
-from serving.gateway.http.http_errors import ErrorRenderer
 from serving.gateway.http.middleware import KeyGate, Middleware, OriginGate, is_guarded
 from serving.gateway.http.openapi import openapi_route
+from serving.gateway.http.router import ErrorRenderer, Route, Router, Routes
 from serving.gateway.http.routes import (
     docs_routes,
     page_routes,

@@ -86,8 +86,7 @@ class TritonPool:
             self._start_watching(endpoint)
         if any(one.is_name for one in self._sources):
             self._tasks.start(
-                "looking up of addresses",
-                lambda: follow(self._sources, self._update, self._lookup),
+                "looking up of addresses", lambda: follow(self._sources, self._update, self._lookup)
             )
 
     def _start_watching(self, endpoint: Endpoint) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from enum import Enum, auto
 from typing import Protocol
 
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 
 GONE = "gone"

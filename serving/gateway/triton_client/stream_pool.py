@@ -105,18 +105,18 @@ class StreamPool:
             headers: Of its stream, which it then has for itself.
         """
         if headers or self.may_be_gone(request):
-            own = self._opened(tuple(headers.items()) if headers else None)
+            own = self._open(tuple(headers.items()) if headers else None)
             own.is_open = False
             return own.begin(request)
         streams = [s for s in self._streams.get(request.model_name, ()) if s.is_open]
         self._streams[request.model_name] = streams
         stream = next((stream for stream in streams if stream.has_room), None)
         if stream is None:
-            stream = self._opened()
+            stream = self._open()
             streams.append(stream)
         return stream.begin(request)
 
-    def _opened(self, metadata: tuple[tuple[str, str], ...] | None = None) -> TritonStream:
+    def _open(self, metadata: tuple[tuple[str, str], ...] | None = None) -> TritonStream:
         stream = TritonStream(self._open_stream, metadata, self.may_be_gone)
         self.reading.add(stream.reading)
         stream.reading.add_done_callback(self.reading.discard)

@@ -10,14 +10,7 @@ import logging
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -35,16 +28,9 @@ from tritonclient.utils import (
 )
 
 from inference.engine.codec import decode_chunk, decode_finished, encode_request
-from inference.errors import (
-    DeadlineExceeded,
-    InternalError,
-    Overloaded,
-    ServingError,
-    Unavailable,
-)
-from inference.generation import Overrides
+from inference.errors import DeadlineExceeded, InternalError, Overloaded, ServingError, Unavailable
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.model_errors import decode_error
-from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.background_tasks import BackgroundTasks
 from serving.gateway.observability.trace_context import metadata

@@ -15,8 +15,8 @@ from export.tokenizer.languages import aliases, prefix_section, token_section, t
 from export.tokenizer.tokenizer import fast_tokenizer
 from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
-from inference.processing.text import FastTokenizer, SentencePiecePair
 from inference.processing.tokenizer import Tokenizer
+from inference.processing.tokenizer_kinds import FastTokenizer, SentencePiecePair
 from inference.tasks.translation.languages import LanguageTokens, token_direction
 from tests.export.checkpoint.text_folders import KINDS, NASTY, SENTENCES, write
 

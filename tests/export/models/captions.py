@@ -12,9 +12,9 @@ from export.parity.judge import TOLERANCE
 from export.parity.verify import verify
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest
 from tests.export.conftest import TwinPair, export_graphs
 from tests.export.oracle import normalised
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers.models.idefics import processing_idefics
 
 from inference.bundle.inputs import ImageSpec, PromptImages
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest
 from tests.export.conftest import TwinPair
 
 IMAGES = 3

@@ -20,12 +20,11 @@ from export.layers.recurrence.cells import GatedUnit
 from export.parity.graph_runs import bundle_path
 from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Bundle, Growth, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.generation import Finished, Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.recurrent_paper import Paper
 

@@ -15,10 +15,10 @@ from export.parity.parity_inputs import Array, Feeds, Probe, observe_decoder
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import Hypotheses, generate

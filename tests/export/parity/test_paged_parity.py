@@ -20,14 +20,13 @@ from export.quantization.lower_precision import lower_precision
 from export.quantization.quantize_weights import quantize_weights
 from export.targets.runtime_choice import check_runtime, time_calls, why_not_in_blocks
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, quantisation_group
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from inference.errors import BundleError, SetupError
 from inference.generation import Generation
 from inference.openvino_core import openvino_core

@@ -7,15 +7,13 @@ import pytest
 import torch
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode, final_result
-from inference.engine.runners.ort import admission
-from inference.engine.runners.ort.image_states import ImageStates
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, RequestValidator
+from inference.engine.runners.ort import runner as admission
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import ImageStates
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.generation import Finished, Generation
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source
 from tests.export.twin import EXPORTED

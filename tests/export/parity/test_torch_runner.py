@@ -13,10 +13,10 @@ import torch
 from export.parity.token_parity import compare_tokens, mixed_requests
 from export.parity.torch_runner import TorchRunner, append_rows, rank
 from inference.bundle.manifest import Bundle, Growth, State
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
-from inference.sequences import Finished
+from inference.generation import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.parity.test_gate import unexported
 from tests.export.sources import source_or_prompt

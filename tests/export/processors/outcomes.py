@@ -28,7 +28,7 @@ from export.parity.token_parity import BEAMS, mixed_requests
 from export.quantization.int8_parity import RecordedCalls, check_products
 from inference import saturation
 from inference.bundle.manifest import MANIFEST, Bundle, Manifest
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 from inference.load_check import sample_values
 

@@ -24,9 +24,9 @@ from export.parity.verify import ParityError
 from export.precision import Precision
 from export.quantization.quantize import per_channel, quantize
 from inference.bundle.manifest import Bundle, Graph, Role, Tensor
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.saturation import open_cpu_session
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
 from tests.export.twin import EXPORTED

@@ -22,9 +22,9 @@ from export.quantization.calibrate import (
 )
 from export.quantization.quantize import LARGEST
 from inference.bundle.manifest import Bundle, Growth, State
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.engine.state.group_state import MemoryModel
 from tests.export.conftest import Bundles, Lowered, Twins, lowered
 from tests.export.parity.test_prompt_reading import (

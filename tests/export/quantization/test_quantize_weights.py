@@ -24,10 +24,10 @@ from export.quantization.quantize_weights import STEPS, per_group, quantize_weig
 from export.registry import architecture
 from export.targets.runtime_choice import check_runtime
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.openvino.compiled_decoder import QUANTISATION_GROUPS
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.engine.search.request import EngineRequest
 from inference.errors import SetupError
 from inference.openvino_core import openvino_core, scales_activations
 from tests.export.conftest import Twins, export_graphs

@@ -20,7 +20,7 @@ from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.tokenizer.languages import token_section
 from export.tokenizer.tokenizer import fast_tokenizer, mask_token
 from inference.errors import CheckpointError
-from inference.processing.text import FastTokenizer
+from inference.processing.tokenizer_kinds import FastTokenizer
 from tests.export.checkpoint.text_folders import NASTY, SENTENCES, byte_pairs
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.lower().split()})

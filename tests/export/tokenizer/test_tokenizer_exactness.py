@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.tokenizer.tokenizer import fast_tokenizer
 from inference.errors import CheckpointError
-from inference.processing.text import FastTokenizer
+from inference.processing.tokenizer_kinds import FastTokenizer
 from tests.export.tokenizer.tiny_tokenizers import CORPUS, FOLDERS, LINES, write_folder, write_json
 
 REBUILT = {

@@ -26,7 +26,7 @@ from export.tokenizer.tokenizer import fast_tokenizer, mask_token
 from export.tokenizer.tokenizer_json import FAST_FILE, SETTINGS
 from inference.bundle.inputs import TokenizerSpec
 from inference.errors import CheckpointError
-from inference.processing.text import FastTokenizer
+from inference.processing.tokenizer_kinds import FastTokenizer
 from inference.tasks.shared.length_buckets import Padding
 from tests.export.checkpoint.text_folders import NASTY, SENTENCES
 from tests.export.example_bundles import example_bundle

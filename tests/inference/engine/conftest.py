@@ -6,7 +6,7 @@ import pytest
 
 from inference.bundle.manifest import Bundle
 from inference.engine.runners.openvino.runner import PagedRunner
-from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.state.device import Device
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import attention_bundle, for_openvino, language_bundle

@@ -15,7 +15,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from inference.engine.engine_core import EngineCore, final_result
+from inference.engine.engine import EngineCore, final_result
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
@@ -26,14 +27,12 @@ from inference.engine.runners.candidates import (
     select_candidates,
 )
 from inference.engine.runners.protocol import Capabilities, Group, Prefill, Prompt, Runner
-from inference.engine.search.request import EngineRequest, Event
-from inference.engine.search.token_history import TokenHistory
+from inference.engine.search.logits_processors import TokenHistory
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block, CachedPrefix
 from inference.errors import InvalidRequest
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.generation import Finished, Generation
 
 
 def edit_after(

@@ -20,8 +20,7 @@ from inference.engine.codec import (
     encode_request,
 )
 from inference.errors import InternalError, InvalidRequest
-from inference.generation import Generation, Overrides
-from inference.sequences import Finished, Hypothesis, TokenChunk
+from inference.generation import Finished, Generation, Hypothesis, Overrides, TokenChunk
 
 DEFAULTS = Generation(
     decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=30, num_beams=2

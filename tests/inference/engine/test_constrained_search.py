@@ -19,22 +19,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.scheduler import Capacity
 from inference.engine.search.constrained_beam import (
     ConstrainedBeamSearch,
     PhraseTracker,
     allocate_places,
 )
-from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
-from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest, Overloaded
-from inference.generation import Generation, Overrides
+from inference.generation import Generation, Hypothesis, Overrides
 from inference.processing.grammars import GrammarCompiler, GrammarSource
 from inference.processing.terms import WordEdges
-from inference.processing.text import FastTokenizer
-from inference.sequences import Hypothesis
+from inference.processing.tokenizer_kinds import FastTokenizer
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 from tests.inference.processing.tokenizer_files import trained
 from tests.inference.tiny_models import manifest
@@ -507,12 +505,7 @@ def test_a_model_without_such_a_tokenizer_refuses_by_name(model: Model, tmp_path
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [
-        {"choices": ["red", "{}"]},
-        {"regex": r"\{\}"},
-        {"json_schema": '{"type": "object"}'},
-    ],
+    "rules", [{"choices": ["red", "{}"]}, {"regex": r"\{\}"}, {"json_schema": '{"type": "object"}'}]
 )
 def test_what_the_vocabulary_cannot_write_is_an_error(
     rules: dict[str, object], tmp_path: Path

@@ -14,23 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode
+from inference.engine.engine import EngineCore, decode
+from inference.engine.request import EngineRequest, Event, Failed
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda import installation, runtime
 from inference.engine.runners.cuda.device import _run_options
 from inference.engine.runners.cuda.runtime import CudaRuntime, Direction
 from inference.engine.runners.cuda.tensors import AddressedTensor, GraphIds
 from inference.engine.runners.ort.bound_graph import BoundGraph
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.engine.state.device import UNCAPTURED, EntryCopies
 from inference.errors import DeviceError, InternalError, Overloaded
-from inference.generation import Generation
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Generation, TokenChunk
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.test_ort_runner import BUILDERS, requests, tokens
 from tests.inference.engine.toy_bundles import (

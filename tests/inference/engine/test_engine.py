@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from inference.bundle.manifest import Graph, Limits, Manifest, Role, Tensor
-from inference.engine.engine import Engine
-from inference.engine.engine_core import EngineCore
+from inference.engine.engine import Engine, EngineCore
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed, RequestValidator
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
-from inference.engine.validation import RequestValidator
 from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
-from inference.generation import Generation
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Generation, TokenChunk
 from tests.inference.engine.fake_runner import FakeGroup, FakeRunner, History, hashed_logits
 from tests.inference.tiny_models import make_manifest
 

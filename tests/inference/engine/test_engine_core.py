@@ -10,19 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Growth, State
-from inference.engine.engine_core import EngineCore
-from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.engine import EngineCore
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
-from inference.engine.state.group_state import BufferShape, GroupState, MemoryModel, bucket
-from inference.engine.state.state_buffer import BufferPool
+from inference.engine.state.group_state import (
+    BufferPool,
+    BufferShape,
+    GroupState,
+    MemoryModel,
+    bucket,
+)
 from inference.errors import DeadlineExceeded, InternalError
-from inference.generation import Generation
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Generation, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
 from tests.inference.engine.toy_bundles import VOCABULARY, language_bundle
 

@@ -18,21 +18,19 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from openvino import opset13 as ops
 
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.candidates import Candidates
 from inference.engine.runners.openvino.paged_graph import fuse_rotations, replace_cross_attention
 from inference.engine.runners.openvino.prompt_images import ImageRows
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK, block_size, topk_graph
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.state.device import Device
-from inference.generation import Generation
+from inference.generation import Finished, Generation, TokenChunk
 from inference.openvino_core import openvino_core
-from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, run_staggered
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import (

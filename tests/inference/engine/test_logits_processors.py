@@ -23,7 +23,8 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
@@ -32,14 +33,12 @@ from inference.engine.runners.candidates import (
     plain_request,
     select_candidates,
 )
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK
-from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.search import sampling
+from inference.engine.search.logits_processors import TokenHistory
 from inference.engine.search.protocol import SearchInput
-from inference.engine.search.request import EngineRequest
 from inference.engine.search.sampling import SampleSearch, Truncated, draw, truncate, uniforms
-from inference.engine.search.token_history import TokenHistory
 from inference.errors import InvalidRequest
 from inference.generation import Generation
 from tests.inference.engine.fake_runner import FakeRunner, edit_after, hashed_logits, rank

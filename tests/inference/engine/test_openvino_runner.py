@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openvino import opset13 as ops
 
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.candidates import CandidateRequest, plain_request
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder, DecoderCall
 from inference.engine.runners.openvino.runner import PagedRunner
@@ -23,12 +24,11 @@ from inference.engine.runners.openvino.token_choice import COUNT, add_token_choi
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import ban
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.group_state import BufferShape
 from inference.errors import BundleError, InternalError, TooLong
+from inference.generation import TokenChunk
 from inference.openvino_core import openvino_core
-from inference.sequences import TokenChunk
 from tests.inference.engine.fake_runner import (
     FakeRunner,
     Talk,
@@ -234,9 +234,7 @@ def test_blocks_do_not_grow_beside_buffers_of_sequences_that_ended(scarce: Paged
     assert used_blocks(scarce) == 0
 
 
-def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
-    scarce: PagedRunner,
-) -> None:
+def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(scarce: PagedRunner) -> None:
     source = np.arange(40) % VOCABULARY
     asked = [replace(endless(source_request(seed, 1, 4)), source_ids=source) for seed in range(3)]
     two = scarce.footprint.bytes(1, BufferShape.holding(2, 0, 40))
@@ -248,9 +246,7 @@ def test_a_batch_that_fits_is_admitted_though_a_larger_one_does_not(
     assert_follows([final_result(events) for events in outcomes], asked, attention_logits)
 
 
-def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(
-    scarce: PagedRunner,
-) -> None:
+def test_prompts_of_a_batch_have_room_for_the_padding_of_the_longest(scarce: PagedRunner) -> None:
     block = scarce.blocks.block_tokens
     made = replace(endless(source_request(0, 1, 4)), source_ids=np.arange(40) % VOCABULARY)
     prompts = [(2, 3) * block, (3, 2) * block]
@@ -353,9 +349,7 @@ def test_ended_sequences_hold_no_blocks(paged_language: PagedRunner) -> None:
     cancelled = SequenceState(endless(prompt_request(2, 1, 60)), lambda event: None)
     long = EngineRequest(cancelled.request.rules, prompt_ids=(2,) * 80)
     prefilling = SequenceState(long, lambda event: None)
-    core.add(
-        cancelled,
-    )
+    core.add(cancelled)
     core.step()
     core.add(prefilling)
     core.step()

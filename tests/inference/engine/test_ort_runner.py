@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from inference.bundle.inputs import AlignmentSpec
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, Event, RequestValidator
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import (
     CellEdits,
@@ -24,21 +25,17 @@ from inference.engine.runners.candidates import (
     plain_request,
     select_candidates,
 )
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import CellEditor, TopK
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
 from inference.engine.state.group_state import BufferShape
 from inference.engine.state.prefix_cache import CachedPrefix
-from inference.engine.validation import RequestValidator
 from inference.errors import BundleError, InvalidRequest, SetupError
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.generation import Finished, Generation
 from tests.inference.engine.fake_runner import (
     FakeRunner,
     Logits,
@@ -118,9 +115,7 @@ def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
 
 
 def staggered(
-    runner: OrtRunner,
-    arrivals: Sequence[tuple[int, EngineRequest]],
-    capacity: Capacity = CAPACITY,
+    runner: OrtRunner, arrivals: Sequence[tuple[int, EngineRequest]], capacity: Capacity = CAPACITY
 ) -> list[Finished]:
     """Results when each request joins at its own turn."""
     steps, requests = zip(*arrivals, strict=True)

@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode
+from inference.engine.engine import EngineCore, decode
+from inference.engine.request import Cancelled, EngineRequest, Event, Failed, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search import sampling
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
-from inference.engine.validation import RequestValidator
 from inference.errors import DeadlineExceeded, InvalidRequest
-from inference.generation import Generation, Overrides
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Generation, Overrides, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, Talk, converse, hashed_logits, talk
 from tests.inference.engine.test_several_tokens import BUNDLES, RULES, requests
 

@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.bundle.manifest import Bundle, Limits
-from inference.engine.engine_core import EngineCore, decode
+from inference.engine.engine import EngineCore, decode
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runner_factory import check_memory
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity, Scheduler
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.prefix_cache import BlockPool, CachedPrefix, PrefixCache
 from inference.errors import BundleError, InvalidRequest, TooLong
-from inference.generation import Generation
-from inference.sequences import Finished
+from inference.generation import Finished, Generation
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import language_bundle

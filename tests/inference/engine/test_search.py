@@ -21,7 +21,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTMode
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from inference.bundle.manifest import Bundle, Limits
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.candidates import (
     CandidateRequest,
     Candidates,
@@ -32,11 +33,9 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import Constraint
 from inference.engine.search.protocol import Beams, Continuations, search_inputs
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.device import Device
-from inference.generation import Generation
-from inference.sequences import Finished, Hypothesis, TokenChunk
+from inference.generation import Finished, Generation, Hypothesis, TokenChunk
 from tests.export.twins import make_twin, randomise
 from tests.inference.engine.fake_runner import (
     FakeRunner,

@@ -17,21 +17,19 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from inference.bundle.manifest import Bundle, Dtype
 from inference.engine.drafts import MOST_ROWS, Draft, Drafter, trim_drafts
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import Cancelled, EngineRequest, Event
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.ort import greedy_graph
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtGroup, OrtRunner
-from inference.engine.runners.ort.sessions import OrtSessions
+from inference.engine.runners.ort.sessions import CpuDevice, OrtSessions
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError
-from inference.generation import Generation
+from inference.generation import Finished, Generation, TokenChunk
 from inference.process_limits import thread_count
-from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import GREEDY_STEPS, FakeGroup, FakeRunner, hashed_logits
 from tests.inference.engine.test_engine_core import finish
 from tests.inference.engine.test_openvino_runner import (
@@ -444,9 +442,7 @@ def asked(kind: str, seed: int, tokens: int, rules: str, repeats: bool) -> Engin
     if repeats:
         made = replace(made, prompt_ids=(*made.prompt_ids[-9:], 5, 6, 7) * 2)
     return replace(
-        made,
-        rules=made.rules.model_copy(update=DRAFT_RULES[rules]),
-        stream=rules != "beams",
+        made, rules=made.rules.model_copy(update=DRAFT_RULES[rules]), stream=rules != "beams"
     )
 
 
@@ -527,9 +523,7 @@ def test_cached_prefixes_have_accepted_tokens_and_no_others(paged_language: Page
 
 def test_tokens_of_a_source_are_drafts_where_the_vocabulary_has_them() -> None:
     made = replace(
-        source_request(0, 1, 40),
-        source_ids=np.array([7, 8, VOCABULARY, 9, 2]),
-        prompt_ids=(7, 8),
+        source_request(0, 1, 40), source_ids=np.array([7, 8, VOCABULARY, 9, 2]), prompt_ids=(7, 8)
     )
     sequence = SequenceState(made, lambda event: None)
     assert list(sequence.draft(2, VOCABULARY).token_ids) == [9, 2]

@@ -16,16 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from inference.bundle.manifest import (
-    Bundle,
-    Graph,
-    Growth,
-    Limits,
-    Manifest,
-    Role,
-    State,
-    Tensor,
-)
+from inference.bundle.manifest import Bundle, Graph, Growth, Limits, Manifest, Role, State, Tensor
 from tests.inference.engine.fake_runner import History
 from tests.inference.tiny_models import make_manifest
 

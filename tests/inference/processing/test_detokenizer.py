@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from inference.bundle.inputs import TokenizerSpec
 from inference.processing.detokenizer import Detokenizer, Replacement, Stripping
-from inference.processing.text import FastTokenizer, SentencePiecePair, Tokenizer, clean_up
+from inference.processing.tokenizer_kinds import (
+    FastTokenizer,
+    SentencePiecePair,
+    Tokenizer,
+    clean_up,
+)
 from inference.tasks.shared.incremental_text import StopStrings
 from tests.inference.processing.test_text import CHECKPOINTS, TEXTS, byte_level, write_marian
 

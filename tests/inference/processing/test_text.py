@@ -24,8 +24,13 @@ from transformers.pipelines.token_classification import (
 from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import BundleError, InvalidRequest
-from inference.processing.text import FastTokenizer, SentencePiecePair, clean_up, load_tokenizer
 from inference.processing.tokenizer import EncodedText, Rows, cut_texts
+from inference.processing.tokenizer_kinds import (
+    FastTokenizer,
+    SentencePiecePair,
+    clean_up,
+    load_tokenizer,
+)
 from inference.tasks.shared.labels import windows
 from tests.inference.processing.tokenizer_files import CORPUS, KINDS, NASTY, byte_pairs, trained
 from tests.inference.tiny_models import make_manifest

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from inference.bundle.inputs import TokenizerSpec
-from inference.processing.text import FastTokenizer
+from inference.processing.tokenizer_kinds import FastTokenizer
 
 
 def byte_pairs(

@@ -20,7 +20,7 @@ from inference.errors import (
     TooLong,
     UnsupportedImage,
 )
-from inference.sequences import Finished, Hypothesis
+from inference.generation import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.detect import TASK as DETECT
 from inference.tasks.detect import DetectPlan

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from inference.bundle.inputs import PromptImages
 from inference.bundle.manifest import Limits
 from inference.errors import BundleError, DeadlineExceeded, InvalidRequest, TooLong
-from inference.generation import Generation
-from inference.sequences import TokenChunk
+from inference.generation import Generation, TokenChunk
 from inference.tasks.chat import TASK as CHAT_TASK
 from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.generation.continuation import ContinuationPlan

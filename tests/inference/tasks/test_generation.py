@@ -23,11 +23,10 @@ from transformers.models.idefics.processing_idefics import IdeficsProcessor
 from inference.bundle.inputs import Patches, PromptImages
 from inference.bundle.manifest import Limits
 from inference.errors import InvalidRequest, UnsupportedImage
-from inference.generation import Generation, Overrides
+from inference.generation import Generation, Overrides, TokenChunk
 from inference.processing.prepared_image import PreparedImage
 from inference.processing.sentences import is_blank
-from inference.processing.text import FastTokenizer
-from inference.sequences import TokenChunk
+from inference.processing.tokenizer_kinds import FastTokenizer
 from inference.tasks.caption import TASK, CaptionPlan, CaptionSection
 from inference.tasks.generate import TASK as GENERATE
 from inference.tasks.generation.image_places import ImagePlaces, TileTexts, with_instruction
@@ -35,14 +34,7 @@ from inference.tasks.generation.overrides import sampling_overrides
 from inference.tasks.generation.prompt_task import PromptPixels, header, held_images, laid_out
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from tests.inference.processing.test_text import byte_level
-from tests.inference.tiny_models import (
-    IMAGE,
-    WordTokenizer,
-    finished,
-    image_file,
-    manifest,
-    served,
-)
+from tests.inference.tiny_models import IMAGE, WordTokenizer, finished, image_file, manifest, served
 from tests.tasks.models import ENCODES
 from triptych.tasks.caption import INSTRUCTION, CaptionRequest
 from triptych.tasks.generate import Example, GenerateRequest

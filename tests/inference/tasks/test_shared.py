@@ -188,11 +188,7 @@ def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
     ).data
     assert item.alignment.source_tokens == ["uno", "dos.", "</s>", "tres", "</s>"]
     assert item.alignment.target_tokens == ["one", "</s>", "two"]
-    assert item.alignment.weights == [
-        [0.5, 0.25, 0.25, 0, 0],
-        [0, 0, 1, 0, 0],
-        [0, 0, 0, 0.1, 0.9],
-    ]
+    assert item.alignment.weights == [[0.5, 0.25, 0.25, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0.1, 0.9]]
 
 
 def test_alignment_is_not_computed_unless_requested(aligning: LoadedModel) -> None:

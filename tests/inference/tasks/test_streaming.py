@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.errors import Overloaded, ServingError, Unavailable
+from inference.generation import TokenChunk
 from inference.processing.detokenizer import LeadingSpace, Stripping
-from inference.processing.text import FastTokenizer
-from inference.sequences import TokenChunk
+from inference.processing.tokenizer_kinds import FastTokenizer
 from inference.tasks import caption, generate, translate
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.loaded_model import LoadedModel

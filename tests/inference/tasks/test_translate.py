@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from inference.errors import InvalidRequest, Overloaded, TooLong, Unavailable
+from inference.generation import Finished, TokenChunk
 from inference.processing.terms import FoundTerm
-from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.languages import (

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from inference.bundle.inputs import AlignmentSpec
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, Overloaded
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.translate import TASK, TranslatePlan
@@ -295,8 +295,7 @@ def test_stream_does_without_a_forced_search_that_fails(aligned: LoadedModel) ->
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"glossary": {" ": "x"}}, {"glossary": {"x": "\t"}}, {"do_not_translate": [" "]}],
+    "fields", [{"glossary": {" ": "x"}}, {"glossary": {"x": "\t"}}, {"do_not_translate": [" "]}]
 )
 def test_blank_terms_are_refused(aligned: LoadedModel, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match="holds an empty text"):

@@ -42,7 +42,7 @@ from tests.inference.tiny_models import (
     word_labeller,
 )
 from tests.tasks.models import MODELS, pictures
-from triptych.parameters import TruncationParameters
+from triptych.messages import TruncationParameters
 from triptych.tasks.answer import AnswerRequest
 from triptych.tasks.classify import ClassifyRequest
 from triptych.tasks.detect import DetectRequest
@@ -286,9 +286,7 @@ TWO_ITEMS = {
     ),
     "tag": TwoItems(tag.TASK, lambda: served(word_labeller()), TagRequest(texts=["a", "b"])),
     "answer": TwoItems(
-        answer_task.TASK,
-        MODELS["answer"],
-        AnswerRequest(question=["a", "b"], passages=["c"]),
+        answer_task.TASK, MODELS["answer"], AnswerRequest(question=["a", "b"], passages=["c"])
     ),
     "embed texts": TwoItems(embed.TASK, towers, EmbedRequest(texts=["a", "b"])),
     "embed images": TwoItems(embed.TASK, towers, EmbedRequest(images=PLACES), IMAGES),

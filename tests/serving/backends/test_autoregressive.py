@@ -19,15 +19,13 @@ from tritonclient.utils import InferenceServerException
 from inference.bundle.inputs import AlignmentSpec
 from inference.engine import codec
 from inference.engine.codec import Arrays
-from inference.engine.engine import Engine
-from inference.engine.engine_core import decode
+from inference.engine.engine import Engine, decode
+from inference.engine.request import Cancelled, EngineRequest, Failed
 from inference.engine.runners.candidates import Candidates
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest
-from inference.generation import Generation
-from inference.sequences import Finished, Hypothesis, TokenChunk
+from inference.generation import Finished, Generation, Hypothesis, TokenChunk
 from serving.backends.autoregressive.request_queue import (
     PendingQueue,
     PendingResponse,
@@ -400,9 +398,7 @@ def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> 
 
 
 @pytest.mark.integration
-def test_request_aborted_on_its_stream_ends_without_a_response(
-    server: TritonServer,
-) -> None:
+def test_request_aborted_on_its_stream_ends_without_a_response(server: TritonServer) -> None:
     request = {"source_ids": np.array([4]), "options": options(num_beams=1)}
     stream = Stream(server, request, request_id="one")
     stream.send(request, request_id="one", parameters={codec.ABORT: True})
@@ -437,7 +433,7 @@ class Backend:
     """An engine with one waiting place behind a pending queue."""
 
     def __init__(self, folder) -> None:
-        from inference.engine.validation import RequestValidator
+        from inference.engine.request import RequestValidator
 
         self.runner = GatedRunner()
         capacity = Capacity(waiting=1)

@@ -154,9 +154,7 @@ def test_parameters_of_the_native_backend_are_accepted(
 
 def test_fixed_first_dimension_cannot_be_batched(tmp_path: Path) -> None:
     fixed = graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        [("x", FLOAT, [2, 2])],
-        [("y", FLOAT, [2, 2])],
+        [helper.make_node("Identity", ["x"], ["y"])], [("x", FLOAT, [2, 2])], [("y", FLOAT, [2, 2])]
     )
     tensors = (tensor("input", "x", "FP32", "[2]"), tensor("output", "y", "FP32", "[2]"))
     with pytest.raises(InvalidArgument, match=r"first dimension must be -1.*the model is \[2,2\]"):

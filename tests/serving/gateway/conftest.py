@@ -17,8 +17,7 @@ from starlette.types import ASGIApp
 
 from inference.bundle.manifest import Limits, Manifest, Role
 from inference.errors import ServingError, Unavailable
-from inference.generation import Generation
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Generation, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.dialects.libretranslate import exchange, files

@@ -109,10 +109,7 @@ def test_plan_that_cannot_be_built_is_the_failure_where_there_is_nothing_else(
     machine: Path,
 ) -> None:
     _publish_planned(machine, "broken", 1)
-    with (
-        pytest.raises(DeviceError, match="no such operator"),
-        TritonServer(settings(machine)),
-    ):
+    with pytest.raises(DeviceError, match="no such operator"), TritonServer(settings(machine)):
         pass
 
 

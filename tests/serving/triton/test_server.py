@@ -390,9 +390,7 @@ def test_model_that_was_unloaded_comes_back(server: TritonServer) -> None:
 
 
 @pytest.mark.integration
-def test_switch_whose_configurations_differ_replaces_the_version_at_once(
-    repository: Path,
-) -> None:
+def test_switch_whose_configurations_differ_replaces_the_version_at_once(repository: Path) -> None:
     folder = publish_times(repository, "twice", 2)
     (folder / "config.pbtxt").write_text((repository / "twice" / "config.pbtxt").read_text())
     with brief_server(settings(repository)) as server:

@@ -33,13 +33,7 @@ from inference.engine.runners.cuda.tensors import (
     as_addressed,
     batches,
 )
-from inference.engine.state.device import (
-    UNCAPTURED,
-    Device,
-    DeviceTensor,
-    EntryCopies,
-    item_bytes,
-)
+from inference.engine.state.device import UNCAPTURED, Device, DeviceTensor, EntryCopies, item_bytes
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +43,7 @@ _CAPTURE_REFUSED = "cannot use the graph capture feature"
 
 
 class AddressDevice(Device):
-    """What `inference.engine.runners.ort.device.CpuDevice` is to the CPU.
+    """What `inference.engine.runners.ort.sessions.CpuDevice` is to the CPU.
 
     Args:
         runtime: Allocates and copies.
@@ -168,11 +162,7 @@ class AddressDevice(Device):
         ]
 
     def open(
-        self,
-        model: Path | bytes,
-        options: onnxruntime.SessionOptions,
-        *,
-        is_captured: bool = False,
+        self, model: Path | bytes, options: onnxruntime.SessionOptions, *, is_captured: bool = False
     ) -> onnxruntime.InferenceSession:
         providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
         if self.provider != "CPUExecutionProvider":
@@ -301,11 +291,7 @@ class CudaDevice(AddressDevice):
         super().__init__(self.runtime, PROVIDER, "cuda", number, graph_limit)
 
     def open(
-        self,
-        model: Path | bytes,
-        options: onnxruntime.SessionOptions,
-        *,
-        is_captured: bool = False,
+        self, model: Path | bytes, options: onnxruntime.SessionOptions, *, is_captured: bool = False
     ) -> onnxruntime.InferenceSession:
         """ONNX Runtime falls back to the CPU where CUDA does not load."""
         options.log_severity_level = _ERRORS

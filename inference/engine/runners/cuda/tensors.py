@@ -80,7 +80,7 @@ def batches(jobs: Sequence[EntryCopies]) -> list[list[BlockCopies]]:
             )
         if not width * height:
             continue
-        for index, pairs in enumerate(_independent(job.pairs)):
+        for index, pairs in enumerate(_split_independent(job.pairs)):
             if index == len(found):
                 found.append([])
             read, written = pairs[:, 0], pairs[:, 1]
@@ -92,7 +92,7 @@ def batches(jobs: Sequence[EntryCopies]) -> list[list[BlockCopies]]:
     return found
 
 
-def _independent(pairs: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
+def _split_independent(pairs: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
     """The pairs in parts, (pairs, 2), each as early as those that it depends on allow.
 
     In a part no entry is written that another pair reads or writes.

@@ -35,13 +35,11 @@ from inference.engine.runners.openvino.prompt_images import (
     ImageRows,
 )
 from inference.engine.runners.openvino.token_choice import add_token_choice, complete_choice
-from inference.engine.runners.ort.admission import source_input
-from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.logits_graphs import TopK
-from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.runner import source_input
+from inference.engine.runners.ort.sessions import CpuDevice, session_options
 from inference.engine.runners.protocol import Prompt
-from inference.engine.state.group_state import GroupState
-from inference.engine.state.state_buffer import BufferPool
+from inference.engine.state.group_state import BufferPool, GroupState
 from inference.errors import BundleError
 from inference.openvino_core import INTEGER_PRECISIONS, openvino_core, run_request, why_not_here
 from inference.process_limits import thread_count
@@ -122,10 +120,7 @@ class DecoderCall:
             self._arrays.pop(name, None)
 
     def run(
-        self,
-        token_ids: NDArray[np.int64],
-        spans: Sequence[Span],
-        scored: NDArray[np.int64],
+        self, token_ids: NDArray[np.int64], spans: Sequence[Span], scored: NDArray[np.int64]
     ) -> None:
         """One call.
 

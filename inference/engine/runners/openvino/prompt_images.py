@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bundle.manifest import Growth, Manifest, Role
-from inference.engine.runners.ort.admission import source_input
-from inference.engine.runners.ort.image_states import ImageStates
+from inference.engine.runners.ort.runner import source_input
+from inference.engine.runners.ort.sessions import ImageStates
 from inference.engine.runners.protocol import Prompt
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -22,7 +22,7 @@ from inference.engine.runners.openvino.compiled_decoder import (
     span_of,
 )
 from inference.engine.runners.openvino.prompt_images import Arrays, ImageRows
-from inference.engine.runners.ort.admission import align_tokens
+from inference.engine.runners.ort.runner import align_tokens
 from inference.engine.runners.ort.sessions import pad_right
 from inference.engine.runners.protocol import Capabilities, Prefill, Prompt, RaggedGroup, Runner
 from inference.engine.state.group_state import BufferShape, MemoryModel
@@ -65,7 +65,6 @@ class PagedPrefill(Prefill):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the source, or of the images."""
         return self.sources.nbytes + (0 if self._images is None else self._images.nbytes)
 
     @property
@@ -248,7 +247,6 @@ class PagedGroup(RaggedGroup):
             self._tables[slot].shorten(self._sources.lengths[slot])
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Makes target rows hold the blocks of their sources."""
         for source, target in zip(sources, targets, strict=True):
             self._tables[target].adopt(self._tables[source])
 

@@ -142,7 +142,7 @@ def complete_choice(
     banned: list[tuple[NDArray[np.intp], Edit]] = []
     for kind in kinds:
         rows = _rows_of(kind, row_requests, is_only=len(kinds) == 1)
-        known[kind] = _known(kind, best.token_ids.shape[1])
+        known[kind] = _count_known(kind, best.token_ids.shape[1])
         if kind.count > known[kind]:
             ranked += rows.tolist()
         elif kind.edit is not None:
@@ -176,7 +176,7 @@ def _rows_of(
     return np.array([row for row, request in enumerate(row_requests) if request is kind])
 
 
-def _known(request: CandidateRequest, most: int) -> int:
+def _count_known(request: CandidateRequest, most: int) -> int:
     """Of the graph's choice of so many tokens, those that are the best after the row's edit.
 
     None, where an edit does more than ban a few tokens, or where the logits are read.

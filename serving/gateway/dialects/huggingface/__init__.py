@@ -23,7 +23,7 @@ from serving.gateway.dialects.huggingface.texts import (
     TranslateRoute,
 )
 from serving.gateway.dialects.huggingface.tgi_tei_routes import PredictBody, RerankBody
-from serving.gateway.http.dialect import Routes
+from serving.gateway.http.router import Routes
 
 _ROUTES: tuple[type[HuggingFaceRoute], ...] = (
     AnswerRoute,

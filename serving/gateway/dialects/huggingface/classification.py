@@ -13,7 +13,7 @@ from pydantic import Field
 from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK
 from inference.tasks.shared.loaded_model import LoadedModel, check_is_not_blank
-from serving.gateway.dialects.all_or_nothing import Closed, ConvertedRequest
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest
 from serving.gateway.dialects.huggingface.images import LabelScore
 from serving.gateway.dialects.huggingface.route import (
     HuggingFaceRoute,
@@ -22,7 +22,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import ClosedMessage, optional
 from triptych.tasks.classify import MAX_TOP_K, ClassifyRequest, TextPair
 from triptych.tasks.zero_shot import MAX_LABELS
 
@@ -44,7 +44,7 @@ class ClassificationParameters(PipelineTruncating):
     hypothesis_template: str | None = optional(f"Contains {{}}. Default: {DEFAULT_TEMPLATE!r}.")
 
 
-class ClassificationBody(Closed):
+class ClassificationBody(ClosedMessage):
     """Body of `POST /hf/classify/{model}`, where it is not an image itself."""
 
     inputs: str = Field(description="A text; for a model of images, base64 or a data URI.")

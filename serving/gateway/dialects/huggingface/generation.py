@@ -116,7 +116,6 @@ class GenerateRoute(HuggingFaceRoute):
         return [Generated(generated_text=text, details=details)]
 
     def render_stream(self, request: TaskRequest) -> TokenEvents:
-        """One event a token."""
         assert isinstance(request, GeneratingRequest)
         return TokenEvents(request)
 
@@ -163,11 +162,7 @@ def _sampling(
     is_default = generation is not None and generation.do_sample
     # One sample changes nothing but that tokens are sampled.
     samples = 1 if given.do_sample and best_of is None and given.temperature != 0 else best_of
-    return {
-        **chosen,
-        "best_of": samples,
-        "seed": given.seed if is_asked or is_default else None,
-    }
+    return {**chosen, "best_of": samples, "seed": given.seed if is_asked or is_default else None}
 
 
 def _sequence(output: Generation | Continuation, request: GeneratingRequest) -> dict[str, Any]:
@@ -219,11 +214,9 @@ class TokenEvents(Events):
         self._last: TokenLogprob | None = None
 
     def error_body(self, error: ServingError) -> HuggingFaceError:
-        """The body of a failed request."""
         return error_body(error)
 
     def events(self, chunk: Chunk) -> Iterator[StreamEvent]:
-        """One event a token."""
         self._text += chunk.text
         text, self._waiting = self._waiting + chunk.text, ""
         tokens = chunk.logprobs or []
@@ -234,7 +227,7 @@ class TokenEvents(Events):
         if not tokens:
             self._waiting = text
             return
-        shares = list(zip(tokens, self._spread(text, tokens), strict=True))
+        shares = list(zip(tokens, self._share_text(text, tokens), strict=True))
         for place, (token, own) in enumerate(shares):
             ends = is_last and place == len(shares) - 1
             yield self._event(token, own, chunk if ends else None)
@@ -264,7 +257,7 @@ class TokenEvents(Events):
             seed=self._request.seed,
         )
 
-    def _spread(self, text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
+    def _share_text(self, text: str, tokens: Sequence[TokenLogprob]) -> list[str]:
         """Each token's share of the text of all; the last one but the end token has the rest."""
         shares = [""] * len(tokens)
         ends = self._request.ends

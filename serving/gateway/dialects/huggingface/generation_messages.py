@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.gateway.dialects.all_or_nothing import Closed, Open
+from serving.gateway.dialects.all_or_nothing import ResponseMessage
 from serving.gateway.dialects.huggingface.route import Unserved
-from triptych.parameters import (
+from triptych.messages import (
     MAX_TOP_LOG_PROBS,
     Beams,
+    ClosedMessage,
     JsonSchema,
     NewTokens,
     Penalty,
@@ -28,28 +29,28 @@ from triptych.tasks.generate import OneOrManyStops
 Reason = Literal["length", "eos_token", "stop_sequence"]
 
 
-class RegexGrammar(Closed):
+class RegexGrammar(ClosedMessage):
     """A regular expression that the whole text matches."""
 
     type: Literal["regex"]
     value: Regex
 
 
-class JsonGrammar(Closed):
+class JsonGrammar(ClosedMessage):
     """A JSON Schema that the text is valid under."""
 
     type: Literal["json"]
     value: JsonSchema
 
 
-class NamedSchema(Closed):
+class NamedSchema(ClosedMessage):
     """A schema with a name, which is not used."""
 
     schema_: Annotated[JsonSchema, Field(alias="schema")]
     name: str | None = None
 
 
-class NamedJsonGrammar(Closed):
+class NamedJsonGrammar(ClosedMessage):
     """A JSON Schema with a name."""
 
     type: Literal["json_schema"]
@@ -59,7 +60,7 @@ class NamedJsonGrammar(Closed):
 Grammar = RegexGrammar | JsonGrammar | NamedJsonGrammar
 
 
-class GenerationParameters(Closed):
+class GenerationParameters(ClosedMessage):
     """Parameters of `text_generation`."""
 
     best_of: Beams | None = None
@@ -83,7 +84,7 @@ class GenerationParameters(Closed):
     watermark: Unserved = None
 
 
-class GenerationBody(Closed):
+class GenerationBody(ClosedMessage):
     """Body of `POST /hf/generate/{model}`."""
 
     inputs: str
@@ -91,7 +92,7 @@ class GenerationBody(Closed):
     stream: bool | None = None
 
 
-class Token(Open):
+class Token(ResponseMessage):
     """A generated token."""
 
     id: int
@@ -100,7 +101,7 @@ class Token(Open):
     special: bool
 
 
-class Sequence(Open):
+class Sequence(ResponseMessage):
     """How a text was generated."""
 
     finish_reason: Reason
@@ -124,14 +125,14 @@ class Details(Sequence):
     best_of_sequences: list[OtherSequence] | None = None
 
 
-class Generated(Open):
+class Generated(ResponseMessage):
     """The generated text."""
 
     generated_text: str
     details: Details | None = None
 
 
-class StreamDetails(Open):
+class StreamDetails(ResponseMessage):
     """How a streamed text was generated."""
 
     finish_reason: Reason
@@ -140,7 +141,7 @@ class StreamDetails(Open):
     seed: int | None
 
 
-class StreamEvent(Open):
+class StreamEvent(ResponseMessage):
     """One token; the last event also has the whole text."""
 
     index: int

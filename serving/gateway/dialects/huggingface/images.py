@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from inference.errors import InvalidRequest
 from inference.tasks import caption, detect, zero_shot
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import Closed, Open
+from serving.gateway.dialects.all_or_nothing import ResponseMessage
 from serving.gateway.dialects.huggingface.route import (
     PARAMETERS,
     FinishReason,
@@ -17,7 +17,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP, optional
+from triptych.messages import Beams, ClosedMessage, Temperature, TopK, TopP, TypicalP, optional
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.detect import MAX_LABELS as DETECTION_MAX_LABELS
 from triptych.tasks.detect import DetectRequest
@@ -30,7 +30,7 @@ NewTokens = Annotated[int, Field(ge=1, le=4096)]
 _SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
 
 
-class CaptionSearch(Closed):
+class CaptionSearch(ClosedMessage):
     """`generation_parameters` of a caption."""
 
     num_beams: Beams | None = None
@@ -51,7 +51,7 @@ class CaptionSearch(Closed):
         return given | ({"best_of": 1} if self.do_sample and self.temperature != 0 else {})
 
 
-class ImageToTextParameters(Closed):
+class ImageToTextParameters(ClosedMessage):
     """Parameters of `image_to_text`; the client sends none."""
 
     max_new_tokens: NewTokens | None = None
@@ -61,14 +61,14 @@ class ImageToTextParameters(Closed):
 Question = Annotated[str, Field(min_length=1, description="What is asked about the image.")]
 
 
-class AskedImage(Closed):
+class AskedImage(ClosedMessage):
     """`inputs` of `document_question_answering`."""
 
     question: Question
     image: Annotated[str, BASE64]
 
 
-class ImageToTextBody(Closed):
+class ImageToTextBody(ClosedMessage):
     """Body of `POST /hf/caption/{model}`, where it is not the image itself."""
 
     inputs: Annotated[str, BASE64] | AskedImage
@@ -87,14 +87,14 @@ class ImageToTextBody(Closed):
         return self.inputs.question if isinstance(self.inputs, AskedImage) else self.question
 
 
-class GeneratedText(Open):
+class GeneratedText(ResponseMessage):
     """The caption of an image."""
 
     generated_text: Annotated[str, Field(validation_alias="text")]
     finish_reason: FinishReason
 
 
-class Answer(Open):
+class Answer(ResponseMessage):
     """The answer to a question about an image."""
 
     answer: Annotated[str, Field(validation_alias="text")]
@@ -143,7 +143,7 @@ class CaptionRoute(HuggingFaceRoute):
         return [GeneratedText.copy_of(item) for item in response.data]
 
 
-class ZeroShotParameters(Closed):
+class ZeroShotParameters(ClosedMessage):
     """Parameters of `zero_shot_image_classification`."""
 
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=MAX_LABELS)]
@@ -155,14 +155,14 @@ class ZeroShotParameters(Closed):
         return None if self.hypothesis_template is None else [self.hypothesis_template]
 
 
-class ZeroShotBody(Closed):
+class ZeroShotBody(ClosedMessage):
     """Body of `POST /hf/zero-shot/{model}`."""
 
     inputs: Annotated[str, BASE64]
     parameters: ZeroShotParameters
 
 
-class LabelScore(Open):
+class LabelScore(ResponseMessage):
     """A label and its probability."""
 
     label: str
@@ -184,12 +184,11 @@ class ZeroShotRoute(HuggingFaceRoute):
     }
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[LabelScore]:
-        """The labels, best first."""
         (item,) = response.data
         return [LabelScore.copy_of(one) for one in item.labels]
 
 
-class DetectionParameters(Closed):
+class DetectionParameters(ClosedMessage):
     """Parameters of `object_detection`, and the labels that its client does not send."""
 
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -198,14 +197,14 @@ class DetectionParameters(Closed):
     ) = optional("What to look for; required by models that name nothing themselves.")
 
 
-class DetectionBody(Closed):
+class DetectionBody(ClosedMessage):
     """Body of `POST /hf/detect/{model}`, where it is not the image itself."""
 
     inputs: Annotated[str, BASE64]
     parameters: DetectionParameters | None = None
 
 
-class BoundingBox(Open):
+class BoundingBox(ResponseMessage):
     """Whole pixels of the upright image, as the pipelines of `transformers` cut them off."""
 
     xmin: Annotated[int, BeforeValidator(int), Field(validation_alias="x_min")]
@@ -214,7 +213,7 @@ class BoundingBox(Open):
     ymax: Annotated[int, BeforeValidator(int), Field(validation_alias="y_max")]
 
 
-class DetectedObject(Open):
+class DetectedObject(ResponseMessage):
     """A thing in an image."""
 
     score: float
@@ -248,7 +247,6 @@ class DetectRoute(HuggingFaceRoute):
             )
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[DetectedObject]:
-        """The boxes, best first."""
         (item,) = response.data
         return [
             DetectedObject(score=one.score, label=one.label, box=BoundingBox.copy_of(one))

@@ -20,7 +20,7 @@ from inference.errors import (
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.dialects.all_or_nothing import Closed, ConvertedRequest, TaskRoute
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest, TaskRoute
 from serving.gateway.http.bodies import (
     JSON,
     MULTIPART,
@@ -29,12 +29,10 @@ from serving.gateway.http.bodies import (
     media_type,
     read_json,
 )
-from serving.gateway.http.dialect import Route, RouteTable, path_parameter
-from serving.gateway.http.handle_request import respond
-from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import TASK_ERRORS, events, reference
+from serving.gateway.http.router import Route, RouteTable, json_error, path_parameter, respond
 from serving.gateway.requests.service import Service, TaskRequest
-from triptych.parameters import optional
+from triptych.messages import ClosedMessage, optional
 from triptych.task import IMAGES
 
 PARAMETERS: Mapping[str, str] = {
@@ -128,7 +126,7 @@ FinishReason = Annotated[
 ]
 
 
-class Truncating(Closed):
+class Truncating(ClosedMessage):
     """Text Embeddings Inference's fields for texts that are too long."""
 
     truncate: bool | None = optional("Cut texts that are too long, instead of refusing them.")
@@ -142,7 +140,7 @@ class Truncating(Closed):
         return {"truncate": bool(self.truncate), "truncation_direction": end}
 
 
-class PipelineTruncating(Closed):
+class PipelineTruncating(ClosedMessage):
     """The parameter of the pipelines of `transformers` for texts that are too long."""
 
     truncation: bool | Literal["longest_first", "only_first", "do_not_truncate"] | None = optional(
@@ -298,5 +296,4 @@ class FirstTaskRoute(RouteTable):
         return await respond(route, request, route.task, service)
 
     def render_error(self, error: ServingError) -> Response:
-        """`{"error", "error_type"}` with the error's status."""
         return error_response(error)

@@ -20,9 +20,8 @@ from inference.tasks.embed import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
-    Closed,
     ConvertedRequest,
-    Open,
+    ResponseMessage,
     shorten,
 )
 from serving.gateway.dialects.huggingface.route import (
@@ -34,8 +33,7 @@ from serving.gateway.dialects.huggingface.route import (
     value_at,
 )
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.messages import OneOrMany
-from triptych.parameters import MAX_STRIDE, Beams, Penalty, Stride, optional
+from triptych.messages import MAX_STRIDE, Beams, ClosedMessage, OneOrMany, Penalty, Stride, optional
 from triptych.tasks.answer import MAX_ANSWER_TOKENS, MAX_ANSWERS
 from triptych.tasks.fill_mask import MAX_TOP_K, OneOrManyTargets
 from triptych.tasks.tag import Aggregation, TagRequest
@@ -44,14 +42,14 @@ OUTSIDE = "O"
 """The label that is ignored where a request does not say which are."""
 
 
-class BeamSearch(Closed):
+class BeamSearch(ClosedMessage):
     """`generate_parameters` of a translation."""
 
     num_beams: Beams | None = None
     length_penalty: Penalty | None = None
 
 
-class TranslationParameters(Closed):
+class TranslationParameters(ClosedMessage):
     """Parameters of `translation`."""
 
     src_lang: str | None = None
@@ -61,14 +59,14 @@ class TranslationParameters(Closed):
     generate_parameters: BeamSearch | None = None
 
 
-class TranslationBody(Closed):
+class TranslationBody(ClosedMessage):
     """Body of `POST /hf/translate/{model}`."""
 
     inputs: str
     parameters: TranslationParameters | None = None
 
 
-class Translated(Open):
+class Translated(ResponseMessage):
     """A translated text."""
 
     translation_text: Annotated[str, Field(validation_alias="text")]
@@ -104,14 +102,14 @@ class FillMaskParameters(PipelineTruncating):
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] | None = None
 
 
-class FillMaskBody(Closed):
+class FillMaskBody(ClosedMessage):
     """Body of `POST /hf/fill-mask/{model}`."""
 
     inputs: str
     parameters: FillMaskParameters | None = None
 
 
-class Filled(Open):
+class Filled(ResponseMessage):
     """One token in place of a mask."""
 
     score: float
@@ -160,14 +158,14 @@ class TokenClassificationParameters(PipelineTruncating):
         return self.ignore_labels is not None and OUTSIDE not in self.ignore_labels
 
 
-class TokenClassificationBody(Closed):
+class TokenClassificationBody(ClosedMessage):
     """Body of `POST /hf/tag/{model}`."""
 
     inputs: str
     parameters: TokenClassificationParameters | None = None
 
 
-class TaggedWord(Open):
+class TaggedWord(ResponseMessage):
     """A token with its `entity`, or tokens that were joined with their `entity_group`."""
 
     entity: str | None = None
@@ -209,18 +207,14 @@ class TagRoute(HuggingFaceRoute):
         (item,) = response.data
         return [
             TaggedWord(
-                **{name: one.label},
-                score=one.score,
-                word=one.text,
-                start=one.start,
-                end=one.end,
+                **{name: one.label}, score=one.score, word=one.text, start=one.start, end=one.end
             )
             for one in item.tokens
             if one.label not in ignored
         ]
 
 
-class QuestionAnsweringParameters(Closed):
+class QuestionAnsweringParameters(ClosedMessage):
     """Parameters of `question_answering`."""
 
     align_to_words: bool | None = None
@@ -237,7 +231,7 @@ class QuestionAnsweringParameters(Closed):
         return 0.0 if self.handle_impossible_answer else None
 
 
-class Question(Closed):
+class Question(ClosedMessage):
     """`inputs` of `question_answering`."""
 
     question: str
@@ -250,14 +244,14 @@ def _without_table(value: object) -> object:
     return value
 
 
-class QuestionAnsweringBody(Closed):
+class QuestionAnsweringBody(ClosedMessage):
     """Body of `POST /hf/answer/{model}`."""
 
     inputs: Annotated[Question, BeforeValidator(_without_table)]
     parameters: QuestionAnsweringParameters | None = None
 
 
-class FoundInContext(Open):
+class FoundInContext(ResponseMessage):
     """An answer; of a question without one, the empty text."""
 
     answer: Annotated[str, Field(validation_alias="text")]
@@ -305,7 +299,7 @@ class SimilarityParameters(Truncating):
     prompt_name: str | None = None
 
 
-class Sentences(Closed):
+class Sentences(ClosedMessage):
     """`inputs` of `sentence_similarity`."""
 
     source_sentence: str

@@ -14,7 +14,7 @@ from inference.errors import InvalidRequest
 from inference.tasks.classify import TASK as CLASSIFY
 from inference.tasks.rerank import TASK as RERANK
 from inference.tasks.shared.loaded_model import LoadedModel
-from serving.gateway.dialects.all_or_nothing import ConvertedRequest, Open, check_each
+from serving.gateway.dialects.all_or_nothing import ConvertedRequest, ResponseMessage, check_each
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.generation_messages import Generated
 from serving.gateway.dialects.huggingface.images import LabelScore
@@ -26,7 +26,7 @@ from serving.gateway.dialects.huggingface.route import (
 )
 from serving.gateway.dialects.huggingface.texts import EmbedRoute
 from serving.gateway.requests.service import TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import optional
 from triptych.tasks.classify import MAX_TOP_K
 from triptych.tasks.rerank import MAX_DOCUMENTS
 
@@ -40,7 +40,6 @@ class GeneratePath(GenerateRoute):
     summary = "Continue a prompt, as Text Generation Inference."
 
     def render(self, request: TaskRequest, response: TaskResponse) -> Generated:
-        """The only one."""
         found = super().render(request, response)
         return found if isinstance(found, Generated) else found[0]
 
@@ -77,7 +76,7 @@ class RerankBody(Truncating):
     raw_scores: Unserved = None
 
 
-class Rank(Open):
+class Rank(ResponseMessage):
     """One text."""
 
     index: int
@@ -97,7 +96,6 @@ class RerankPath(HuggingFaceRoute):
     summary = "Rank texts by their relevance to a query, as Text Embeddings Inference."
 
     def take(self, body: RerankBody, model: LoadedModel | None) -> dict[str, Any]:
-        """One query and its texts."""
         return {
             "query": [body.query],
             "documents": body.texts,
@@ -106,14 +104,12 @@ class RerankPath(HuggingFaceRoute):
         }
 
     def results(self, data: Sequence[Any]) -> Sequence[Any]:
-        """Texts."""
         (item,) = data
         check_each([item])
         found: Sequence[Any] = item.results
         return found
 
     def render(self, request: TaskRequest, response: TaskResponse) -> list[Rank]:
-        """The texts, best first."""
         return [Rank.copy_of(one) for one in self.results(response.data)]
 
 

@@ -14,7 +14,7 @@ from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.libretranslate.files import FileDialect
 from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
-from serving.gateway.http.dialect import Routes
+from serving.gateway.http.router import Routes
 
 MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""

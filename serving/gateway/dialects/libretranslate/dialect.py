@@ -29,7 +29,7 @@ from serving.gateway.dialects.libretranslate.messages import (
     Translated,
 )
 from serving.gateway.dialects.libretranslate.translation import translate
-from serving.gateway.http.dialect import Route
+from serving.gateway.http.router import Route
 from serving.gateway.requests.service import Service
 
 _TYPING_MS = 500

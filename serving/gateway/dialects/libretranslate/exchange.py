@@ -22,10 +22,8 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import FORM, Body, read_authorised, validate
 from serving.gateway.http.bodies import MULTIPART
-from serving.gateway.http.dialect import RouteTable
-from serving.gateway.http.handle_request import unless_disconnected
-from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import json_content, without_null
+from serving.gateway.http.router import RouteTable, json_error, unless_disconnected
 from serving.gateway.requests.service import TIMEOUT_S, Service
 
 TEXTS = "texts"

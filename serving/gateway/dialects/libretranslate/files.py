@@ -33,7 +33,7 @@ from serving.gateway.dialects.libretranslate.messages import (
 )
 from serving.gateway.dialects.libretranslate.translation import Directions, Translator
 from serving.gateway.http.bodies import MULTIPART
-from serving.gateway.http.dialect import Route, path_parameter
+from serving.gateway.http.router import Route, path_parameter
 from serving.gateway.requests.service import Service
 
 FILE = "file"
@@ -122,7 +122,6 @@ class FileDialect(LibreTranslateRoutes):
     async def _translate(
         self, file: Upload, body: FileBody, service: Service
     ) -> tuple[bytes, Translator]:
-        """The translated file, and what translated it."""
         in_process = service.in_process
         if self._waiting >= _MOST_WAITING:
             raise Overloaded("too many files are being translated", retry_after_s=1)

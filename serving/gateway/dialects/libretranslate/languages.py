@@ -83,9 +83,9 @@ class Identifier:
         if any(map(str.isalpha, text)):
             with self._lock:
                 ranked = self._detector.detect(text, k=_LANGUAGES)
-            served = ((one["score"], _served(one["lang"], codes)) for one in ranked)
+            served = ((one["score"], _match_served(one["lang"], codes)) for one in ranked)
             found = [
-                Detected(confidence=round(100 * score), language=_written(own, text))
+                Detected(confidence=round(100 * score), language=_choose_script(own, text))
                 for score, own in served
                 if own
             ]
@@ -101,14 +101,14 @@ class Identifier:
         return LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
 
 
-def _served(label: str, codes: Spellings) -> Sequence[str]:
+def _match_served(label: str, codes: Spellings) -> Sequence[str]:
     """The served codes of a language, given the model's own."""
     own = _OWN_CODES.get(label)
     plain = codes.get(label, ()) if label != "als" else ()
     return plain or (codes.get(own, ()) if own else ())
 
 
-def _written(codes: Sequence[str], text: str) -> str:
+def _choose_script(codes: Sequence[str], text: str) -> str:
     """Which of the codes of one language has the script of a text; the first if none has."""
     if len(codes) == 1:
         return codes[0]

@@ -22,16 +22,9 @@ from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Una
 from serving.documents.archive import MAX_SEGMENTS
 from serving.gateway.admission.admission import FREE_BYTES
 from serving.gateway.admission.auth import Keys, bearer
-from serving.gateway.http.bodies import (
-    JSON,
-    MAX_VALUES,
-    MULTIPART,
-    media_type,
-    read_form,
-)
+from serving.gateway.http.bodies import JSON, MAX_VALUES, MULTIPART, media_type, read_form
 from serving.gateway.requests.service import Service, from_validation
-from triptych.messages import ClosedMessage
-from triptych.parameters import MAX_BEAMS, optional
+from triptych.messages import MAX_BEAMS, ClosedMessage, optional
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.open_inference.dialect import OpenInferenceDialect
 from serving.gateway.dialects.open_inference.tensors import InferBody
-from serving.gateway.http.dialect import Routes
+from serving.gateway.http.router import Routes
 
 MESSAGES: tuple[type[BaseModel], ...] = (InferBody,)
 """Bodies of requests, for the OpenAPI document."""

@@ -23,9 +23,8 @@ from serving.gateway.dialects.open_inference.tensors import (
     graph_of,
 )
 from serving.gateway.http.bodies import JSON, read_json
-from serving.gateway.http.dialect import Route, RouteTable, path_parameter
-from serving.gateway.http.handle_request import unless_disconnected
 from serving.gateway.http.openapi import TASK_ERRORS, json_content
+from serving.gateway.http.router import Route, RouteTable, path_parameter, unless_disconnected
 from serving.gateway.observability.trace_context import TRACE
 from serving.gateway.requests.service import ReservePixels, Service
 from triptych import __version__

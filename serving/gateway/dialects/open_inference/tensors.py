@@ -19,19 +19,18 @@ from tritonclient.utils import np_to_triton_dtype
 
 from inference.bundle.manifest import Part, Role, Tensor
 from inference.errors import InvalidRequest, ServingError, UnknownModel
-from inference.sequences import Finished
+from inference.generation import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import MAX_ROWS, Array, InferCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from serving.gateway.dialects.all_or_nothing import Closed, Open
-from triptych.messages import Item, Response
-from triptych.parameters import optional
+from serving.gateway.dialects.all_or_nothing import ResponseMessage
+from triptych.messages import ClosedMessage, Item, Response, optional
 
 MAX_TENSORS = 16
 MAX_DIMENSIONS = 8
 
 
-class RequestParameters(Closed):
+class RequestParameters(ClosedMessage):
     """What clients send without being told to; the response has JSON tensors in any case."""
 
     defaults = {"sequence_id": (0, ""), "priority": (0,), "timeout": (0,)}
@@ -39,7 +38,7 @@ class RequestParameters(Closed):
     binary_data_output: bool | None = None
 
 
-class OutputParameters(Closed):
+class OutputParameters(ClosedMessage):
     """The same of one output."""
 
     defaults = {"classification": (0,)}
@@ -47,7 +46,7 @@ class OutputParameters(Closed):
     binary_data: bool | None = None
 
 
-class InputTensor(Closed):
+class InputTensor(ClosedMessage):
     """One tensor: flat in row-major order, or nested."""
 
     name: str
@@ -57,14 +56,14 @@ class InputTensor(Closed):
     parameters: OutputParameters | None = None
 
 
-class RequestedOutput(Closed):
+class RequestedOutput(ClosedMessage):
     """An output to return."""
 
     name: str
     parameters: OutputParameters | None = None
 
 
-class InferBody(Closed):
+class InferBody(ClosedMessage):
     """Body of `POST /v2/models/{model}/infer`."""
 
     id: str | None = Field(default=None, max_length=256)
@@ -74,7 +73,7 @@ class InferBody(Closed):
     parameters: RequestParameters | None = None
 
 
-class OutputTensor(Open):
+class OutputTensor(ResponseMessage):
     """One tensor of a response, flat in row-major order; NaN and infinities are null."""
 
     name: str
@@ -89,7 +88,7 @@ class TensorItem(Item):
     tensor: OutputTensor
 
 
-class InferAnswer(Open):
+class InferAnswer(ResponseMessage):
     """Body of its response."""
 
     model_name: str
@@ -98,7 +97,7 @@ class InferAnswer(Open):
     outputs: list[OutputTensor]
 
 
-class TensorMetadata(Open):
+class TensorMetadata(ResponseMessage):
     """Name, type and shape of a tensor; −1 is a dimension that a request chooses."""
 
     name: str
@@ -106,7 +105,7 @@ class TensorMetadata(Open):
     shape: list[int]
 
 
-class ModelMetadata(Open):
+class ModelMetadata(ResponseMessage):
     """Body of `GET /v2/models/{model}`."""
 
     name: str
@@ -116,7 +115,7 @@ class ModelMetadata(Open):
     outputs: list[TensorMetadata]
 
 
-class ServerMetadata(Open):
+class ServerMetadata(ResponseMessage):
     """Body of `GET /v2`."""
 
     name: str
@@ -124,14 +123,14 @@ class ServerMetadata(Open):
     extensions: list[str]
 
 
-class ModelReady(Open):
+class ModelReady(ResponseMessage):
     """Body of `GET /v2/models/{model}/ready`."""
 
     name: str
     ready: bool
 
 
-class InferenceError(Open):
+class InferenceError(ResponseMessage):
     """Body of every response with a status of 400 or more."""
 
     error: str
@@ -314,16 +313,14 @@ def _check_shape(
     )
     if not is_equal:
         raise InvalidRequest(
-            f"{tensor.name} must have a shape like {expected} (-1: any size from 1)",
-            field="inputs",
+            f"{tensor.name} must have a shape like {expected} (-1: any size from 1)", field="inputs"
         )
     for size, axis in zip(given.shape, tensor.shape, strict=True):
         if not isinstance(axis, str):
             continue
         if size > limits.get(axis, 0):
             raise InvalidRequest(
-                f"a dimension of {tensor.name} is larger than {limits.get(axis, 0)}",
-                field="inputs",
+                f"a dimension of {tensor.name} is larger than {limits.get(axis, 0)}", field="inputs"
             )
         if found.setdefault(axis, size) != size:
             raise InvalidRequest(

@@ -41,8 +41,13 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, TokenLogprob, TopToken
-from triptych.parameters import MAX_SCHEMA_CHARACTERS, GenerationParameters
+from triptych.messages import (
+    MAX_SCHEMA_CHARACTERS,
+    Chunk,
+    GenerationParameters,
+    TokenLogprob,
+    TopToken,
+)
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
@@ -155,7 +160,6 @@ class ChatRoute(OpenAIRoute):
         return ConvertedRequest(CHAT, message, self.path, images=images, body=body)
 
     def render(self, request: TaskRequest, response: TaskResponse) -> ChatCompletion:
-        """A `chat.completion`."""
         (item,) = response.data
         has_logprobs = request.task is not CAPTION
         choices = [

@@ -6,31 +6,26 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from inference.errors import InvalidRequest
-from serving.gateway.dialects.all_or_nothing import Closed, Open
+from serving.gateway.dialects.all_or_nothing import ResponseMessage
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs, optional
-from triptych.parameters import Choice as AllowedText
+from triptych.messages import MAX_CHOICES, ClosedMessage, NewTokens, Regex, TopLogProbs, optional
+from triptych.messages import Choice as AllowedText
 from triptych.tasks.chat import MAX_MESSAGES, Role
 
 MAX_PARTS = 64
 
 
-class TextPart(Closed):
+class TextPart(ClosedMessage):
     """Words of a message."""
 
     type: Literal["text"]
     text: str
 
 
-class ImageUrl(Closed):
+class ImageUrl(ClosedMessage):
     """An image."""
 
     url: str = Field(description="A data URI; an address, where the gateway reads those.")
@@ -39,7 +34,7 @@ class ImageUrl(Closed):
     )
 
 
-class ImagePart(Closed):
+class ImagePart(ClosedMessage):
     """An image of a message; audio is not served."""
 
     type: Literal["image_url"]
@@ -62,7 +57,7 @@ _Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 _Parts = Annotated[list[_Part], Field(min_length=1, max_length=MAX_PARTS)]
 
 
-class CompletionMessage(Closed):
+class CompletionMessage(ClosedMessage):
     """One message; parts of text are joined by line breaks."""
 
     role: Role
@@ -89,21 +84,21 @@ class CompletionMessage(Closed):
         return [part.image_url.url for part in self.content if isinstance(part, ImagePart)]
 
 
-class PlainText(Closed):
+class PlainText(ClosedMessage):
     """An answer of any form."""
 
     type: Literal["text"]
     text: ClassVar[str | None] = None
 
 
-class JsonObject(Closed):
+class JsonObject(ClosedMessage):
     """An answer that is a JSON object."""
 
     type: Literal["json_object"]
     text: ClassVar[str | None] = '{"type": "object"}'
 
 
-class NamedSchema(Closed):
+class NamedSchema(ClosedMessage):
     """A JSON Schema; the answer is always valid under it, also where it is not `strict`."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
@@ -112,7 +107,7 @@ class NamedSchema(Closed):
     strict: bool | None = None
 
 
-class JsonSchemaFormat(Closed):
+class JsonSchemaFormat(ClosedMessage):
     """An answer that is valid under a schema."""
 
     type: Literal["json_schema"]
@@ -171,7 +166,7 @@ class ChatCompletionRequest(GenerationRequest):
         return None if self.response_format is None else self.response_format.text
 
 
-class TopLogprob(Open):
+class TopLogprob(ResponseMessage):
     """One of the most likely tokens at a position."""
 
     token: str
@@ -185,14 +180,14 @@ class TokenEntry(TopLogprob):
     top_logprobs: list[TopLogprob]
 
 
-class ChoiceLogprobs(Open):
+class ChoiceLogprobs(ResponseMessage):
     """Log-probabilities of an answer."""
 
     content: list[TokenEntry]
     refusal: None = None
 
 
-class AnswerMessage(Open):
+class AnswerMessage(ResponseMessage):
     """The answer."""
 
     role: Literal["assistant"] = "assistant"
@@ -200,7 +195,7 @@ class AnswerMessage(Open):
     refusal: None = None
 
 
-class Choice(Open):
+class Choice(ResponseMessage):
     """One answer."""
 
     index: int
@@ -209,7 +204,7 @@ class Choice(Open):
     logprobs: ChoiceLogprobs | None = None
 
 
-class ChatCompletion(Open):
+class ChatCompletion(ResponseMessage):
     """A whole response."""
 
     id: str
@@ -220,7 +215,7 @@ class ChatCompletion(Open):
     usage: CompletionUsage
 
 
-class Delta(Open):
+class Delta(ResponseMessage):
     """What a chunk adds to the answer; clients merge deltas, so absent fields are left out."""
 
     role: Literal["assistant"] | None = None
@@ -231,7 +226,7 @@ class Delta(Open):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
 
-class ChunkChoice(Open):
+class ChunkChoice(ResponseMessage):
     """A chunk's share of the one answer."""
 
     index: int = 0
@@ -240,7 +235,7 @@ class ChunkChoice(Open):
     logprobs: ChoiceLogprobs | None = None
 
 
-class ChatCompletionChunk(Open):
+class ChatCompletionChunk(ResponseMessage):
     """One event of a stream."""
 
     id: str

@@ -14,18 +14,18 @@ from starlette.responses import Response
 from inference.errors import ServingError
 from serving.gateway.dialects.all_or_nothing import (
     AnyToken,
-    Closed,
     ConvertedRequest,
     Events,
-    Open,
+    ResponseMessage,
     TaskRoute,
     is_part_of_character,
 )
-from serving.gateway.http.http_errors import json_error
+from serving.gateway.http.router import json_error
 from serving.gateway.requests.service import TaskRequest
-from triptych.messages import Chunk, Usage
-from triptych.parameters import (
+from triptych.messages import (
     Beams,
+    Chunk,
+    ClosedMessage,
     LogitBias,
     MinP,
     NgramSize,
@@ -36,12 +36,13 @@ from triptych.parameters import (
     TopK,
     TopP,
     TypicalP,
+    Usage,
     optional,
 )
 from triptych.tasks.generate import OneOrManyStops
 
 
-class StreamOptions(Closed):
+class StreamOptions(ClosedMessage):
     """What a stream carries."""
 
     defaults = {"include_obfuscation": (False, True)}  # without it events have no padding
@@ -49,7 +50,7 @@ class StreamOptions(Closed):
     include_usage: bool | None = None
 
 
-class GenerationRequest(Closed):
+class GenerationRequest(ClosedMessage):
     """Base of requests for text: OpenAI's parameters, and extensions sent in `extra_body`."""
 
     model: str
@@ -83,7 +84,7 @@ class GenerationRequest(Closed):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-class CompletionUsage(Open):
+class CompletionUsage(ResponseMessage):
     """Token counts."""
 
     prompt_tokens: int
@@ -104,7 +105,7 @@ _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
-class CompletionError(Open):
+class CompletionError(ResponseMessage):
     """The `error` of a failed request."""
 
     message: str
@@ -113,7 +114,7 @@ class CompletionError(Open):
     code: str
 
 
-class CompletionErrorBody(Open):
+class CompletionErrorBody(ResponseMessage):
     """Body of every response with a status of 400 or more."""
 
     error: CompletionError
@@ -130,7 +131,6 @@ class OpenAIRoute(TaskRoute):
     stream: ClassVar[type[OpenAIEvents]]
 
     def render_stream(self, request: TaskRequest) -> OpenAIEvents:
-        """See `stream`."""
         return self.stream(request, self.renamed)
 
     def render_error(self, error: ServingError) -> Response:
@@ -170,7 +170,6 @@ class OpenAIEvents(Events):
             yield self.answer(**self._common, choices=[], usage=usage)
 
     def error_body(self, error: ServingError) -> CompletionErrorBody:
-        """The body of a failed request."""
         return error_body(error, self._renamed)
 
 

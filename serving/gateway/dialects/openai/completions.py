@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.requests import Request
 
 from inference.tasks.generate import TASK
-from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, Open
+from serving.gateway.dialects.all_or_nothing import AnyToken, ConvertedRequest, ResponseMessage
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     GenerationRequest,
@@ -19,8 +19,16 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
-from triptych.parameters import NewTokens, TopLogProbs, optional
+from triptych.messages import (
+    Chunk,
+    Continuation,
+    Generation,
+    NewTokens,
+    PromptLogprob,
+    TokenLogprob,
+    TopLogProbs,
+    optional,
+)
 from triptych.tasks.generate import GenerateRequest
 
 DEFAULT_TOKENS = 16
@@ -59,7 +67,7 @@ class CompletionRequest(GenerationRequest):
     )
 
 
-class Logprobs(Open):
+class Logprobs(ResponseMessage):
     """Log-probabilities of a choice, one entry a token."""
 
     tokens: list[str]
@@ -69,7 +77,7 @@ class Logprobs(Open):
     """Where each token begins in the text; tokens that share a character have its place."""
 
 
-class CompletionChoice(Open):
+class CompletionChoice(ResponseMessage):
     """One output for one prompt; in a stream, what is added to it."""
 
     index: int
@@ -78,7 +86,7 @@ class CompletionChoice(Open):
     logprobs: Logprobs | None = None
 
 
-class Completion(Open):
+class Completion(ResponseMessage):
     """A whole response, or one event of a stream."""
 
     id: str
@@ -118,7 +126,6 @@ class CompletionsRoute(OpenAIRoute):
     renamed = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
 
     def convert(self, body: CompletionRequest, request: Request, service: Service) -> TaskRequest:
-        """The prompts."""
         message = GenerateRequest(
             prompts=body.prompt,
             max_new_tokens=body.max_tokens or DEFAULT_TOKENS,

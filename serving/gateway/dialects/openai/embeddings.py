@@ -12,21 +12,20 @@ from starlette.requests import Request
 from inference.tasks.embed import TASK
 from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
-    Closed,
     ConvertedRequest,
-    Open,
+    ResponseMessage,
     shorten,
 )
 from serving.gateway.dialects.openai.common import OpenAIRoute
 from serving.gateway.dialects.openai.completions import Texts
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
-from triptych.parameters import optional
+from triptych.messages import ClosedMessage, optional
 from triptych.tasks.embed import EmbedRequest
 
 Encoding = Literal["float", "base64"]
 
 
-class EmbeddingRequest(Closed):
+class EmbeddingRequest(ClosedMessage):
     """Body of `POST /v1/embeddings`."""
 
     model: str
@@ -45,7 +44,7 @@ class EmbeddingRequest(Closed):
     user: str | None = optional("Accepted and not used.")
 
 
-class EmbeddingItem(Open):
+class EmbeddingItem(ResponseMessage):
     """The vector of one input."""
 
     object: Literal["embedding"] = "embedding"
@@ -53,14 +52,14 @@ class EmbeddingItem(Open):
     embedding: list[float] | str
 
 
-class EmbeddingUsage(Open):
+class EmbeddingUsage(ResponseMessage):
     """Token counts."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class EmbeddingList(Open):
+class EmbeddingList(ResponseMessage):
     """Body of the response."""
 
     object: Literal["list"] = "list"
@@ -80,13 +79,11 @@ class EmbeddingsRoute(OpenAIRoute):
     renamed = {"texts": "input", "images": "input"}
 
     def convert(self, body: EmbeddingRequest, request: Request, service: Service) -> TaskRequest:
-        """Texts or images."""
         texts, images = (None, body.input) if body.modality == "image" else (body.input, None)
         message = EmbedRequest(model=body.model, texts=texts, images=images)
         return ConvertedRequest(TASK, message, self.path, images=images or (), body=body)
 
     def render(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
-        """A list of embeddings."""
         assert isinstance(request, ConvertedRequest)
         data = [
             EmbeddingItem(index=item.index, embedding=_encode(item.embedding, request.body))

@@ -21,8 +21,8 @@ from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Manifest, Role
-from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from tests.export.checkpoint.foreign.write_files import (
     ANSWERS,
     BEAMS,

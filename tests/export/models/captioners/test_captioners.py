@@ -23,9 +23,9 @@ from export.parity.verify import verify
 from export.registry import architecture
 from inference.bundle.inputs import Patches
 from inference.bundle.manifest import Growth, Role
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
+from inference.engine.request import EngineRequest
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest
 from inference.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.models.captions import RULES, check_captions, generated, requests, unexported

@@ -15,7 +15,7 @@ from export.pipeline.cli import export
 from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.sequences import Hypothesis
+from inference.generation import Hypothesis
 from inference.tasks.detection.regions import written_boxes
 from inference.tasks.detection.written import phrases_of
 from inference.tasks.shared.loaded_model import LoadedModel

@@ -27,7 +27,7 @@ from inference.bundle.inputs import ImageSpec
 from inference.bundle.reader import newest_bundle
 from inference.errors import CheckpointError
 from inference.processing.image import prepare_image
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 from tests.export.conftest import Bundles, Twins
 from tests.export.models.dual_encoders.open_clip_paper import OpenClip
 from tests.export.oracle import difference, normalised

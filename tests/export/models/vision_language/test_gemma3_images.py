@@ -17,10 +17,10 @@ from export.parity.judge import TOLERANCE
 from export.registry import architecture
 from export.tokenizer.prompt_images import image_tokens
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode
+from inference.engine.engine import EngineCore, decode
+from inference.engine.request import EngineRequest, Event
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import CheckpointError
 from inference.tasks.generation.image_places import ImagePlaces

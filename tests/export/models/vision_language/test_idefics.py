@@ -20,8 +20,7 @@ from export.models.vision_language.idefics3 import trained_rows
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
 from inference.tasks.generation.image_places import ImagePlaces
 from tests.export.conftest import TwinPair, Twins

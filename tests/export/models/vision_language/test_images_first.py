@@ -16,13 +16,12 @@ from export.parity.judge import TOLERANCE
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import EngineCore, decode, final_result
-from inference.engine.runners.ort.image_states import ImageStates
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import ImageStates
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest, TooLong
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.captions import export_verified, hypotheses_of, unexported

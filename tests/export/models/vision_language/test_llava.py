@@ -31,10 +31,9 @@ from export.tokenizer.prompt_images import image_tokens
 from inference.bundle.inputs import ImageSpec, PromptImages, Resolutions, TileGrid
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from inference.errors import CheckpointError, InvalidRequest
 from inference.generation import Overrides
 from inference.processing.prepared_image import PreparedImage, fit_resolution

@@ -23,12 +23,11 @@ from export.registry import architecture
 from inference.bundle.inputs import ImageSpec, PatchGrid, PixelRange
 from inference.bundle.manifest import Manifest
 from inference.engine.codec import PROMPT_IDS, decode_request, encode_request
-from inference.engine.engine_core import EngineCore, decode, final_result
+from inference.engine.engine import EngineCore, decode, final_result
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest
 from inference.generation import Overrides
 from inference.processing.image import ImageLimits

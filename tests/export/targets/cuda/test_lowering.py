@@ -35,7 +35,7 @@ from export.targets.cuda.kernels import restriction
 from export.targets.cuda.lowering import finish_cuda
 from inference.bundle.manifest import Bundle, Role
 from inference.bundle.reader import newest_bundle
-from inference.engine.engine_core import decode
+from inference.engine.engine import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity

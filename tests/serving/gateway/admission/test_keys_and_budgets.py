@@ -27,8 +27,7 @@ from serving.gateway.admission.admission import FREE_BYTES, Admission
 from serving.gateway.admission.auth import KEY, ApiKey, Keys
 from serving.gateway.admission.descriptors import OWN, limit_connections
 from serving.gateway.grpc.grpc_call import NAME
-from serving.gateway.http.dialect import Route
-from serving.gateway.http.handle_request import Router
+from serving.gateway.http.router import Route, Router
 from serving.gateway.server import app
 from tests.inference.processing.test_image import png_header
 from tests.inference.tiny_models import image_file

@@ -17,22 +17,14 @@ from inference.bundle.inputs import TokenizerSpec
 from inference.bundle.manifest import Graph, Limits, Role, Tensor
 from inference.engine import codec
 from inference.engine.engine import Engine
-from inference.engine.validation import RequestValidator
-from inference.generation import FinishReason, Generation
-from inference.processing.text import FastTokenizer
-from inference.sequences import Finished, TokenChunk, Top
+from inference.engine.request import RequestValidator
+from inference.generation import Finished, FinishReason, Generation, TokenChunk, Top
+from inference.processing.tokenizer_kinds import FastTokenizer
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 from tests.inference.processing.tokenizer_files import byte_pairs
-from tests.inference.tiny_models import (
-    IMAGE,
-    STEP,
-    WordTokenizer,
-    finished,
-    manifest,
-    served,
-)
+from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, finished, manifest, served
 from tests.serving.gateway.conftest import GREEDY, RED, Gateway, MakeGateway
 from tests.tasks.models import CHAT as SECTION
 

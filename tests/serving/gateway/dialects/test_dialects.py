@@ -32,12 +32,10 @@ from inference.errors import (
 )
 from inference.tasks import TASKS
 from inference.tasks.generate import TASK as GENERATE
-from inference.tasks.shared.items import error_of, item_error
-from inference.tasks.shared.model_calls import GenerateCall, InferCall
+from inference.tasks.shared.model_calls import GenerateCall, InferCall, error_of, item_error
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.dialects.huggingface.generation import GeneratingRequest, TokenEvents
-from serving.gateway.http.dialect import Route
-from serving.gateway.http.handle_request import respond
+from serving.gateway.http.router import Route, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
 from serving.gateway.server.app import create_app
 from serving.settings.gateway_settings import DIALECTS, GatewaySettings
@@ -69,11 +67,7 @@ OPENAI: dict[str, tuple[str, type, dict[str, Any]]] = {
         CompletionParams,
         {"model": "tiny-generate", "prompt": "a b", "max_tokens": 4},
     ),
-    "embeddings": (
-        "/v1/embeddings",
-        EmbeddingParams,
-        {"model": "tiny-zero-shot", "input": "a"},
-    ),
+    "embeddings": ("/v1/embeddings", EmbeddingParams, {"model": "tiny-zero-shot", "input": "a"}),
 }
 DEFAULTS: dict[str, object] = {
     "best_of": 1,

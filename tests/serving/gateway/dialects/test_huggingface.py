@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import _http
 
 from inference.errors import DeadlineExceeded, Overloaded, Unavailable
-from inference.sequences import Finished, Hypothesis
+from inference.generation import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.shared.loaded_model import LoadedModel
 from tests.inference.tiny_models import (
@@ -239,11 +239,7 @@ def writer(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     ids=["bytes", "base64", "threshold"],
 )
 async def test_object_detection(
-    connect: Connect,
-    writer: LoadedModel,
-    path: str,
-    parameters: dict[str, Any],
-    labels: list[str],
+    connect: Connect, writer: LoadedModel, path: str, parameters: dict[str, Any], labels: list[str]
 ) -> None:
     found = await connect(path).object_detection(image_file("red"), **parameters)
     assert [one.label for one in found] == labels

@@ -268,9 +268,7 @@ async def test_failures_have_their_statuses(gateway: Gateway) -> None:
         assert "secret" not in response.text
 
 
-async def test_wrong_methods_and_large_bodies_have_the_same_form(
-    make_gateway: MakeGateway,
-) -> None:
+async def test_wrong_methods_and_large_bodies_have_the_same_form(make_gateway: MakeGateway) -> None:
     gateway = make_gateway([translator("spanish", ("es", "en"))])
     headers = {"content-type": "application/x-www-form-urlencoded"}
     escaped = await gateway.http.post("/translate", content=b"%41" * 300_001, headers=headers)

@@ -120,10 +120,7 @@ async def test_stream_is_read_by_openais_client(
     client: openai.AsyncOpenAI, with_usage: bool
 ) -> None:
     stream = await client.chat.completions.create(
-        model="tiny-chat",
-        messages=HELLO,
-        stream=True,
-        stream_options={"include_usage": with_usage},
+        model="tiny-chat", messages=HELLO, stream=True, stream_options={"include_usage": with_usage}
     )
     events = [event async for event in stream]
     choices = [event.choices[0] for event in events if event.choices]
@@ -180,9 +177,7 @@ async def test_invalid_fields_are_named_in_a_nested_error(
     assert refused.value.type == "invalid_request_error"
 
 
-async def test_failures_have_the_types_that_openais_client_knows(
-    make_gateway: MakeGateway,
-) -> None:
+async def test_failures_have_the_types_that_openais_client_knows(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(models(), api_key="sesame")
     with pytest.raises(openai.AuthenticationError) as refused:
         await connected(gateway).chat.completions.create(model="tiny-chat", messages=HELLO)
@@ -253,11 +248,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 async def test_response_formats_reach_the_engine(
     gateway: Gateway, client: openai.AsyncOpenAI, form: dict[str, object], wanted: object
 ) -> None:
-    await client.chat.completions.create(
-        model="tiny-chat",
-        messages=HELLO,
-        response_format=form,
-    )
+    await client.chat.completions.create(model="tiny-chat", messages=HELLO, response_format=form)
     sent = gateway.inference.calls[-1].options.json_schema
     assert (None if sent is None else json.loads(sent)) == wanted
 

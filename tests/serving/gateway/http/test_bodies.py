@@ -153,10 +153,7 @@ async def test_other_codings_are_refused_by_name_in_each_dialect(gateway: Gatewa
         assert "content-encoding br" in answer.text, path
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", BODY, PACKED[:-9], PACKED[:12], PACKED + b"more"],
-)
+@pytest.mark.parametrize("data", [b"", BODY, PACKED[:-9], PACKED[:12], PACKED + b"more"])
 async def test_what_is_not_of_its_coding_is_malformed(gateway: Gateway, data: bytes) -> None:
     answer = await post(gateway, "gzip", data)
     assert (answer.status_code, error_of(answer)["type"]) == (400, "malformed_body")

@@ -17,11 +17,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from inference.errors import Overloaded
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall
 from serving.gateway.grpc.grpc_front import _write
-from serving.gateway.http.handle_request import unless_disconnected
-from serving.gateway.http.middleware import DISCONNECTED
+from serving.gateway.http.router import DISCONNECTED, unless_disconnected
 from serving.gateway.requests import chunk_stream
 from serving.gateway.server import run_server as server
 from serving.ports import listening

@@ -21,7 +21,7 @@ from serving.gateway.http.http_server import (
     Connections,
     HttpServer,
 )
-from serving.gateway.http.middleware import FAILURE
+from serving.gateway.http.router import FAILURE
 from serving.gateway.observability.metrics import Metrics
 from serving.ports import listening
 from tests.serving.waiting import until

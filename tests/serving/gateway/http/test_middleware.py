@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inference.errors import Overloaded, PayloadTooLarge, ServingError
 from serving.gateway.admission.admission import Reserve
 from serving.gateway.admission.auth import KEY, ApiKey
-from serving.gateway.http.middleware import FAILURE, Hosts, Middleware
+from serving.gateway.http.middleware import Hosts, Middleware
+from serving.gateway.http.router import FAILURE
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.trace_context import Tracer
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of

@@ -294,10 +294,7 @@ async def test_other_files_of_the_docs_are_not_served(without_models: Gateway) -
 
 ROOT = Path(__file__).parents[4]
 CONFIGURATION = str(ROOT / "schemathesis.toml")
-ONE_OR_MANY = [
-    {"type": "string"},
-    {"type": "array", "items": {"type": "string"}, "minItems": 1},
-]
+ONE_OR_MANY = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 SINGLE = ("/embed", "/generate", "/generate_stream", "/predict", "/rerank", "/similarity")
 OPERATIONS = len(TASKS) + 10 + 4 + 10 + 6 + 6 + 4
 """`/v1/models` and one of it, liveness and readiness twice each, `/metrics`, OpenAI's three;

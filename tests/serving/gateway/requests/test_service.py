@@ -22,8 +22,7 @@ from inference.errors import (
 from inference.generation import Overrides
 from inference.tasks import TASKS
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import finished_of
-from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, finished_of
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
 from serving.gateway.admission.admission import LocalCounts, Usage
@@ -270,10 +269,7 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
 async def test_draining_refuses_before_anything_is_planned(running: Running) -> None:
     running.service.is_draining = True
     planner = FakePlanner(FakePlan(1))
-    for begin in (
-        running.service.check,
-        lambda: running.service.stream_plan(ROUTE, planner.plan),
-    ):
+    for begin in (running.service.check, lambda: running.service.stream_plan(ROUTE, planner.plan)):
         with pytest.raises(Unavailable):
             begin()
     with pytest.raises(Unavailable):

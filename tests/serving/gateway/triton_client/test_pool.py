@@ -11,8 +11,7 @@ import pytest
 
 from inference.bundle.manifest import Role
 from inference.errors import Unavailable
-from inference.generation import Overrides
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 from serving.gateway.admission.admission import LocalCounts
 from serving.gateway.observability import background_tasks

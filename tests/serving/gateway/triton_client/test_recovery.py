@@ -16,8 +16,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from inference.errors import Quarantined, Unavailable
-from inference.generation import Overrides
-from inference.sequences import Finished, TokenChunk
+from inference.generation import Finished, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall, Outputs
 from serving.gateway.admission.admission import Counts, LocalCounts
 from serving.gateway.observability import background_tasks

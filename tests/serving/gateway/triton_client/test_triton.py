@@ -20,8 +20,7 @@ from inference.errors import (
     TooLong,
     Unavailable,
 )
-from inference.generation import Overrides
-from inference.sequences import Hypothesis, TokenChunk
+from inference.generation import Hypothesis, Overrides, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from serving.gateway.triton_client.server import Liveness
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES

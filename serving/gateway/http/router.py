@@ -1,26 +1,242 @@
-"""The course of one HTTP request of a task, the same in every dialect."""
+"""Dialects and their routes, and the course of one HTTP request: the same in every dialect."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import TypeVar
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from inference.errors import InternalError, MethodNotAllowed, ServingError, UnknownRoute
+from inference.errors import (
+    InternalError,
+    MethodNotAllowed,
+    ServingError,
+    Unauthorized,
+    UnknownRoute,
+)
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.http.dialect import Dialect, Route, StreamRenderer
-from serving.gateway.http.http_errors import ErrorRenderer
-from serving.gateway.http.middleware import DISCONNECTED, FAILURE
+from serving.gateway.admission.auth import Keys
 from serving.gateway.observability.metrics import Timings
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import Service, TaskRequest, TaskResponse, from_validation
+from triptych.messages import Chunk, ErrorResponse
+
+FAILURE = "triptych.failure"
+"""Key of the scope that has the name of the request's error."""
+DISCONNECTED = "triptych.disconnected"
+"""Key of the scope that has a future, done when the client disconnects; other servers set none."""
+
+Handler: TypeAlias = Callable[[Request, Service], Awaitable[Response]]
+
+
+class StreamRenderer(Protocol):
+    """The form of one streamed response; it may keep state between chunks."""
+
+    media_type: str
+
+    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+        """Chunks that are sent together."""
+        ...
+
+    def end(self) -> bytes:
+        """The end of a stream that succeeded."""
+        ...
+
+    def error(self, error: ServingError) -> bytes:
+        """The end of a stream that failed."""
+        ...
+
+
+class Routes(Protocol):
+    """One HTTP API, as the application sees it."""
+
+    @property
+    def error(self) -> type[BaseModel]:
+        """Body of every response with a status of 400 or more."""
+        ...
+
+    def routes(self) -> Iterable[Route]:
+        """The routes."""
+        ...
+
+    def render_error(self, error: ServingError) -> Response:
+        """A failed request."""
+        ...
+
+
+class Dialect(Routes, Protocol):
+    """One HTTP API whose requests are one of a task each: its routes call `respond`."""
+
+    shows_timings: bool
+    """Whether responses have headers that show where their time went."""
+
+    def authorise(self, headers: Headers) -> None:
+        """Check a request before its body is read.
+
+        Raises:
+            Unauthorized: it may not be served.
+        """
+        ...
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The task request of an HTTP request.
+
+        Raises:
+            ServingError: the body cannot be read.
+            pydantic.ValidationError: a field is not valid.
+        """
+        ...
+
+    def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
+        """A complete response.
+
+        Raises:
+            ServingError: the dialect has no form for this answer.
+        """
+        ...
+
+    def render_stream(self, request: TaskRequest) -> StreamRenderer:
+        """The form of a streamed response."""
+        ...
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route, and how the OpenAPI document describes it.
+
+    Attributes:
+        path: May contain parameters.
+        handler: Makes the response.
+        summary: Of the document; by default the name.
+        answer: Type of the response's body; None: `responses` describe it.
+        statuses: Those of errors. With 401 the route requires a key, if there are any.
+        methods: By default POST where there is a body, else GET; the document has the first one.
+        content: Content type → what is documented of the request's body.
+        parameters: Of the path and of headers.
+        responses: Status → what is documented of it beside `statuses`.
+        is_documented: Whether the document has the route.
+    """
+
+    path: str
+    handler: Handler
+    summary: str | None = None
+    answer: Any = None
+    statuses: Sequence[int] = ()
+    methods: Sequence[str] = ()
+    name: str | None = None
+    description: str | None = None
+    content: Mapping[str, Any] | None = None
+    parameters: Sequence[Mapping[str, Any]] | None = None
+    responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
+    is_documented: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            object.__setattr__(self, "methods", ("GET",) if self.content is None else ("POST",))
+
+
+class RouteTable(ABC):
+    """Base of dialects; implements `Routes`.
+
+    Args:
+        keys: Required of every request, if there are any.
+    """
+
+    error: ClassVar[type[BaseModel]] = ErrorResponse
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    @abstractmethod
+    def routes(self) -> Iterable[Route]:
+        """The routes."""
+
+    @abstractmethod
+    def render_error(self, error: ServingError) -> Response:
+        """A failed request."""
+
+    def authorise(self, headers: Mapping[str, str]) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        self._keys.check_header(headers.get("authorization"))
+
+    def keyed(self, handler: Handler) -> Handler:
+        """The handler behind a check of the key, before the body is read."""
+
+        async def check(request: Request, service: Service) -> Response:
+            self.authorise(request.headers)
+            return await handler(request, service)
+
+        return check
+
+
+def path_parameter(name: str, **schema: Any) -> dict[str, Any]:
+    """The description of a parameter of a path."""
+    described = {"type": "string", **schema}
+    return {"name": name, "in": "path", "required": True, "schema": described}
+
+
+_OF_NO_ROUTE = (UnknownRoute, MethodNotAllowed, Unauthorized)
+"""Errors of paths that belong to no dialect, in the form of the one beside them."""
+
+
+class ErrorRenderer:
+    """Renders errors in the dialect that a route belongs to.
+
+    Args:
+        owners: Path of a route → its dialect.
+        default: Dialect of all other paths, but for unknown ones beside those of one dialect.
+    """
+
+    def __init__(self, owners: Mapping[str, Routes], default: Routes) -> None:
+        self._owners = owners
+        self._default = default
+        self._first_parts: dict[str, Routes] = {}
+        """First part of a path → the dialect of paths below it that no route has."""
+        for path, owner in owners.items():
+            first = _first_part(path)
+            if owner is default or first not in self._first_parts:
+                self._first_parts[first] = owner
+
+    def __call__(self, scope: Scope, error: ServingError | ValidationError) -> Response:
+        """The response of an error; its name goes to the log line and metrics."""
+        if isinstance(error, ValidationError):
+            error = from_validation(error)
+        scope[FAILURE] = error.wire
+        owner = self._owners.get(getattr(scope.get("route"), "path", ""))
+        if owner is None and isinstance(error, _OF_NO_ROUTE):
+            owner = self._first_parts.get(_first_part(scope["path"]))
+        return (owner or self._default).render_error(error)
+
+
+def json_error(error: ServingError, body: str | bytes, status: int | None = None) -> Response:
+    """The response of an error with a dialect's body; the status is the error's by default."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.http_status == 413:
+        headers["connection"] = "close"  # the rest of the body is not read
+    return Response(
+        body,
+        status_code=status or error.http_status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def _first_part(path: str) -> str:
+    return path.split("/", 2)[1] if "/" in path else ""
 
 
 class Router:

@@ -48,7 +48,7 @@ class SentencePiecePair:
             SentencePieceProcessor(model_file=str(folder / spec.files[side])) for side in sides
         )
         self._ids = _vocabulary(folder / spec.files["vocab"]) | spec.special_tokens
-        self._unknown, self._end = _required(spec, "unk"), _required(spec, "eos")
+        self._unknown, self._end = _require_token(spec, "unk"), _require_token(spec, "eos")
         special_ids = {spec.pad_token_id, self._end, self._unknown, spec.bos_token_id}
         special = {piece for piece, number in self._ids.items() if number in special_ids}
         special |= set(spec.special_tokens)
@@ -86,7 +86,9 @@ class SentencePiecePair:
         return clean_up(text) if self._clean_up else text
 
     def detokenizer(self) -> Detokenizer:
-        return Detokenizer(self._raw, [Stripping(), *(_cleaning() if self._clean_up else ())])
+        return Detokenizer(
+            self._raw, [Stripping(), *(_clean_up_filters() if self._clean_up else ())]
+        )
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
         """Pieces of either side; a space in place of the mark at the start of a word."""
@@ -154,16 +156,16 @@ class FastTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
-        return self._checked(self._encoded(text, add_special_tokens=add_special_tokens))
+        return self._check(self._encode(text, add_special_tokens=add_special_tokens))
 
     def tokens_without_rows(self) -> list[str]:
         """Tokens for texts of which the model has no embedding."""
         return self._rows.without(self._tokenizer.get_vocab(with_added_tokens=True).items())
 
-    def _encoded(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
-    def _checked(self, ids: list[int]) -> list[int]:
+    def _check(self, ids: list[int]) -> list[int]:
         """The ids; raises InvalidRequest where the model has no embedding of one."""
         self._rows.check(ids, self._tokenizer.id_to_token)
         return ids
@@ -173,7 +175,7 @@ class FastTokenizer:
     ) -> EncodedText:
         """A text or a pair as the file's post-processor completes them."""
         encoding = self._tokenizer.encode(text, second)
-        self._checked(encoding.ids)
+        self._check(encoding.ids)
         offsets = encoding.offsets if with_offsets else ()
         words = encoding.word_ids if with_offsets and self._tokenizer.pre_tokenizer else ()
         return EncodedText(
@@ -216,13 +218,13 @@ class FastTokenizer:
         """By name in the vocabulary, e.g. `Ġred`, else as encoded without special tokens."""
         number: int | None = self._tokenizer.token_to_id(text)
         if number is not None:
-            return self._checked([number])[0]
-        ids = self._encoded(text, add_special_tokens=False)
-        return self._checked(ids)[0] if len(ids) == 1 and ids[0] != self._unknown else None
+            return self._check([number])[0]
+        ids = self._encode(text, add_special_tokens=False)
+        return self._check(ids)[0] if len(ids) == 1 and ids[0] != self._unknown else None
 
     def encode_output(self, text: str) -> list[int] | None:
         """Ids without special tokens; None if the vocabulary lacks some of the text."""
-        ids = self._encoded(text, add_special_tokens=False)
+        ids = self._encode(text, add_special_tokens=False)
         return ids if self._unknown not in ids and self._rows.writes(ids) else None
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -238,7 +240,7 @@ class FastTokenizer:
         filters: list[Filter] = []
         if self._word_end:
             filters += (Replacement(self._word_end, " "), Stripping())
-        return Detokenizer(self._raw, [*filters, *(_cleaning() if self._clean_up else ())])
+        return Detokenizer(self._raw, [*filters, *(_clean_up_filters() if self._clean_up else ())])
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
         """Each token decoded by itself; U+FFFD for a token that is no whole character."""
@@ -324,7 +326,7 @@ def clean_up(text: str) -> str:
     return text
 
 
-def _cleaning() -> list[Filter]:
+def _clean_up_filters() -> list[Filter]:
     """An incremental `clean_up`."""
     return [Replacement(spaced, spaced.strip()) for spaced in _CLEAN_UP]
 
@@ -337,7 +339,7 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
     """
     manifest = bundle.manifest
     rows = Rows(manifest.text_rows, manifest.vocabulary_size)
-    return None if manifest.tokenizer is None else _loaded(bundle, manifest.tokenizer, rows)
+    return None if manifest.tokenizer is None else _load(bundle, manifest.tokenizer, rows)
 
 
 def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -351,10 +353,10 @@ def load_instruction_tokenizer(bundle: Bundle) -> Tokenizer | None:
         return None
     files = {"tokenizer": spec.files[INSTRUCTION]}
     spec = TokenizerSpec(kind="tokenizers", pad_token_id=0, files=files)
-    return _loaded(bundle, spec, Rows(bundle.manifest.source_rows))
+    return _load(bundle, spec, Rows(bundle.manifest.source_rows))
 
 
-def _loaded(bundle: Bundle, spec: TokenizerSpec, rows: Rows) -> Tokenizer:
+def _load(bundle: Bundle, spec: TokenizerSpec, rows: Rows) -> Tokenizer:
     kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
     try:
         return kind(spec, bundle.folder, rows)
@@ -370,7 +372,7 @@ def _vocabulary(file: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _required(spec: TokenizerSpec, name: str) -> int:
+def _require_token(spec: TokenizerSpec, name: str) -> int:
     number: int | None = getattr(spec, f"{name}_token_id")
     if number is None:
         raise BundleError(f"a {spec.kind} tokenizer needs {name}_token_id in the manifest")
