@@ -73,8 +73,7 @@ def tasks(declared: Architecture, config: Any, wanted: str | None) -> tuple[str,
     Raises:
         CheckpointError: the checkpoint cannot be served for it.
     """
-    select = declared.tasks_of
-    served = tuple(declared.tasks) if select is None else tuple(select(config))
+    served = declared.served(config)
     if wanted is None:
         return served
     if wanted not in served:
