@@ -63,7 +63,7 @@ class BlockingMethods(BlockingClient):
 
         Args:
             question: What is to be answered.
-            passages: Texts that answers are parts of, of any length.
+            passages: Texts that answers are parts of, of any length, or documents as data URIs.
             n: Number of answers per question, best first, of which no two overlap.
             max_answer_tokens: Tokens of an answer, at most.
             max_window_tokens: Tokens of a window, with the question: by default 384, or what the
@@ -883,7 +883,7 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             question: What is to be answered.
-            passages: Texts that answers are parts of, of any length.
+            passages: Texts that answers are parts of, of any length, or documents as data URIs.
             n: Number of answers per question, best first, of which no two overlap.
             max_answer_tokens: Tokens of an answer, at most.
             max_window_tokens: Tokens of a window, with the question: by default 384, or what the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -34,6 +35,7 @@ from serving.gateway.requests.chunk_stream import merge
 from serving.gateway.requests.service import Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer, image_file, segmenter, served
+from tests.serving import document_samples
 from tests.serving.gateway.conftest import (
     GREEDY,
     RED,
@@ -47,6 +49,7 @@ from tests.serving.gateway.conftest import (
     text_models,
 )
 from tests.serving.waiting import until
+from triptych import documents
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import (
@@ -546,6 +549,38 @@ async def test_list_of_other_than_two_texts_is_explained(gateway: Gateway) -> No
     response = await gateway.http.post("/v1/classify", json={"pairs": [["a"]]})
     wanted = "pairs.0: a pair is a list of two texts, this list has 1"
     assert wanted in error_of(response)["message"]
+
+
+async def test_documents_are_read_as_passages(gateway: Gateway, tmp_path: Path) -> None:
+    file = tmp_path / "report.docx"
+    file.write_bytes(document_samples.word_file())
+    lines = ["un título", "hay veinte mesas.", "en el jardín", "nombre\tana", "fin", "uno", "celda"]
+    text = "\n".join([*lines, "pie", "cabecera"])  # no paragraph without a letter
+
+    async def answers(*passages: str) -> Any:
+        body = {"question": "a", "passages": passages, "n": 9}
+        return (await gateway.http.post("/v1/answer", json=body)).json()
+
+    found = await answers("a b", documents.encode(file))
+    assert found == await answers("a b", text)
+    assert {one["passage"] for one in found["data"][0]["answers"]} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("data:application/pdf;base64,aaaa", "a type that is not read; supported are: text/html"),
+        (f"data:{documents.TYPES['.docx']};base64,aaa", "not base64"),
+        (f"data:{documents.TYPES['.docx']};base64,aaaa", "damaged"),
+    ],
+)
+async def test_documents_that_cannot_be_read_are_named(
+    uri: str, reason: str, gateway: Gateway
+) -> None:
+    body = {"question": "a", "passages": ["a b", uri]}
+    error = error_of(await gateway.http.post("/v1/answer", json=body))
+    assert error["field"] == "passages.1"
+    assert reason in error["message"]
 
 
 async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
