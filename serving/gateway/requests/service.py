@@ -208,7 +208,17 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_plan(request.route, self._make_plan(request))
+        ends_s = time.monotonic() + min(self._timeout_s, TIMEOUT_S.get())
+        legs = [replace(request, message=leg) for leg in request.task.legs(request.message)]
+        plans = [self._make_plan(leg) for leg in legs]  # refuses a leg before any is answered
+        response, timings = await self.answer_plan(request.route, plans[0])
+        for leg in legs[1:]:
+            TIMEOUT_S.set(max(0.001, ends_s - time.monotonic()))  # one limit for all of them
+            message = request.task.continued(leg.message, response)
+            plan = self._make_plan(replace(leg, message=message))
+            last, more = await self.answer_plan(request.route, plan)
+            response, timings = request.task.joined(response, last), timings + more
+        return response, timings
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.

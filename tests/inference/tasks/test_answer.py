@@ -267,5 +267,7 @@ def test_longest_answers_of_a_large_request_are_found_in_bounded_time() -> None:
 
 def test_documents_are_left_to_the_gateway() -> None:
     document = "data:text/html;base64,PHA+YTwvcD4="
-    with pytest.raises(InvalidRequest, match=r"passages\.1 is a document: only a gateway reads them"):
+    with pytest.raises(
+        InvalidRequest, match=r"passages\.1 is a document: only a gateway reads them"
+    ):
         answer(reader(), question="a", passages=["a b", document])
