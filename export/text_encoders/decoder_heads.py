@@ -108,9 +108,9 @@ class TextReader(TextEncoder):
 
     def _first(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
         """(B, 1)."""
-        if self.start == "last":
-            return token_ids.gather(1, lengths[:, None].long() - 1)
-        return torch.full_like(token_ids[:, :1], self.start)
+        if isinstance(self.start, int):
+            return torch.full_like(token_ids[:, :1], self.start)
+        return token_ids.gather(1, lengths[:, None].long() - 1)
 
 
 def with_answers(

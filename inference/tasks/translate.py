@@ -51,7 +51,7 @@ from inference.tasks.translation.source_sentences import (
     encoded_sentences,
     split_target_prefix,
 )
-from triptych.messages import Alternative, Usage
+from triptych.messages import Alternative, Response, Usage
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 
@@ -275,11 +275,11 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         then = {"source": request.via, "via": None}
         return request.model_copy(update=first), request.model_copy(update=then)
 
-    def continued(self, leg: TranslateRequest, before: TranslateResponse) -> TranslateRequest:
+    def continued(self, leg: TranslateRequest, before: Response[Any]) -> TranslateRequest:
         texts = [item.text for item in before.data if item.error is None]
         return leg.model_copy(update={"texts": texts})
 
-    def joined(self, first: TranslateResponse, last: TranslateResponse) -> TranslateResponse:
+    def joined(self, first: Response[Any], last: Response[Any]) -> TranslateResponse:
         """Items that failed before the second leg keep their errors."""
         rest = iter(last.data)
         data = [item if item.error else _second(item, next(rest)) for item in first.data]
