@@ -177,6 +177,10 @@ class Architecture:
         ids = {name: known[text] for name, text in missing.items()}
         return self.read_config({**checkpoint.config, **ids})
 
+    def served(self, config: Any) -> tuple[str, ...]:
+        """The tasks that a configuration's checkpoint serves, the default first."""
+        return tuple(self.tasks if self.tasks_of is None else self.tasks_of(config))
+
     def size_of(self, config: Any) -> tuple[int, int] | None:
         """(height, width) of the images that a configuration's checkpoint reads, if it does."""
         return None if self.image_size is None else self.image_size(config)

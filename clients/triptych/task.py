@@ -87,6 +87,8 @@ class Task:
             them must be given.
         positional: Optional fields that clients take by position too, behind `inputs`: they were
             required once.
+        documents: Fields whose texts may be documents (`triptych/documents.py`), which a gateway
+            reads.
         not_streamed: Fields that a stream excludes.
         command: How its command looks and how results are printed.
         sample: Fields of an example request, as the load generator sends it; the strings
@@ -99,6 +101,7 @@ class Task:
     response: type[Response[Any]]
     inputs: str | tuple[str, ...]
     positional: tuple[str, ...] = field(default=())
+    documents: tuple[str, ...] = field(default=())
     not_streamed: tuple[str, ...] = field(default=())
     command: Command = field(default=Command())
     sample: Mapping[str, Any] = field(default_factory=dict)

@@ -850,7 +850,7 @@ class TaggedToken(_message.Message):
     def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name", "divide_long_sentences", "n", "max_new_tokens", "return_attention")
+    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name", "divide_long_sentences", "n", "max_new_tokens", "return_attention", "via")
     class GlossaryEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -875,6 +875,7 @@ class TranslateRequest(_message.Message):
     N_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    VIA_FIELD_NUMBER: _ClassVar[int]
     model: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     source: str
@@ -892,7 +893,8 @@ class TranslateRequest(_message.Message):
     n: int
     max_new_tokens: int
     return_attention: bool
-    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ..., divide_long_sentences: bool = ..., n: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ...) -> None: ...
+    via: str
+    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ..., divide_long_sentences: bool = ..., n: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ..., via: _Optional[str] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("model", "data", "usage")

@@ -109,7 +109,7 @@ class SourceModel:
         if declared.tokenizer == "sentencepiece_pair":
             tokenizer, files = sentencepiece_pair(self.checkpoint)
         else:
-            needs_padding = not set(declared.tasks) <= _OF_PROMPTS
+            needs_padding = not set(declared.served(config)) <= _OF_PROMPTS
             tokenizer, files = fast_tokenizer(self.checkpoint, needs_padding=needs_padding)
         if declared.reads_instructions:
             name = f"{INSTRUCTION_TOKENIZER}.json"

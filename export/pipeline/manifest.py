@@ -73,8 +73,7 @@ def tasks(declared: Architecture, config: Any, wanted: str | None) -> tuple[str,
     Raises:
         CheckpointError: the checkpoint cannot be served for it.
     """
-    select = declared.tasks_of
-    served = tuple(declared.tasks) if select is None else tuple(select(config))
+    served = declared.served(config)
     if wanted is None:
         return served
     if wanted not in served:
@@ -153,11 +152,24 @@ def build_manifest(
         **fields,
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
+    warnings += _unknown_languages(manifest)
     if manifest.tokenizer is not None:
         spec = usable_padding(manifest, manifest.tokenizer, checkpoint.folder)
         manifest = manifest.model_copy(update={"tokenizer": spec})
         warnings += check_texts(manifest, model.preprocessing.files, checkpoint.folder)
     return manifest, warnings
+
+
+def _unknown_languages(manifest: Manifest) -> list[str]:
+    """A line for a translator whose languages nothing names."""
+    section, tokenizer = manifest.tasks.get("translate"), manifest.tokenizer
+    if section is None or any(section.values()) or (tokenizer and tokenizer.target_prefixes):
+        return []
+    return [
+        "the languages are unknown, so requests for any pair go to this model: end the folder's "
+        "name in the pair, like NAME-es-en, or set source_lang and target_lang in "
+        "tokenizer_config.json"
+    ]
 
 
 def _check_image_tokens(images: PromptImages | None, limits: Limits) -> None:

@@ -112,13 +112,22 @@ def read_head(
     if kind in (HeadKind.PRETRAINING, HeadKind.NEXT_SENTENCE):
         return HeadConfig(kind, relation, is_tied=is_tied)
     if kind is HeadKind.ANSWER:
-        if reader.values.get("num_labels", len(ANSWER_LABELS)) != len(ANSWER_LABELS):
-            raise CheckpointError(f"{reader.place}: num_labels must be 2, of start and end")
-        return HeadConfig(kind, ANSWER_LABELS, is_tied=is_tied)
+        return answer_head(reader, is_tied=is_tied)
     if kind not in (HeadKind.SEQUENCE, HeadKind.TOKENS):
         return HeadConfig(kind, is_tied=is_tied)
     values = reader.values
     return HeadConfig(kind, labels(values), activation(values), _rerank_activation(reader), is_tied)
+
+
+def answer_head(reader: ConfigReader, *, is_tied: bool = True) -> HeadConfig:
+    """The head that scores where answers start and end.
+
+    Raises:
+        CheckpointError: it has other scores than these two.
+    """
+    if reader.values.get("num_labels", len(ANSWER_LABELS)) != len(ANSWER_LABELS):
+        raise CheckpointError(f"{reader.place}: num_labels must be 2, of start and end")
+    return HeadConfig(HeadKind.ANSWER, ANSWER_LABELS, is_tied=is_tied)
 
 
 def _rerank_activation(reader: ConfigReader) -> Activation:

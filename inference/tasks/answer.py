@@ -47,6 +47,7 @@ from inference.tasks.shared.needs import SPANS, Need
 from inference.tasks.shared.rows import Row
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
+from triptych import documents
 from triptych.messages import Usage
 from triptych.tasks import answer as declared
 from triptych.tasks.answer import MAX_PASSAGES, AnswerRequest, AnswerResponse, Answers, FoundAnswer
@@ -329,7 +330,10 @@ class _Reader:
         return found
 
     def _pair(self, question: str, field: str, passage: int) -> EncodedText:
-        texts = (question, field), (self._request.passages[passage], f"passages.{passage}")
+        text, own = self._request.passages[passage], f"passages.{passage}"
+        if documents.is_document(text):
+            raise InvalidRequest(f"{own} is a document: only a gateway reads them", field=own)
+        texts = (question, field), (text, own)
         (first, first_field), (second, second_field) = (texts[place] for place in self._order)
         return self._model.encode_text(
             first,

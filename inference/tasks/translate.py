@@ -60,7 +60,7 @@ from inference.tasks.translation.sentence_terms import (
     with_terms,
     without_cut_terms,
 )
-from triptych.messages import Alternative
+from triptych.messages import Alternative, Response, Usage
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 
@@ -365,6 +365,8 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         self, request: TranslateRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> TranslatePlan:
         model.task_limits.check_batch(len(request.texts), "texts")
+        if request.via is not None:
+            raise InvalidRequest("via: only a gateway has two models", field="via")
         section = self.section_of(model)
         direction = section.direction(request.source, request.target, model)
         language = section.source(request.source)
@@ -434,6 +436,28 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             **{**dict(request), **languages, "stored": stored}
         )
 
+    def legs(self, request: TranslateRequest) -> tuple[TranslateRequest, ...]:
+        """Through the language between both, of which the best translation alone goes on."""
+        if request.via is None:
+            return (request,)
+        first = {"target": request.via, "via": None, "n": None}
+        then = {"source": request.via, "via": None}
+        return request.model_copy(update=first), request.model_copy(update=then)
+
+    def continued(self, leg: TranslateRequest, before: Response[Any]) -> TranslateRequest:
+        texts = [item.text for item in before.data if item.error is None]
+        return leg.model_copy(update={"texts": texts})
+
+    def joined(self, first: Response[Any], last: Response[Any]) -> TranslateResponse:
+        """Items that failed before the second leg keep their errors."""
+        rest = iter(last.data)
+        data = [item if item.error else _second(item, next(rest)) for item in first.data]
+        usage = Usage(
+            prompt_tokens=first.usage.prompt_tokens + last.usage.prompt_tokens,
+            completion_tokens=first.usage.completion_tokens + last.usage.completion_tokens,
+        )
+        return TranslateResponse(model=f"{first.model}+{last.model}", data=data, usage=usage)
+
     def accepts(self, request: TranslateRequest, model: LoadedModel) -> bool:
         """Whether the model translates that pair; one without declared languages takes any."""
         return self.section_of(model).takes(request.source, request.target, model.name)
@@ -461,6 +485,21 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
     def size(self, request: TranslateRequest) -> int:
         return sum(map(len, request.texts))
+
+
+def _second(before: Translation, item: Translation) -> Translation:
+    """The second translation, in the place of the first, with what happened to that."""
+    if item.error is not None:
+        return item.model_copy(update={"index": before.index})
+    reasons = [one.finish_reason for one in (before, item) if one.finish_reason]
+    divided = (before.divided_sentences or 0) + (item.divided_sentences or 0)
+    return item.model_copy(
+        update={
+            "index": before.index,
+            "finish_reason": FinishReason.of_all(reasons),
+            "divided_sentences": divided or None,
+        }
+    )
 
 
 def _index(request: TranslateRequest) -> TermIndex | None:

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inference.errors import InvalidRequest
 from serving.documents.archive import check_segments
 from serving.documents.formats import read
 from serving.documents.html import Html
 from serving.documents.markup_transfer import links, transfer_markup
 from serving.documents.segment import Inline
+from triptych import documents
 
 if TYPE_CHECKING:
     from triptych.tasks.translate import Alignment
@@ -48,6 +50,23 @@ def file_passages(name: str, content: bytes) -> list[Passage]:
         PayloadTooLarge: more than is read.
     """
     return [_passage(segment) for segment in read(name, content).segments]
+
+
+def document_text(uri: str) -> str:
+    """The paragraphs of a document, a line each.
+
+    Args:
+        uri: Its data URI.
+
+    Raises:
+        InvalidRequest: a format that is not read, or a damaged file.
+        PayloadTooLarge: more than is read.
+    """
+    try:
+        name, content = documents.decode(uri)
+    except ValueError as error:
+        raise InvalidRequest(f"the document cannot be read: {error}") from None
+    return "\n".join(segment.text for segment in read(name, content).segments)
 
 
 def translated_file(name: str, content: bytes, found: Sequence[TranslatedPassage]) -> bytes:

@@ -20,6 +20,7 @@ from tests.clients.fake_gateway import fake_gateway
 from tests.inference.tiny_models import image_file
 from triptych import Client, InvalidArgument, __version__, cli
 from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
+from triptych.documents import TYPES
 from triptych.system_errors import explain
 
 COMMANDS = (
@@ -519,6 +520,10 @@ def test_answer_prints_places_and_texts(run: Run, tmp_path: Path) -> None:
         "",
     ]
     assert run("answer", "who?", "-p", "Ada", "-p", "Grace") == "  0.5000        1:0-3  Ada\n"
+    document = tmp_path / "report.ODT"
+    document.write_bytes(b"Ada\nGrace\n")
+    sent = f"data:{TYPES['.odt']};base64,QWRhCkdyYWNlCg=="
+    assert run("answer", "who?", "--passages-file", document).endswith(f"  {sent}\n")
 
 
 def test_methods_take_plain_python_values(url: str) -> None:

@@ -17,7 +17,7 @@ import onnxruntime as ort
 import pytest
 import torch
 import transformers
-from tokenizers.processors import TemplateProcessing
+from tokenizers.processors import ByteLevel, TemplateProcessing
 from transformers.pipelines import pipeline
 
 from export.pipeline.cli import export
@@ -88,6 +88,67 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "xlnet": ("XLNet", "unigram", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
 }
 """Name → prefix of the classes in `transformers`, kind of tokenizer, configuration."""
+_LLAMA = _BERT | {"num_key_value_heads": 2}
+_BART = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "max_position_embeddings": POSITIONS,
+}
+_BART |= {f"{side}_attention_heads": 4 for side in ("encoder", "decoder")}
+_BART |= {f"{side}_ffn_dim": 48 for side in ("encoder", "decoder")}
+_T5 = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 48}
+_IDS = {"bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2",
+        "bytes",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": POSITIONS},
+    ),
+    "gpt_neo": (
+        "GPTNeo",
+        "bytes",
+        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 8}
+        | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": POSITIONS},
+    ),
+    "opt": ("OPT", "bytes", _BERT | {"ffn_dim": 48, "word_embed_proj_dim": 24}),
+    "llama": ("Llama", "unigram", _LLAMA),
+    "mistral": ("Mistral", "unigram", _LLAMA | {"sliding_window": 8}),
+    "qwen2": ("Qwen2", "bytes", _LLAMA),
+    "qwen3": ("Qwen3", "bytes", _LLAMA | {"head_dim": 8}),
+    "smollm3": ("SmolLM3", "bytes", _LLAMA),
+    "bart": ("Bart", "bytes", _BART),
+    "mbart": ("MBart", "unigram", _BART),
+    "mvp": ("Mvp", "bytes", _BART),
+    "bigbird_pegasus": ("BigBirdPegasus", "unigram", _BART | {"block_size": 8}),
+    "t5": ("T5", "unigram", _T5),
+    "mt5": ("MT5", "unigram", _T5),
+    "umt5": ("UMT5", "unigram", _T5),
+}
+"""Decoders and encoder-decoders with a head for answers, likewise."""
+POST_PROCESSORS = {
+    **dict.fromkeys(
+        ("gpt2", "gpt_neo", "qwen2", "qwen3", "smollm3"), ByteLevel(trim_offsets=False)
+    ),
+    "opt": TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A [CLS]:1 $B:1", special_tokens=[("[CLS]", 2)]
+    ),
+    **dict.fromkeys(
+        ("bigbird_pegasus", "t5", "mt5", "umt5"),
+        TemplateProcessing(
+            single="$A [SEP]", pair="$A [SEP] $B [SEP]", special_tokens=[("[SEP]", 3)]
+        ),
+    ),
+    "mbart": TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    ),
+}
+"""What published tokenizers put around a text and a pair, where that is not the kind's."""
+POST_PROCESSORS |= dict.fromkeys(("llama", "mistral"), POST_PROCESSORS["opt"])
+_WITHOUT_CLASS = ("gpt2", "gpt_neo", "opt", "llama", "mistral", "qwen2", "qwen3", "smollm3")
+_WITHOUT_CLASS += ("bigbird_pegasus", "t5", "mt5", "umt5")
 _WITHOUT_SEGMENTS = ("roberta", "xlm-roberta", "distilbert", "mpnet", "modernbert")
 
 Exported = Callable[[str, str], tuple[Path, LoadedModel]]
@@ -105,16 +166,23 @@ def exported(tmp_path: Path) -> Exported:
     """Exports a family with a head: the checkpoint, and the model as a gateway loads it."""
 
     def make(family: str, head: str) -> tuple[Path, LoadedModel]:
-        prefix, tokens, fields = FAMILIES[family]
+        prefix, tokens, fields = (FAMILIES | READERS)[family]
+        fields = fields | (_IDS if family in READERS else {})
         checkpoint = tmp_path / "tiny"
         checkpoint.mkdir()
         _, tokenizer = trained(tokens, checkpoint)
         if (
             tokens == "unigram" and family != "xlnet"
         ):  # whose class token is last, in a segment of its own
-            tokenizer.backend_tokenizer.post_processor = FRAME
+            tokenizer.backend_tokenizer.post_processor = POST_PROCESSORS.get(family, FRAME)
+        elif family in POST_PROCESSORS:
+            tokenizer.backend_tokenizer.post_processor = POST_PROCESSORS[family]
+        if family in _WITHOUT_CLASS:
+            tokenizer.cls_token = None
+        if family in ("llama", "mistral"):
+            tokenizer.padding_side = "left"
         tokenizer.model_max_length = POSITIONS
-        if family not in _WITHOUT_SEGMENTS:
+        if family in FAMILIES and family not in _WITHOUT_SEGMENTS:
             tokenizer.init_kwargs["model_input_names"] = [
                 "input_ids",
                 "token_type_ids",
@@ -262,13 +330,13 @@ def read_windows(
             passage,
             torch.cat([output.start_logits, output.end_logits]).T.numpy(),
             [which == own for which in sequences],
-            ids.index(tokenizer.cls_token_id),
+            ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else None,
             places,
             cut["offset_mapping"][row],
         )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES | READERS)
 def test_answers_are_those_of_the_rules_of_the_pipeline(
     family: str, exported: Exported, tmp_path: Path
 ) -> None:
@@ -285,6 +353,8 @@ def test_answers_are_those_of_the_rules_of_the_pipeline(
             for window in read_windows(checkpoint, question, passage, number, size, stride)
         ]
         for n, longest, threshold in ((1, 15, None), (8, 4, None), (6, 15, 0.0), (20, 60, 2.5)):
+            if threshold is not None and family in _WITHOUT_CLASS:
+                continue
             fields = {"n": n, "max_answer_tokens": longest, "null_threshold": threshold}
             (item,) = asked(
                 model,
@@ -306,4 +376,6 @@ def test_answers_are_those_of_the_rules_of_the_pipeline(
             found = [(one.passage, one.start, one.end) for one in item.answers]
             assert found == [one[:3] for one in wanted]
             assert_scores([one.score for one in item.answers], [one[3] for one in wanted])
-            assert_scores([item.null_score], [null_score])
+            assert (item.null_score is None) == (null_score is None) == (family in _WITHOUT_CLASS)
+            if null_score is not None:
+                assert_scores([item.null_score], [null_score])

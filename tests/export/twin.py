@@ -104,10 +104,19 @@ def tiny_twin(
     changes: Mapping[str, Mapping[str, Any]],
     references: Mapping[str, str] | None = None,
     untied: Mapping[str, tuple[str, ...]] | None = None,
+    heads: Mapping[str, str] | None = None,
 ) -> Twin:
-    """A twin of one small configuration, "plain", and of changes to it."""
+    """A twin of one small configuration, "plain", and of changes to it.
+
+    Args:
+        heads: As `references`, of configurations that name the class.
+    """
     configs = {"plain": base, **{name: {**base, **each} for name, each in changes.items()}}
-    return Twin(reference, configs, references=references or {}, untied=untied or {})
+    heads = heads or {}
+    for name, head in heads.items():
+        configs[name] = {**configs[name], "architectures": [head.partition(":")[2]]}
+    references = {**(references or {}), **heads}
+    return Twin(reference, configs, references=references, untied=untied or {})
 
 
 def twin_with_heads(

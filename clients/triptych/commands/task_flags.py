@@ -28,6 +28,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from triptych import documents
 from triptych.commands import options
 from triptych.errors import InvalidArgument
 from triptych.fields import Bounds, MessageField, field_of, fields_of
@@ -91,7 +92,7 @@ def request_flags(task: Task) -> list[TaskFlag]:
             continue
         flags.append(field_flag(field, task.command.short.get(field.name)))
         if field.is_required and field.shape == "list" and field.type is str:
-            flags.append(_file_flag(field))
+            flags.append(_file_flag(field, takes_documents=field.name in task.documents))
         if field.shape == "map" and field.key is str and field.type is str:
             flags.append(_pairs_flag(field))
     return flags
@@ -158,12 +159,13 @@ def check_required(task: Task, flags: Iterable[TaskFlag], values: dict[str, Any]
                 raise typer.BadParameter(f"no {field.name}: give {' or '.join(spellings)}")
 
 
-def _file_flag(field: MessageField) -> TaskFlag:
+def _file_flag(field: MessageField, *, takes_documents: bool) -> TaskFlag:
     flag = f"--{field.name.replace('_', '-')}-file"
-    info = typer.Option(
-        flag, exists=True, dir_okay=False, help=f"File with one {_singular(field.name)} per line."
-    )
-    return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _lines)
+    document = f", or a document ({', '.join(documents.TYPES)})" if takes_documents else ""
+    text = f"File with one {_singular(field.name)} per line{document}."
+    info = typer.Option(flag, exists=True, dir_okay=False, help=text)
+    parameter = _parameter(f"{field.name}_file", Path | None, info)
+    return TaskFlag(field.name, flag, parameter, _lines_or_document if takes_documents else _lines)
 
 
 def _pairs_flag(field: MessageField) -> TaskFlag:
@@ -267,6 +269,11 @@ def _pairs(path: Path) -> dict[str, str] | None:
         return read_terms(path) or None
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _lines_or_document(path: Path) -> list[str]:
+    """A document, by the end of its name; of any other file, lines that are not blank."""
+    return [documents.encode(path)] if path.suffix.lower() in documents.TYPES else _lines(path)
 
 
 def _lines(path: Path) -> list[str]:

@@ -63,7 +63,7 @@ class BlockingMethods(BlockingClient):
 
         Args:
             question: What is to be answered.
-            passages: Texts that answers are parts of, of any length.
+            passages: Texts that answers are parts of, of any length, or documents as data URIs.
             n: Number of answers per question, best first, of which no two overlap.
             max_answer_tokens: Tokens of an answer, at most.
             max_window_tokens: Tokens of a window, with the question: by default 384, or what the
@@ -743,6 +743,7 @@ class BlockingMethods(BlockingClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        via: str | None = None,
         glossary: Mapping[str, str] | None = None,
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
@@ -763,6 +764,8 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            via: Language between both, where no model has the pair: one translates into it, another
+                from it. Needs `source` and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -795,6 +798,7 @@ class BlockingMethods(BlockingClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        via: str | None = None,
         glossary: Mapping[str, str] | None = None,
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
@@ -812,6 +816,8 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            via: Language between both, where no model has the pair: one translates into it, another
+                from it. Needs `source` and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -883,7 +889,7 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             question: What is to be answered.
-            passages: Texts that answers are parts of, of any length.
+            passages: Texts that answers are parts of, of any length, or documents as data URIs.
             n: Number of answers per question, best first, of which no two overlap.
             max_answer_tokens: Tokens of an answer, at most.
             max_window_tokens: Tokens of a window, with the question: by default 384, or what the
@@ -1563,6 +1569,7 @@ class AwaitableMethods(AwaitableClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        via: str | None = None,
         glossary: Mapping[str, str] | None = None,
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
@@ -1583,6 +1590,8 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            via: Language between both, where no model has the pair: one translates into it, another
+                from it. Needs `source` and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.
@@ -1615,6 +1624,7 @@ class AwaitableMethods(AwaitableClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        via: str | None = None,
         glossary: Mapping[str, str] | None = None,
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
@@ -1632,6 +1642,8 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            via: Language between both, where no model has the pair: one translates into it, another
+                from it. Needs `source` and `target`.
             glossary: Term of the source to its rendering in the translation.
             glossary_name: A glossary that is stored under this name; the terms of `glossary` count
                 before its own.

@@ -40,7 +40,8 @@ class AnswerRequest(Request):
 
     question: OneOrMany = Field(description="What is to be answered.")
     passages: OneOrMany = Field(
-        max_length=MAX_PASSAGES, description="Texts that answers are parts of, of any length."
+        max_length=MAX_PASSAGES,
+        description="Texts that answers are parts of, of any length, or documents as data URIs.",
     )
     n: int = Field(
         default=1,
@@ -101,10 +102,12 @@ TASK = Task(
     request=AnswerRequest,
     response=AnswerResponse,
     inputs="question",
+    documents=("passages",),
     command=Command(
         examples=(
             'triptych answer "Where was Ada born?" --passage "Ada Lovelace was born in London."',
             'triptych answer "Who wrote it?" --passages-file pages.txt -n 3 --null-threshold 0',
+            'triptych answer "Who wrote it?" --passages-file report.docx',
         ),
         short={"passages": "p"},
         render=render,

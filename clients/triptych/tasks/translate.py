@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from triptych.glossaries.messages import Name, Term
 from triptych.messages import (
@@ -42,6 +42,10 @@ class TranslateRequest(StreamRequest, BeamParameters):
     texts: OneOrMany = Field(description="Paragraphs; split into sentences and rejoined.")
     source: str | None = optional("Source language: ISO 639, e.g. es, or the model's own code.")
     target: str | None = optional("Target language: ISO 639, e.g. en, or the model's own code.")
+    via: str | None = optional(
+        "Language between both, where no model has the pair: one translates into it, another from "
+        "it. Needs `source` and `target`."
+    )
     glossary: Glossary | None = optional("Term of the source to its rendering in the translation.")
     glossary_name: Name | None = optional(
         "A glossary that is stored under this name; the terms of `glossary` count before its own."
@@ -65,6 +69,16 @@ class TranslateRequest(StreamRequest, BeamParameters):
         "Return the attention of each token over the source tokens, as `alignment`."
     )
     return_alignment: bool | None = earlier_name_of("return_attention")
+
+    @model_validator(mode="after")
+    def _check_via(self) -> Self:
+        if self.via is not None:
+            if len({self.source, self.target, self.via, None}) < 4:
+                raise ValueError("via needs source and target, and is neither of them")
+            others = ("model", "stream", "glossary", "glossary_name", "return_attention")
+            if given := [name for name in others if getattr(self, name)]:
+                raise ValueError(f"{', '.join(given)}: not of two models, leave it out with via")
+        return self
 
 
 class Alignment(Message):
@@ -115,6 +129,7 @@ TASK = Task(
             'triptych translate "Hola." --num-beams 4 -n 4',
             'triptych translate "Hola. Adiós." --stream',
             'echo "Hola." | triptych translate -',
+            'triptych translate "Hola." -s es -t fr --via en',
             "triptych translate -f spanish.txt -o english.txt -s es -t en",
             'triptych translate "Hola, {name}." --glossary hola=hi --do-not-translate "{name}"',
         ),

@@ -42,11 +42,11 @@ _REFUSED: tuple[str, ...] = (
 )
 _REFUSED += (
     "cross_self_attention",
-    "encoder_langtok",
-    "decoder_langtok",
     "adaptive_softmax_cutoff",
 )
 """Options of what our network does not compute, where one is set."""
+_MULTILINGUAL = ("encoder_langtok", "decoder_langtok", "lang_dict", "lang_pairs", "langs")
+"""Options of models of many languages, where one is set."""
 
 
 def _table() -> Names:
@@ -116,6 +116,13 @@ def _form(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     for name in _REFUSED:
         if options.get(name):
             raise CheckpointError(f"{path}: {name} = {shown(options[name])} is not supported")
+    for name in _MULTILINGUAL:
+        if options.get(name):
+            raise CheckpointError(
+                f"{path}: {name} = {shown(options[name])}: models of many languages are not read, "
+                "because fairseq numbers the tokens of languages by files beside its data; read is "
+                "what the scripts of `transformers` for M2M-100 and mBART convert"
+            )
     activation = options.get("activation_fn") or "relu"
     sides = {bool(options.get(f"{side}_normalize_before")) for side in ("encoder", "decoder")}
     if activation not in _ACTIVATIONS or len(sides) > 1:

@@ -162,9 +162,13 @@ class Attention(nn.Module):
 class SelfAttention(Attention):
     """Every position attends to every other (encoders), or only to earlier ones (`is_causal`)."""
 
+    query_norm: nn.Module | None
+    key_norm: nn.Module | None
+
     def __init__(self, heads: Heads, *, is_causal: bool = False) -> None:
         super().__init__(heads)
         self.is_causal = is_causal
+        self.query_norm = self.key_norm = None  # of each head, where a decoder has them
 
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
@@ -193,7 +197,11 @@ class SelfAttention(Attention):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, K), keys and values (B, G, T, K), rotated."""
-        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        if self.query_norm is not None and self.key_norm is not None:
+            query = self.normalise_heads(query, self.query_norm)
+            key = self.normalise_heads(key, self.key_norm)
+        query, key, value = (self.split(part) for part in (query, key, value))
         if self.heads.rotary is None:
             return query, key, value
         positions = torch.arange(x.shape[1])[None]
@@ -203,7 +211,8 @@ class SelfAttention(Attention):
     def _attend_fused(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None) -> Tensor:
         """(B, T, H·K). The operator has no shared heads, rotation or two-sided window."""
         heads = self.heads
-        if heads.rotary is None and heads.groups == heads.count:
+        is_plain = heads.rotary is None and self.query_norm is None
+        if is_plain and heads.groups == heads.count:
             query, key, value = self.query(x), self.key(x), self.value(x)
         else:
             query, key, value = (self.join(repeat_groups(part, heads)) for part in self._project(x))

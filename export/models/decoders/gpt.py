@@ -37,6 +37,7 @@ from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.blocks import MLP, DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table
+from export.text_encoders.decoder_heads import with_answers
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -317,6 +318,8 @@ def _declare(
 
 
 GPT1 = _declare("gpt1", read_gpt1, "transformer.", _GPT1)
-GPT2 = _declare("gpt2", lambda values: read_gpt2(ConfigReader(values)), "transformer.", _GPT2)
-GPT_NEO = _declare("gpt_neo", read_gpt_neo, "transformer.", _GPT_NEO)
-OPT = _declare("opt", read_opt, "model.", _OPT)
+GPT2 = with_answers(
+    _declare("gpt2", lambda values: read_gpt2(ConfigReader(values)), "transformer.", _GPT2)
+)
+GPT_NEO = with_answers(_declare("gpt_neo", read_gpt_neo, "transformer.", _GPT_NEO))
+OPT = with_answers(_declare("opt", read_opt, "model.", _OPT))

@@ -38,6 +38,7 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.rotary import TRAINED, read_rotary
 from export.layers.blocks import MLP, DecoderBlock, GatedMLP, RMSNorm, Scale
 from export.layers.decoder import TransformerDecoder, output_table
+from export.text_encoders.decoder_heads import with_answers
 from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -382,10 +383,10 @@ def phi3_names(config: Config) -> Names:
 
 # ---------------------------------------------------------------------------------- declarations
 
-LLAMA = language_model("llama", read_config, Llama, NAMES)
-QWEN2 = language_model("qwen2", read_qwen2, Llama, NAMES)
-QWEN3 = language_model("qwen3", read_qwen3, Llama, NAMES)
-SMOLLM3 = language_model("smollm3", read_smollm3, Llama, NAMES)
+LLAMA = with_answers(language_model("llama", read_config, Llama, NAMES))
+QWEN2 = with_answers(language_model("qwen2", read_qwen2, Llama, NAMES))
+QWEN3 = with_answers(language_model("qwen3", read_qwen3, Llama, NAMES))
+SMOLLM3 = with_answers(language_model("smollm3", read_smollm3, Llama, NAMES))
 GRANITE = language_model("granite", read_granite, Llama, NAMES)
 OLMO = language_model("olmo", read_olmo, Llama, NAMES)
 STABLELM = language_model("stablelm", read_stablelm, Llama, NAMES)

@@ -37,6 +37,7 @@ from export.layers.attention.heads import Heads
 from export.layers.attention.positions import PositionTable, sinusoids, spread_sinusoids
 from export.layers.blocks import MLP, DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.text_encoders.decoder_heads import with_answers
 from export.tokenizer.languages import token_section
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -394,10 +395,13 @@ def declare(name: str, tasks: Mapping[str, Section], form: Form | None = None) -
     )
 
 
-BART = declare("bart", {"generate": no_section})
+_TABLE = "embedding.tokens"
+BART = with_answers(declare("bart", {"generate": no_section}), _TABLE, start=2)
 
 MBART_FORM = Form(is_norm_first=True, has_final_norm=True)
-MBART = declare("mbart", {"translate": token_section}, MBART_FORM)
+MBART = with_answers(
+    declare("mbart", {"translate": token_section}, MBART_FORM), _TABLE, start="last"
+)
 """Liu et al. 2020, "Multilingual Denoising Pre-training for Neural Machine Translation", §2.2
 (arXiv 2001.08210); Tang et al. 2020, "Multilingual Translation with Extensible Multilingual
 Pretraining and Finetuning" (mBART-50, arXiv 2008.00401): `facebook/mbart-large-50-*-mmt`,
@@ -471,7 +475,9 @@ def read_mvp(values: Mapping[str, Any]) -> Config:
     return read_config(values)
 
 
-MVP = replace(declare("mvp", {"generate": no_section}), read_config=read_mvp)
+MVP = with_answers(
+    replace(declare("mvp", {"generate": no_section}), read_config=read_mvp), _TABLE, start=2
+)
 """Tang et al. 2022, "MVP: Multi-task Supervised Pre-training for Natural Language Generation", §3
 (arXiv 2206.12131): `RUCAIBox/mvp`, `RUCAIBox/mtl-*`; those with prompts of a task are refused."""
 
@@ -513,10 +519,14 @@ def rename_bigbird_pegasus(config: Config) -> Rename:
     return Rename(own | table, names.optional, names.tied)
 
 
-BIGBIRD_PEGASUS = replace(
-    declare("bigbird_pegasus", {"generate": no_section}),
-    read_config=read_bigbird_pegasus,
-    rename=rename_bigbird_pegasus,
+BIGBIRD_PEGASUS = with_answers(
+    replace(
+        declare("bigbird_pegasus", {"generate": no_section}),
+        read_config=read_bigbird_pegasus,
+        rename=rename_bigbird_pegasus,
+    ),
+    _TABLE,
+    start=2,
 )
 """Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", §2 (arXiv 2007.14062), over
 Pegasus: `google/bigbird-pegasus-large-*`.

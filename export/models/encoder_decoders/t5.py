@@ -38,6 +38,7 @@ from export.layers.attention.heads import Heads, KeyValue, Rows
 from export.layers.attention.positions import RelativePositions
 from export.layers.blocks import MLP, DecoderBlock, EncoderBlock, GatedMLP, RMSNorm
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.text_encoders.decoder_heads import with_answers
 from export.tokenizer.languages import prefix_section, translation_prefixes
 from inference.bundle.manifest import Limits
 from inference.errors import CheckpointError
@@ -352,7 +353,7 @@ def tasks_of(config: Config) -> Sequence[str]:
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
+_T5 = Architecture(
     name="t5",
     tasks={"generate": no_section, "translate": prefix_section},
     read_config=read_config,
@@ -362,11 +363,15 @@ ARCHITECTURE = Architecture(
     details=lambda network: alignment(network.decoder),
     tasks_of=tasks_of,
 )
+ARCHITECTURE = with_answers(_T5, start=0)
 
-UMT5 = replace(
-    ARCHITECTURE,
-    name="umt5",
-    read_config=lambda values: read_config({"model_type": "umt5", **values}),
+UMT5 = with_answers(
+    replace(
+        _T5,
+        name="umt5",
+        read_config=lambda values: read_config({"model_type": "umt5", **values}),
+    ),
+    start=0,
 )
 """Chung et al. 2023, "UniMax: Fairer and More Effective Language Sampling for Large-Scale
 Multilingual Pretraining", §4.2 (arXiv 2304.09151): `google/umt5-*`."""

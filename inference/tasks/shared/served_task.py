@@ -116,6 +116,22 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """The request with these terms."""
         raise NotImplementedError
 
+    def legs(self, request: AnyRequest) -> tuple[AnyRequest, ...]:
+        """The requests that are answered one after the other in place of one, by models each."""
+        return (request,)
+
+    def continued(self, leg: AnyRequest, before: Response[Any]) -> AnyRequest:
+        """A leg with the texts of the response to the one before.
+
+        Raises:
+            ServingError: there are none.
+        """
+        raise NotImplementedError
+
+    def joined(self, first: Response[Any], last: Response[Any]) -> Response[Any]:
+        """The response to a request of two legs."""
+        raise NotImplementedError
+
     def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:
         """Whether a model that serves the task can serve this request."""
         return True

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,10 @@ class Timings:
     """The longest wait of one of its calls."""
     inference_s: float
     """From the start of its first call to the last outcome; of a stream, to the first chunk."""
+
+    def __add__(self, other: Timings) -> Timings:
+        """Of a request that is answered in two legs."""
+        return Timings(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)

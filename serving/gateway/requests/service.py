@@ -33,6 +33,7 @@ from inference.tasks.shared.image_inputs import ImageInput, measured
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
+from serving.documents.passages import document_text
 from serving.draining import SHUTTING_DOWN
 from serving.gateway.admission.admission import Admission, Counts, LocalCounts
 from serving.gateway.admission.auth import Keys, key_name
@@ -48,6 +49,7 @@ from serving.gateway.triton_client.pool import TritonPool
 from serving.process_pool.pool import ProcessPool
 from serving.process_pool.process import WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
+from triptych.documents import is_document
 from triptych.messages import Model, Request, Response
 
 _NAME = re.compile(r"[\w./:-]{1,200}", re.ASCII)
@@ -61,6 +63,8 @@ _SWITCH_S = 30.0
 _SWITCH_POLL_S = 0.1
 _S_PER_PIXEL, _S_PER_BYTE = 30e-9, 20e-9
 """About what decoding and resizing take."""
+_S_PER_DOCUMENT_BYTE = 1e-6
+"""About what reading a document takes."""
 EXPORT_S = 2.0
 """For the last spans, when the gateway ends."""
 TIMEOUT_HEADER = "x-request-timeout"
@@ -204,7 +208,17 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        return await self.answer_plan(request.route, self._make_plan(request))
+        ends_s = time.monotonic() + min(self._timeout_s, TIMEOUT_S.get())
+        legs = [replace(request, message=leg) for leg in request.task.legs(request.message)]
+        plans = [self._make_plan(leg) for leg in legs]  # refuses a leg before any is answered
+        response, timings = await self.answer_plan(request.route, plans[0])
+        for leg in legs[1:]:
+            TIMEOUT_S.set(max(0.001, ends_s - time.monotonic()))  # one limit for all of them
+            message = request.task.continued(leg.message, response)
+            plan = self._make_plan(replace(leg, message=message))
+            last, more = await self.answer_plan(request.route, plan)
+            response, timings = request.task.joined(response, last), timings + more
+        return response, timings
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -300,6 +314,7 @@ class Service:
             if not await self.is_served_again(model, unloaded):
                 return None
             model = self.catalog.resolve(request.task, request.message)
+        request = await self._read_documents(request)
         images, size = request.images, request.task.size(request.message)
         if images:
             if self.fetcher.fetches(images):
@@ -311,6 +326,29 @@ class Service:
             images = await self._decode_images(images, pixels, model, header)
         prepare = request.task.prepare
         return await self.in_pool(size, prepare, request.message, images, model)
+
+    async def _read_documents(self, request: TaskRequest) -> TaskRequest:
+        """The request with the texts of its documents.
+
+        Raises:
+            ServingError: one cannot be read; names it.
+        """
+        read: dict[str, list[str]] = {}
+        for field in request.task.declaration.documents:
+            texts = list(getattr(request.message, field))
+            for place, text in enumerate(texts):
+                if not is_document(text):
+                    continue
+                try:
+                    expected_s = _S_PER_DOCUMENT_BYTE * len(text)
+                    texts[place] = await self.in_process(expected_s, document_text, text)
+                except ServingError as error:
+                    error.field = f"{field}.{place}"
+                    raise
+            read[field] = texts
+        if not read:
+            return request
+        return replace(request, message=request.message.model_copy(update=read))
 
     async def _decode_images(
         self,

@@ -384,6 +384,18 @@ LEARNED: dict[str, Fault] = {
     ),
 }
 
+
+def _set_attention(**values: object) -> Fault:
+    """Other attributes of the attention of each of a decoder's blocks."""
+
+    def plant(net: Any) -> None:
+        for block in net.encoder.network.decoder.blocks:
+            for name, value in values.items():
+                setattr(block.attention, name, value)
+
+    return change(plant)
+
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bert", "odd"): BERT,
     ("bert", "plain"): POOLED,
@@ -410,5 +422,20 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("perceiver", "fourier"): FOURIER,
     ("perceiver", "convolved"): CONVOLVED,
     ("perceiver", "learned"): LEARNED,
+    ("gpt2", "answers"): {"tokens see later ones": _set_attention(is_causal=False)},
+    ("qwen3", "answers"): {
+        "heads are not normalised": _set_attention(query_norm=None, key_norm=None)
+    },
+    ("bart", "answers"): {
+        "the decoder starts from another token": _set(lambda net: net.encoder, "start", 3),
+        "the decoder starts from the source's last": _set(lambda net: net.encoder, "start", "last"),
+        "padding of the source is seen": _sees_padding(attention),
+    },
+    ("mbart", "answers"): {
+        "the decoder starts from a token of its own": _set(lambda net: net.encoder, "start", 2)
+    },
+    ("t5", "answers"): {
+        "the decoder starts from padding": _set(lambda net: net.encoder, "start", 0)
+    },
 }
 """(architecture, configuration of its twin) → title → fault."""

@@ -114,6 +114,7 @@ def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     code, output = _run(source, "--repository", repository, "--default")
     assert code == 0
     assert "opus-mt-es-en version 1 is published" in output
+    assert "the languages are unknown" not in output
     bundle = newest_bundle(repository, "opus-mt-es-en")
     manifest = bundle.manifest
     assert manifest.tasks == {"translate": {"languages": [["es", "en"]]}}
@@ -129,6 +130,14 @@ def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
         assert (code, output) == (0, "opus-mt-es-en version 1 is up to date\n")
     assert versions(repository / "opus-mt-es-en") == [1]
     assert is_published_default(repository, "opus-mt-es-en")
+
+
+@pytest.mark.usefixtures("exported")
+def test_translator_of_unknown_languages_is_a_warning(source: Path, tmp_path: Path) -> None:
+    code, output = _run(source.rename(tmp_path / "opus"), "--repository", tmp_path / "repository")
+    assert code == 0
+    assert "warning: the languages are unknown" in output
+    assert "NAME-es-en" in output
 
 
 def test_new_version_keeps_the_default_flag_of_the_published_one(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tests.export.twin import Twin, tiny_twin
 
 SIZES = {
@@ -32,6 +35,13 @@ ODD = TINY | {
     "bos_token_id": 1,
 }
 """Head widths of 6 and 10, sizes that differ everywhere."""
+
+
+def _answers(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose head is for answers."""
+    return {**fields, "architectures": [f"{prefix}ForQuestionAnswering"]}
+
+
 BART = Twin(
     reference="transformers:BartForConditionalGeneration",
     configs={
@@ -39,14 +49,21 @@ BART = Twin(
         "odd": ODD | {"forced_bos_token_id": 1},
         "separate-tables": TINY
         | {"tie_word_embeddings": False, "activation_function": "relu", "decoder_layers": 1},
+        "answers": _answers("Bart", ODD | {"decoder_start_token_id": 5}),
+        "answers of separate tables": _answers("Bart", TINY | {"tie_word_embeddings": False}),
     },
+    references=dict.fromkeys(
+        ("answers", "answers of separate tables"), "transformers:BartForQuestionAnswering"
+    ),
 )
 MBART = Twin(
     reference="transformers:MBartForConditionalGeneration",
     configs={
         "plain": TINY | {"scale_embedding": True, "activation_function": "relu"},
         "odd": ODD,
+        "answers": _answers("MBart", ODD),
     },
+    references={"answers": "transformers:MBartForQuestionAnswering"},
 )
 _IDS = {
     "pad_token_id": 0,
@@ -134,7 +151,12 @@ PLBART = Twin(
 )
 MVP = Twin(
     reference="transformers:MvpForConditionalGeneration",
-    configs={"plain": TINY | {"activation_function": "relu"}, "odd": ODD},
+    configs={
+        "plain": TINY | {"activation_function": "relu"},
+        "odd": ODD,
+        "answers": _answers("Mvp", ODD),
+    },
+    references={"answers": "transformers:MvpForQuestionAnswering"},
 )
 _BIGBIRD = {
     "pad_token_id": 0,
@@ -149,5 +171,7 @@ BIGBIRD_PEGASUS = Twin(
         "plain": TINY | _BIGBIRD | {"block_size": 2, "num_random_blocks": 1},
         "odd": ODD | _BIGBIRD | {"encoder_attention_heads": 3, "use_bias": True},
         "full": TINY | _BIGBIRD | {"attention_type": "original_full", "scale_embedding": False},
+        "answers": _answers("BigBirdPegasus", ODD | _BIGBIRD | {"encoder_attention_heads": 3}),
     },
+    references={"answers": "transformers:BigBirdPegasusForQuestionAnswering"},
 )

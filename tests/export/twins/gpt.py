@@ -25,7 +25,9 @@ GPT2 = tiny_twin(
             "activation_function": "relu",
         },
         "unscaled": {"scale_attn_weights": False, "activation_function": "gelu"},
+        "answers": {"n_embd": 30, "n_head": 3, "scale_attn_by_inverse_layer_idx": True},
     },
+    heads={"answers": "transformers:GPT2ForQuestionAnswering"},
 )
 _TINY_NEO = {
     "vocab_size": 64,
@@ -54,7 +56,9 @@ GPT_NEO = tiny_twin(
             "activation_function": "relu",
             "tie_word_embeddings": False,
         },
+        "answers": {"activation_function": "relu"},
     },
+    heads={"answers": "transformers:GPTNeoForQuestionAnswering"},
 )
 _TINY_OPT = {
     "vocab_size": 64,
@@ -86,5 +90,7 @@ OPT = tiny_twin(
             "tie_word_embeddings": False,
         },
         "no final norm": {"_remove_final_layer_norm": True},
+        "answers": {"word_embed_proj_dim": 20, "tie_word_embeddings": False},
     },
+    heads={"answers": "transformers:OPTForQuestionAnswering"},
 )

@@ -73,10 +73,16 @@ LLAMA = tiny_twin(
         },
         "mistral": {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
         "mistral without a window": {"model_type": "mistral", "sliding_window": None},
+        "answers": {**NARROW, "rope_parameters": _LLAMA3},
+        "answers of mistral": {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
     },
     references={
         "mistral": "transformers:MistralForCausalLM",
         "mistral without a window": "transformers:MistralForCausalLM",
+    },
+    heads={
+        "answers": "transformers:LlamaForQuestionAnswering",
+        "answers of mistral": "transformers:MistralForQuestionAnswering",
     },
 )
 QWEN2 = tiny_twin(
@@ -100,7 +106,14 @@ QWEN2 = tiny_twin(
             "layer_types": ["sliding_attention", "full_attention"],
         },
         "window switched off": {"sliding_window": 2, "max_window_layers": 0},
+        "answers": {
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+            "tie_word_embeddings": True,
+        },
     },
+    heads={"answers": "transformers:Qwen2ForQuestionAnswering"},
 )
 QWEN3 = tiny_twin(
     "transformers:Qwen3ForCausalLM",
@@ -119,7 +132,9 @@ QWEN3 = tiny_twin(
             "sliding_window": 3,
             "max_window_layers": 1,
         },
+        "answers": ODD,
     },
+    heads={"answers": "transformers:Qwen3ForQuestionAnswering"},
 )
 SMOLLM3 = tiny_twin(
     "transformers:SmolLM3ForCausalLM",
@@ -139,7 +154,9 @@ SMOLLM3 = tiny_twin(
             "mlp_bias": True,
             "tie_word_embeddings": False,
         },
+        "answers": {**ODD, "no_rope_layers": [0, 1]},
     },
+    heads={"answers": "transformers:SmolLM3ForQuestionAnswering"},
 )
 GRANITE = tiny_twin(
     "transformers:GraniteForCausalLM",

@@ -46,8 +46,14 @@ TWIN = tiny_twin(
             "layer_norm_epsilon": 1e-5,
         },
         "mt5": {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "num_heads": 6},
+        "answers": _ODD | {"decoder_start_token_id": 5},
+        "answers of mt5": {"model_type": "mt5", "num_heads": 6, "tie_word_embeddings": False},
     },
     references={"mt5": "transformers:MT5ForConditionalGeneration"},
+    heads={
+        "answers": "transformers:T5ForQuestionAnswering",
+        "answers of mt5": "transformers:MT5ForQuestionAnswering",
+    },
     untied={"odd": ("lm_head.weight",), "mt5": ("lm_head.weight",)},
 )
 UMT5 = tiny_twin(
@@ -56,6 +62,8 @@ UMT5 = tiny_twin(
     {
         "odd": _ODD | {"num_layers": 2, "num_decoder_layers": 2},
         "relu": {"feed_forward_proj": "relu", "num_heads": 6},
+        "answers": _ODD,
     },
+    heads={"answers": "transformers:UMT5ForQuestionAnswering"},
     untied={"odd": ("lm_head.weight",)},
 )

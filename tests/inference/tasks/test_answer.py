@@ -263,3 +263,11 @@ def test_longest_answers_of_a_large_request_are_found_in_bounded_time() -> None:
     made = plan(model, question="q", passages=passage, n=20, max_answer_tokens=128)
     (item,) = made.finish([run_random(call, 1) for call in made.calls]).data
     assert len(item.answers) == 20
+
+
+def test_documents_are_left_to_the_gateway() -> None:
+    document = "data:text/html;base64,PHA+YTwvcD4="
+    with pytest.raises(
+        InvalidRequest, match=r"passages\.1 is a document: only a gateway reads them"
+    ):
+        answer(reader(), question="a", passages=["a b", document])

@@ -195,6 +195,11 @@ def test_words_stand_before_each_sentence() -> None:
         plan(model, ["uno"])
 
 
+def test_two_models_are_left_to_the_gateway(translator: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="only a gateway has two models"):
+        plan(translator, ["hola"], source="es", via="en", target="de")
+
+
 def test_all_calls_failed_raises_the_first_error(translator: LoadedModel) -> None:
     made = plan(translator, ["uno", "dos"])
     with pytest.raises(Unavailable):

@@ -243,7 +243,9 @@ def test_fairseq_with_norms_in_front_computes_what_transformers_does(tmp_path: P
         ({"encoder_normalize_before": True}, "norms"),
         ({"activation_fn": "mish"}, "mish"),
         ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings"),
-        ({"encoder_langtok": "src"}, "encoder_langtok"),
+        ({"encoder_langtok": "src"}, "encoder_langtok = 'src': models of many languages"),
+        ({"langs": "ar_AR,en_XX"}, "langs = 'ar_AR,en_XX': models of many languages"),  # mBART
+        ({"decoder_langtok": True, "lang_dict": "langs.txt"}, "decoder_langtok"),
         ({"target_lang": "../../etc"}, "dict.etc.txt"),
         ({"max_source_positions": 1 << 40}, "positions"),
         ({"target_lang": "x" * 300}, "xxx"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -30,9 +31,10 @@ from serving.gateway.admission.auth import KEY, ApiKey, Resource
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import merge
-from serving.gateway.requests.service import Service, TaskRequest
+from serving.gateway.requests.service import TIMEOUT_S, Service, TaskRequest
 from serving.settings.gateway_settings import GatewaySettings
 from tests.inference.tiny_models import WordTokenizer, image_file, segmenter, served
+from tests.serving import document_samples
 from tests.serving.gateway.conftest import (
     GREEDY,
     RED,
@@ -46,6 +48,7 @@ from tests.serving.gateway.conftest import (
     text_models,
 )
 from tests.serving.waiting import until
+from triptych import documents
 from triptych import triptych_pb2 as pb
 from triptych.client.conversion import from_proto, to_proto
 from triptych.messages import (
@@ -494,6 +497,50 @@ class TestWhichModelAnswers:
         assert response.status_code == 422
         assert response.json()["error"]["message"] == "en-de translates en-de only"
 
+    async def test_two_translate_one_after_the_other(
+        self, make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gateway = make_gateway(self.models(default=True), request_timeout=60)
+        generate, limits, done = gateway.inference._generated, [], []
+
+        def generated(call: GenerateCall) -> Any:
+            limits.append(TIMEOUT_S.get())
+            ids = call.inputs["source_ids"]
+            longer = np.concatenate([ids[:-1], ids]) if call.model == "es-en" else ids
+            done.append(generate(replace(call, inputs={**call.inputs, "source_ids": longer})))
+            return done[-1]
+
+        monkeypatch.setattr(gateway.inference, "_generated", generated)
+        body = {"texts": ["a", " ", "b c"], "source": "es", "via": "en", "target": "de", "n": 2}
+        answer = (await gateway.http.post("/v1/translate", json=body)).json()
+        first, empty, last = answer["data"]
+        assert (first["text"], last["text"]) == ("a a", "b c b c")
+        assert [each["index"] for each in answer["data"]] == [0, 1, 2]
+        assert len(last["alternatives"]) == 2
+        assert "texts.1 is empty" in empty["error"]["message"]
+        assert answer["model"] == "es-en+en-de"
+        assert [call.model for call in gateway.inference.calls] == ["es-en"] * 2 + ["en-de"] * 2
+        assert answer["usage"]["prompt_tokens"] == sum(each.prompt_tokens for each in done)
+        assert max(limits[2:]) <= 60 < min(limits[:2])  # what is left of the first leg's
+
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"source": "es"}, "via needs source and target"),
+            ({"source": "es", "target": "en"}, "via needs source and target, and is neither"),
+            ({"source": "es", "target": "de", "model": "en-de"}, "model: not of two models"),
+            ({"source": "es", "target": "fr"}, "no model translates between those languages"),
+        ],
+    )
+    async def test_what_two_models_cannot_do_is_refused_before_the_first(
+        self, fields: dict[str, str], reason: str, make_gateway: MakeGateway
+    ) -> None:
+        gateway = make_gateway(self.models(default=True))
+        response = await self.ask(gateway, via="en", **fields)
+        assert response.status_code == 422
+        assert reason in error_of(response)["message"]
+        assert gateway.inference.calls == []
+
     async def test_model_of_another_task_is_refused(self, gateway: Gateway) -> None:
         response = await self.ask(gateway, model="tiny-caption")
         assert response.status_code == 422
@@ -542,6 +589,38 @@ async def test_list_of_other_than_two_texts_is_explained(gateway: Gateway) -> No
     response = await gateway.http.post("/v1/classify", json={"pairs": [["a"]]})
     wanted = "pairs.0: a pair is a list of two texts, this list has 1"
     assert wanted in error_of(response)["message"]
+
+
+async def test_documents_are_read_as_passages(gateway: Gateway, tmp_path: Path) -> None:
+    file = tmp_path / "report.docx"
+    file.write_bytes(document_samples.word_file())
+    lines = ["un título", "hay veinte mesas.", "en el jardín", "nombre\tana", "fin", "uno", "celda"]
+    text = "\n".join([*lines, "pie", "cabecera"])  # no paragraph without a letter
+
+    async def answers(*passages: str) -> Any:
+        body = {"question": "a", "passages": passages, "n": 9}
+        return (await gateway.http.post("/v1/answer", json=body)).json()
+
+    found = await answers("a b", documents.encode(file))
+    assert found == await answers("a b", text)
+    assert {one["passage"] for one in found["data"][0]["answers"]} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("data:application/pdf;base64,aaaa", "a type that is not read; supported are: text/html"),
+        (f"data:{documents.TYPES['.docx']};base64,aaa", "not base64"),
+        (f"data:{documents.TYPES['.docx']};base64,aaaa", "damaged"),
+    ],
+)
+async def test_documents_that_cannot_be_read_are_named(
+    uri: str, reason: str, gateway: Gateway
+) -> None:
+    body = {"question": "a", "passages": ["a b", uri]}
+    error = error_of(await gateway.http.post("/v1/answer", json=body))
+    assert error["field"] == "passages.1"
+    assert reason in error["message"]
 
 
 async def test_models_list_what_the_tasks_need(gateway: Gateway) -> None:
