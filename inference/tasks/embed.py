@@ -109,7 +109,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
         needs = {"texts": TEXT_EMBEDDING, "images": IMAGE_EMBEDDING}
-        return [field for field, need in needs.items() if need.is_met(model.manifest)]
+        return [field for field, need in needs.items() if model.meets(need)]
 
     def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         field = "images" if request.texts is None else "texts"
