@@ -68,7 +68,9 @@ class EmbedPlan(Plan):
             tokens += entry.tokens
             vector = _unit(entry.vector) if self.scales else entry.vector
             cut = entry.cut_characters or None
-            return Embedding(index=index, embedding=vector.tolist(), truncated_characters=cut)
+            return Embedding.model_construct(
+                index=index, embedding=vector.astype("<f8"), truncated_characters=cut
+            )
 
         data = answer_each(self.items, embedded, Embedding)
         return EmbedResponse(model=self.model.name, data=data, usage=Usage(prompt_tokens=tokens))
@@ -81,6 +83,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
     section = EmbedSection
     is_implied = True
     needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
+    has_vectors = True
 
     def prepare(
         self, request: EmbedRequest, images: Sequence[ImageInput], model: LoadedModel

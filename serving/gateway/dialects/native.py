@@ -25,7 +25,7 @@ from starlette.responses import Response
 from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.http.bodies import read_json, read_message
+from serving.gateway.http.bodies import JSON, dump_vectors, read_json, read_message
 from serving.gateway.http.dialect import Handler, Route, RouteTable, path_parameter
 from serving.gateway.http.handle_request import respond
 from serving.gateway.http.http_errors import json_error
@@ -124,7 +124,9 @@ class NativeDialect(RouteTable):
 
     def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """The response message as JSON."""
-        return _json(response)
+        if not request.task.has_vectors:
+            return _json(response)
+        return Response(dump_vectors(response, exclude_none=True), media_type=JSON)
 
     def render_stream(self, request: TaskRequest) -> NativeStream:
         """Server-sent events."""
