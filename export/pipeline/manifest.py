@@ -123,7 +123,8 @@ def build_manifest(
             has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
-        size = fields["vocabulary_size"] = int(network.decoder.vocabulary_size)
+        generator: Any = network
+        size = fields["vocabulary_size"] = int(generator.decoder.vocabulary_size)
         fields["generation"], lines = usable_rules(fields["generation"], size, checkpoint.folder)
         warnings += [*unsupported, *lines]
     manifest = Manifest(

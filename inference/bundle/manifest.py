@@ -119,11 +119,17 @@ class Graph(Frozen):
 
     def input(self, role: Role) -> Tensor | None:
         """The input with that role, if the graph has one."""
-        return next((tensor for tensor in self.inputs if tensor.role is role), None)
+        for tensor in self.inputs:
+            if tensor.role is role:
+                return tensor
+        return None
 
     def output(self, role: Role) -> Tensor | None:
         """The output with that role, if the graph has one."""
-        return next((tensor for tensor in self.outputs if tensor.role is role), None)
+        for tensor in self.outputs:
+            if tensor.role is role:
+                return tensor
+        return None
 
 
 class State(Frozen):

@@ -175,12 +175,10 @@ class FastTokenizer:
     ) -> EncodedText:
         """A text or a pair as the file's post-processor completes them."""
         encoding = self._tokenizer.encode(text, second)
-        self._check(encoding.ids)
+        ids = self._check(encoding.ids)  # each access makes a list
         offsets = encoding.offsets if with_offsets else ()
         words = encoding.word_ids if with_offsets and self._tokenizer.pre_tokenizer else ()
-        return EncodedText(
-            encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets, words=words
-        )
+        return EncodedText(ids, encoding.type_ids, encoding.sequence_ids, offsets, words=words)
 
     def starts(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
         """As the base; a special token that is added begins where one ended."""

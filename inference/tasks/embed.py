@@ -74,7 +74,9 @@ class EmbedPlan(Plan):
             tokens += entry.tokens
             vector = _unit(entry.vector) if self.scales else entry.vector
             cut = entry.cut_characters or None
-            return Embedding(index=index, embedding=vector.tolist(), truncated_characters=cut)
+            return Embedding.model_construct(
+                index=index, embedding=vector.astype("<f8"), truncated_characters=cut
+            )
 
         data = answer_each(self.items, embed, Embedding)
         return EmbedResponse(model=self.model.name, data=data, usage=Usage(prompt_tokens=tokens))
@@ -87,6 +89,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
     section = EmbedSection
     is_implied = True
     needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
+    has_vectors = True
 
     def prepare(
         self, request: EmbedRequest, images: Sequence[ImageInput], model: LoadedModel
@@ -115,7 +118,7 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
         needs = {"texts": TEXT_EMBEDDING, "images": IMAGE_EMBEDDING}
-        return [field for field, need in needs.items() if need.is_met(model.manifest)]
+        return [field for field, need in needs.items() if model.meets(need)]
 
     def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         field = "images" if request.texts is None else "texts"

@@ -43,10 +43,25 @@ def to_proto(message: BaseModel) -> Message:
     """
     given = {name: getattr(message, name) for name in type(message).model_fields}
     fields = TWINS[type(message)].DESCRIPTOR.fields_by_name
+    arrays = [name for name, value in given.items() if hasattr(value, "tobytes")]
     packed = {
-        name: _pack_field(fields[name], value) for name, value in given.items() if value is not None
+        name: _pack_field(fields[name], value)
+        for name, value in given.items()
+        if value is not None and name not in arrays
     }
-    return TWINS[type(message)](**packed)
+    made = TWINS[type(message)](**packed)
+    for name in arrays:
+        made.MergeFromString(_wire(fields[name].number, given[name].tobytes()))
+    return made
+
+
+def _wire(number: int, content: bytes) -> bytes:
+    """A field with so many bytes, e.g. of packed numbers, as protobuf writes it."""
+    head, size = bytearray((number << 3 | 2,)), len(content)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((*head, size)) + content
 
 
 def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:

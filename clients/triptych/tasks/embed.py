@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from triptych.messages import (
     Item,
@@ -49,8 +49,12 @@ class EmbedRequest(Request, TruncationParameters):
 class Embedding(Item):
     """The embedding of one text or image."""
 
-    embedding: list[float] | None = None
+    embedding: list[float] | None = None  # where it is computed, an array of float64
     truncated_characters: int | None = cut_characters()
+
+    @field_serializer("embedding", mode="wrap")
+    def _listed(self, value: Any, write: SerializerFunctionWrapHandler) -> list[float] | None:
+        return write(value.tolist() if hasattr(value, "tolist") else value)  # type: ignore[no-any-return]
 
 
 class EmbedResponse(Response[Embedding]):

@@ -66,16 +66,15 @@ class Padding:
         is_left = width is not None and spec.padding_side == "left"
         return cls(spec.pad_token_id, width, is_left)
 
-    def place(self, length: int, width: int) -> slice:
-        """Where a sequence of that length is in one of that width."""
-        return slice(width - length, width) if self.is_left else slice(length)
-
-    def padded(self, sequences: Sequence[Sequence[int]], width: int) -> npt.NDArray[np.int64]:
-        """(B, `width`)."""
-        token_ids = np.full((len(sequences), width), self.token_id, dtype=np.int64)
-        for row, sequence in zip(token_ids, sequences, strict=True):
-            row[self.place(len(sequence), width)] = sequence
-        return token_ids
+    def padded(
+        self, sequences: Sequence[Sequence[int]], width: int, value: int | None = None
+    ) -> npt.NDArray[np.int64]:
+        """(B, `width`), filled up with a value; by default the padding token."""
+        value, rows = self.token_id if value is None else value, []
+        for sequence in sequences:
+            rest = [value] * (width - len(sequence))
+            rows.append([*rest, *sequence] if self.is_left else [*sequence, *rest])
+        return np.array(rows, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +86,6 @@ class Bucket:
     token_ids: npt.NDArray[np.int64]  # (B, T)
     lengths: npt.NDArray[np.int32]  # (B,)
     padding: Padding
-
-    def place(self, row: int) -> slice:
-        """Where the tokens of a row are; the rest is padding."""
-        return self.padding.place(int(self.lengths[row]), self.token_ids.shape[1])
 
 
 def buckets(

@@ -21,6 +21,7 @@ from inference.tasks.shared.embedding_cache import EmbeddingCache
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.length_buckets import JOINED, BucketSizes, Padding
 from inference.tasks.shared.model_calls import Array, GenerateCall
+from inference.tasks.shared.needs import Need
 from triptych.messages import TruncationDirection
 
 CHARACTERS_PER_TOKEN = 100
@@ -69,6 +70,10 @@ class LoadedModel:
     """Of the calls of a stateless graph with texts."""
     task_limits: TaskLimits = field(default_factory=TaskLimits)
     """Of one request; the manifest's may be tighter."""
+    _met: dict[Need, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _parts: dict[tuple[Role, Role], Part] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -129,9 +134,17 @@ class LoadedModel:
 
     def part(self, *, takes: Role, returns: Role) -> Part:
         """A stateless part by its roles; tasks that use it have declared that they need it."""
-        part = self.manifest.part(takes=takes, returns=returns)
+        roles = takes, returns
+        part = self._parts.get(roles) or self.manifest.part(takes=takes, returns=returns)
         assert part is not None
+        self._parts[roles] = part
         return part
+
+    def meets(self, need: Need) -> bool:
+        """Whether the manifest meets a need, looked up once."""
+        if need not in self._met:
+            self._met[need] = need.is_met(self.manifest)
+        return self._met[need]
 
     def generate_call(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -94,7 +95,7 @@ class InferCall:
         """The batch dimension."""
         return len(next(iter(self.inputs.values())))
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Cost at admission, padding included: of the largest input, which is text or images."""
         return max(cost(array) for array in self.inputs.values())

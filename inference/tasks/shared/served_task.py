@@ -77,12 +77,14 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         is_implied: Whether every bundle that meets all `needs` serves the task, with the section's
             defaults where its manifest has none.
         needs: Conditions that a bundle must meet.
+        has_vectors: Whether fields of its response are arrays of float64, not lists.
     """
 
     declaration: ClassVar[Task]
     section: ClassVar[type[TaskConfig]] = TaskConfig
     is_implied: ClassVar[bool] = False
     needs: ClassVar[tuple[Need, ...]]
+    has_vectors: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from inference.bundle.manifest import Part, Role
 from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.length_buckets import Bucket, buckets
@@ -62,8 +60,7 @@ class TextRows:
             **(further(bucket) if further else {}),
         }
         if part.graph.input(Role.SEGMENTS):
-            segments = np.zeros_like(bucket.token_ids)
-            for position, number in enumerate(bucket.rows):
-                segments[position, bucket.place(position)] = self.texts[number].segments
-            inputs[Role.SEGMENTS] = segments
+            own = [self.texts[number].segments for number in bucket.rows]
+            width = bucket.token_ids.shape[1]
+            inputs[Role.SEGMENTS] = bucket.padding.padded(own, width, 0)
         return {role: array for role, array in inputs.items() if part.graph.input(role)}

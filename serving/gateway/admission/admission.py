@@ -321,7 +321,7 @@ class Admission:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Admission of a request, which the current task serves.
+        """Admission of a request, which the current task serves, and for which `drained` waits.
 
         Raises:
             Overloaded: too many requests.
@@ -333,19 +333,10 @@ class Admission:
         self._counts.add(key, Usage(requests=1))
         try:
             self.check(counted=1)
-            with self._abortable(task):
-                yield
-        finally:
-            self._counts.add(key, Usage(requests=-1))
-
-    @contextmanager
-    def _abortable(self, task: asyncio.Task[Any]) -> Iterator[None]:
-        """A request that `abort_all` ends, and for which `drained` waits."""
-        self._admitted.add(task)
-        self._idle.clear()
-        try:
+            self._admitted.add(task)
+            self._idle.clear()
             yield
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # by `abort_all`
             if not self._is_closed:
                 raise
             task.uncancel()
@@ -354,6 +345,7 @@ class Admission:
             self._admitted.discard(task)
             if not self._admitted:
                 self._idle.set()
+            self._counts.add(key, Usage(requests=-1))
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait until no request of this process is admitted; False if the time is up before."""
@@ -417,7 +409,8 @@ class Admission:
         try:
             yield reserve
         finally:
-            self._counts.add(key, Usage(pixels=-held))
+            if held:
+                self._counts.add(key, Usage(pixels=-held))
 
     @contextmanager
     def body(self) -> Iterator[Reserve]:

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inference.errors import InvalidRequest, ServingError
-from inference.tasks.shared.model_calls import error_of
+from inference.tasks.shared.model_calls import Array, error_of
 from inference.tasks.shared.served_task import AnyTask
 from serving.gateway.admission.auth import Keys
-from serving.gateway.http.bodies import read_json
+from serving.gateway.http.bodies import JSON, dump_vectors, read_json
 from serving.gateway.http.openapi import TASK_ERRORS, events, json_content
 from serving.gateway.http.router import Route, RouteTable, StreamRenderer, respond
 from serving.gateway.requests.service import Service, TaskRequest, TaskResponse
@@ -115,8 +115,12 @@ class TaskRoute(RouteTable):
         check_each(results)
         cut = sum(getattr(one, "truncated_characters", None) or 0 for one in results)
         headers = {CUT_HEADER: str(cut)} if cut else None
-        answer = self._adapter.dump_json(self.render(request, response))
-        return Response(answer, headers=headers, media_type="application/json")
+        answer = self.render(request, response)
+        if self.task.has_vectors:
+            body = dump_vectors(answer, exclude_none=False)
+        else:
+            body = self._adapter.dump_json(answer)
+        return Response(body, headers=headers, media_type=JSON)
 
     def render_stream(self, request: TaskRequest) -> StreamRenderer:
         """The form of a streamed response, of routes with `events`."""
@@ -183,7 +187,7 @@ def is_part_of_character(found: AnyToken) -> bool:
     return False
 
 
-def shorten(embedding: list[float], dimensions: int | None) -> list[float]:
+def shorten(embedding: Array, dimensions: int | None) -> Array:
     """The first numbers of a vector, scaled to unit length again; all of them for None.
 
     Raises:
@@ -196,6 +200,5 @@ def shorten(embedding: list[float], dimensions: int | None) -> list[float]:
             f"dimensions is {dimensions}: the model's embeddings have {len(embedding)}",
             field="dimensions",
         )
-    vector = np.array(embedding[:dimensions], np.float32)
-    numbers: list[float] = (vector / (np.linalg.norm(vector) or 1.0)).tolist()
-    return numbers
+    vector = embedding[:dimensions].astype(np.float32)
+    return (vector / (np.linalg.norm(vector) or 1.0)).astype(np.float64)

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from inference.errors import InvalidRequest, MalformedBody, ServingError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import AnyTask
-from serving.gateway.http.bodies import read_json, read_message
+from serving.gateway.http.bodies import JSON, dump_vectors, read_json, read_message
 from serving.gateway.http.openapi import CONDITIONS, TASK_ERRORS, events, json_content, task_content
 from serving.gateway.http.preconditions import etag, preconditions
 from serving.gateway.http.router import (
@@ -129,7 +129,9 @@ class NativeDialect(RouteTable):
 
     def render_answer(self, request: TaskRequest, response: TaskResponse) -> Response:
         """The response message as JSON."""
-        return _json(response)
+        if not request.task.has_vectors:
+            return _json(response)
+        return Response(dump_vectors(response, exclude_none=True), media_type=JSON)
 
     def render_stream(self, request: TaskRequest) -> NativeStream:
         """Server-sent events."""

@@ -1,4 +1,4 @@
-"""Bodies to messages: JSON and multipart, in a content coding or not."""
+"""Bodies to messages: JSON and multipart, in a content coding or not; vectors to bodies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, get_args, get_origin
 
+import orjson
 from annotated_types import MaxLen
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -230,6 +231,19 @@ async def _pieces(request: Request) -> AsyncIterator[Message]:
         for start in range(0, len(chunk), _PIECE_BYTES):
             piece = chunk[start : start + _PIECE_BYTES]
             yield {"type": "http.request", "body": piece, "more_body": True}
+
+
+def dump_vectors(message: Any, *, exclude_none: bool) -> bytes:
+    """JSON as pydantic writes it, of messages whose vectors are arrays of float64."""
+
+    def fields(part: Any) -> dict[str, Any]:
+        if not isinstance(part, BaseModel):
+            raise TypeError(type(part))
+        if not exclude_none:
+            return vars(part)
+        return {name: value for name, value in vars(part).items() if value is not None}
+
+    return orjson.dumps(message, fields, orjson.OPT_SERIALIZE_NUMPY)
 
 
 def media_type(request: Request) -> str:

@@ -189,6 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(**arguments)
         self._shared = shared
         self._running: RequestResponseCycle | None = None
+        self._response: _Response
         self._refusal: tuple[int, str, str] | None = None
         """Status, error type and message of the response that ends the connection."""
         self._ends_s: float | None = None
@@ -356,11 +357,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
+        self._running, self._response = cycle, _Response(cycle)
+        cycle.transport = self._response  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """The next request may come."""
+        self._response.flush()
         super().on_response_complete()
         if not self._is_busy and not self.transport.is_closing():
             self._wait_for_client()
@@ -444,6 +447,43 @@ class LimitedProtocol(HttpToolsProtocol):
         for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 _end(cycle)
+
+
+class _Response:
+    """The transport of one response: its head is sent with the first part of its body.
+
+    uvicorn writes them apart, and each write is a system call, and a packet for the client.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._transport = cycle, cycle.transport
+        self._head: bytes | None = None
+        """Not sent yet; empty once it is."""
+
+    def write(self, data: bytes) -> None:
+        """Send data, unless it is the head; `100 Continue` comes before that."""
+        if self._head is None and self._cycle.response_started:
+            self._head = data
+        elif self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send the head of a response without a body."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        """Close the connection once all is sent."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed or will be."""
+        return self._transport.is_closing()
 
 
 def _frame_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:

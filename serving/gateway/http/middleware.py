@@ -18,11 +18,11 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
@@ -58,6 +58,8 @@ from serving.settings.gateway_settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
+_HEADERS = "triptych.headers"
+_ID = "x-request-id"
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Polled every few seconds: a failure is logged at INFO, but for the 503 of one that is not ready,
 which `Readiness` logs when that changes."""
@@ -109,22 +111,22 @@ class Middleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        parent = parse(headers.getlist(TRACEPARENT), headers.getlist(TRACESTATE))
+        given = _headers(scope)
+        parent = parse(given.get(TRACEPARENT, ()), given.get(TRACESTATE, ()))
         trace = None if scope["path"] in PROBES else self._tracer.begin(parent)
         TRACE.set(trace)
-        exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter(), trace)
-        declared = headers.get("content-length", "")
+        exchange = _Exchange(request_id(_first(given, _ID)), time.perf_counter(), trace)
+        declared = _first(given, "content-length") or ""
         size = int(declared) if declared.isdecimal() else 0
         sending = _observe(send, exchange)
         KEY.set(None)
         try:
-            refusal = _take_timeout(headers)
+            refusal = _take_timeout(_first(given, TIMEOUT_HEADER))
             if refusal is not None:
                 await self._render_error(scope, refusal)(scope, receive, sending)
                 return
             with self._body() as reserve:
-                coding = ", ".join(headers.getlist("content-encoding"))
+                coding = ", ".join(given.get("content-encoding", ()))
                 decoded = decode(receive, coding, self._payload_limit)
                 limited = _limit(decoded, self._payload_limit, size, reserve)
                 await self._app(scope, limited, sending)
@@ -180,10 +182,24 @@ def _level(route: str, status: int) -> int:
     return logging.DEBUG if route in QUIET and is_expected else logging.INFO
 
 
-def _take_timeout(headers: Headers) -> ServingError | None:
+def _headers(scope: Scope) -> Mapping[str, Sequence[str]]:
+    """The values of each header of a request, which are read once."""
+    found: dict[str, list[str]] | None = scope.get(_HEADERS)
+    if found is None:
+        found = scope[_HEADERS] = {}
+        for name, value in scope["headers"]:
+            found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return found
+
+
+def _first(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
+    return headers[name][0] if name in headers else None
+
+
+def _take_timeout(header: str | None) -> ServingError | None:
     """Take the client's own time limit, if it gives one; what is wrong with it."""
     try:
-        set_timeout(headers.get(TIMEOUT_HEADER))
+        set_timeout(header)
     except InvalidRequest as error:
         return error
     return None
@@ -224,10 +240,10 @@ def _observe(send: Send, exchange: _Exchange) -> Send:
 
     async def send_observed(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = exchange.request_id
+            own = [(_ID.encode(), exchange.request_id.encode())]
             if exchange.trace is not None:
-                headers[TRACERESPONSE] = exchange.trace.context.traceparent
+                own.append((TRACERESPONSE.encode(), exchange.trace.context.traceparent.encode()))
+            message["headers"] = [*message["headers"], *own]
             exchange.status = message["status"]
         await send(message)
 
@@ -261,7 +277,7 @@ class KeyGate:
         """Pass on, or answer with 401."""
         if scope["type"] == "http" and not self._is_passed(scope["path"]):
             try:
-                self._keys.check_header(Headers(scope=scope).get("authorization"))
+                self._keys.check_header(_first(_headers(scope), "authorization"))
             except Unauthorized as error:
                 await self._render_error(scope, error)(scope, receive, send)
                 return
@@ -309,8 +325,8 @@ class OriginGate:
             await self._render_error(scope, error)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> ServingError | None:
-        headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
+        headers = _headers(scope)
+        hosts = headers.get("host", ())
         if not all(map(self._hosts.has, hosts)):
             return UnknownHost(
                 "the gateway is not served under the name of the Host header: use its address, or "
@@ -323,10 +339,10 @@ class OriginGate:
             "--cors-allow-origin SITE to allow it"
         )
 
-    def _is_own(self, headers: Headers, hosts: list[str]) -> bool:
+    def _is_own(self, headers: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> bool:
         """Whether no page sent the request, or one that may."""
-        site = headers.get("sec-fetch-site")
-        origin = headers.get("origin", "").lower()
+        site = _first(headers, "sec-fetch-site")
+        origin = (_first(headers, "origin") or "").lower()
         if site in _OWN_SITE or "*" in self._origins:
             return True
         if not origin:
@@ -362,6 +378,7 @@ class Hosts:
         return is_safe or name in self._names or name.endswith(self._suffixes)
 
 
+@lru_cache(maxsize=64)  # the same for most requests
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

@@ -313,7 +313,8 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
         request.scope, request.receive, service.answer(parsed)
     )
     response = dialect.render_answer(parsed, answer)
-    response.headers.update(_timing_headers(dialect, timings))
+    times = _timing_headers(dialect, timings)
+    response.raw_headers += [(name.encode(), value.encode()) for name, value in times.items()]
     return response
 
 

@@ -201,8 +201,8 @@ class DynamicBatcher:
         If the caller is cancelled, a waiting call is dropped; one in flight goes on for the other
         callers that share it, and is cancelled when the last of them has left.
         """
-        now_s = time.monotonic()
-        result: asyncio.Future[tuple[Outcome, float]] = asyncio.get_running_loop().create_future()
+        now_s, loop = time.monotonic(), asyncio.get_running_loop()
+        result: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
         queued = QueuedCall(call, now_s + timeout_s, result)
         key = call.model, call.version
         if (queue := self._queues.get(key)) is None:
@@ -211,12 +211,16 @@ class DynamicBatcher:
                 self._run, forget, partial(self._most_calls, call), self._max_tokens
             )
         queue.add(queued)
+
+        def give_up() -> None:
+            queued.settle(DeadlineExceeded(f"{call.model} did not finish in time"), now_s)
+            queue.leave(queued)
+
+        timer = loop.call_later(timeout_s, give_up)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await result
-        except TimeoutError:
-            return DeadlineExceeded(f"{call.model} did not finish in time"), now_s
+            return await result
         finally:
+            timer.cancel()
             if result.cancelled():
                 queue.leave(queued)
 

@@ -18,6 +18,7 @@ from inference.errors import InvalidRequest
 from inference.tasks import answer, fill_mask, tag, translate
 from inference.tasks.embed import TASK
 from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array
 from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
     ConvertedRequest,
@@ -353,9 +354,7 @@ class EmbedRoute(HuggingFaceRoute):
             **cuts.cuts(),
         }
 
-    def render(
-        self, request: TaskRequest, response: TaskResponse
-    ) -> list[float] | list[list[float]]:
+    def render(self, request: TaskRequest, response: TaskResponse) -> list[Array] | list[float]:
         """A vector a text, or a cosine a sentence."""
         assert isinstance(request, ConvertedRequest)
         body = request.body

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 from starlette.requests import Request
 
 from inference.tasks.embed import TASK
+from inference.tasks.shared.model_calls import Array
 from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
     ConvertedRequest,
@@ -86,7 +86,9 @@ class EmbeddingsRoute(OpenAIRoute):
     def render(self, request: TaskRequest, response: TaskResponse) -> EmbeddingList:
         assert isinstance(request, ConvertedRequest)
         data = [
-            EmbeddingItem(index=item.index, embedding=_encode(item.embedding, request.body))
+            EmbeddingItem.model_construct(
+                index=item.index, embedding=_encode(item.embedding, request.body)
+            )
             for item in response.data
         ]
         tokens = response.usage.prompt_tokens
@@ -97,7 +99,7 @@ class EmbeddingsRoute(OpenAIRoute):
         )
 
 
-def _encode(embedding: list[float], body: EmbeddingRequest) -> list[float] | str:
+def _encode(embedding: Array, body: EmbeddingRequest) -> Array | str:
     """A vector in the form that is requested.
 
     Raises:
@@ -105,5 +107,5 @@ def _encode(embedding: list[float], body: EmbeddingRequest) -> list[float] | str
     """
     vector = shorten(embedding, body.dimensions)
     if body.encoding_format == "base64":
-        return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return vector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
 import zlib
@@ -10,24 +11,30 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import httpx
+import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.types import Message
 
+from serving.gateway.dialects.all_or_nothing import shorten
+from serving.gateway.dialects.openai.embeddings import EmbeddingRequest, _encode
 from serving.gateway.http.bodies import (
     PIECE_BYTES,
     _holds_objects,
     _is_list,
     _most_values,
+    dump_vectors,
     read_form,
 )
 from serving.gateway.http.http_server import BYTES_PER_S, FREE_BYTES, PacedFlow, ReadingPace
 from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import RED, Gateway, MakeGateway, error_of
 from tests.serving.gateway.http.test_http_server import served
-from triptych.messages import OneOrMany
+from triptych.client.conversion import to_proto
+from triptych.messages import ItemError, OneOrMany, Usage
+from triptych.tasks.embed import Embedding, EmbedResponse
 
 
 class Row(BaseModel):
@@ -568,3 +575,44 @@ async def test_repeated_field_of_a_form_is_refused_by_name(gateway: Gateway) -> 
     assert response.status_code == 422
     assert error_of(response)["field"] == "prompt"
     assert "2 times" in error_of(response)["message"]
+
+
+_NUMBERS = np.float32([0.1, -0.0, 1, 1e-5, 1e-7, 3.4e38, 1e-45, 16777217, np.nan, np.inf, -np.inf])
+
+
+def test_arrays_are_written_as_lists_are() -> None:
+    arrays, lists = (
+        EmbedResponse(
+            model="ä",
+            data=[
+                Embedding.model_construct(index=0, embedding=vector),
+                Embedding(index=1, error=ItemError(type="too_long", message='"'), embedding=None),
+            ],
+            usage=Usage(prompt_tokens=2),
+        )
+        for vector in (_NUMBERS.astype("<f8"), _NUMBERS.tolist())
+    )
+    assert (
+        dump_vectors(arrays, exclude_none=True) == lists.model_dump_json(exclude_none=True).encode()
+    )
+    assert dump_vectors(arrays, exclude_none=False) == lists.model_dump_json().encode()
+    assert arrays.model_dump_json() == lists.model_dump_json()
+    assert to_proto(arrays).SerializeToString() == to_proto(lists).SerializeToString()
+    with pytest.raises(TypeError):
+        dump_vectors(object(), exclude_none=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 2047, 2048, 300_000])
+def test_arrays_of_any_size_are_protobuf_messages(size: int) -> None:
+    vector = np.arange(size, dtype="<f8")
+    made = to_proto(Embedding.model_construct(index=7, embedding=vector))
+    assert made == to_proto(Embedding(index=7, embedding=vector.tolist()))
+
+
+def test_each_form_of_a_vector_has_the_same_numbers() -> None:
+    vector = np.float32([0.6, -0.8, 0.1]).astype("<f8")
+    floats = shorten(vector, None)
+    packed = _encode(vector, EmbeddingRequest(model="m", input=["a"], encoding_format="base64"))
+    assert isinstance(packed, str)
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(packed), "<f4"), floats)
+    np.testing.assert_allclose(shorten(vector, 2), [0.6, -0.8], rtol=1e-7)
