@@ -236,13 +236,14 @@ class GatewaySettings(FrontSettings):
     request_timeout: Seconds = Field(
         default=60.0, description="Time limit of one request, in seconds."
     )
-    recovery_timeout: float = Field(
-        default=30.0,
+    recovery_timeout: float | None = Field(
+        default=None,
         ge=0,
         le=3600,
         allow_inf_nan=False,
-        description="Time for which requests wait for a model whose process has ended, in seconds; "
-        "they then go on where they were. 0: they fail at once.",
+        description="Longest time for which requests wait for a model whose process has ended, in "
+        "seconds; they then go on where they were. 0: they fail at once. Default: all the time "
+        "that they have.",
     )
     read_timeout: Seconds = Field(
         default=20.0,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from inference.bundle.manifest import Bundle
 from inference.errors import DeviceError, SetupError
@@ -21,6 +22,10 @@ from serving.triton.control import ModelControl, VersionPolicy, model_config
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.served import Refusal
 from serving.triton.stubs import StubWatch
+
+_LOAD_ATTEMPTS = 3
+"""Of a model whose process ends each time; one that is killed is not at fault."""
+_PROCESS_ENDED = "' is not healthy"  # in Triton's reason
 
 log = logging.getLogger(__name__)
 
@@ -83,12 +88,31 @@ class ModelLoader:
             self._files[model, bundle.version] = relative(plan, folder)
 
     def load(self, model: str, policy: VersionPolicy) -> None:
-        """Load the versions of a policy.
+        """Load the versions of a policy; again if the process ends meanwhile.
 
         Raises:
             SetupError: Triton cannot.
         """
         began = time.monotonic()
+        self._own_files.link_versions(self._settings.repository / model, policy.versions)
+        attempts = 1
+        while not self._load(model, policy):
+            if attempts == _LOAD_ATTEMPTS:
+                raise SetupError(f"the process of {model!r} ended {attempts} times while it loaded")
+            log.warning("a process of model %s ended while it loaded; loading it again", model)
+            attempts += 1
+            self._incarnations[model] += 1
+        if policy.previous is None:
+            self._stubs.expect_only(model, policy.version)
+        took_s = time.monotonic() - began
+        self._progress(f"loaded {model} version {policy.version} in {took_s:.1f} s")
+
+    def _load(self, model: str, policy: VersionPolicy) -> bool:
+        """Load once; returns whether the process has not ended meanwhile.
+
+        Raises:
+            SetupError: Triton cannot, for another reason.
+        """
         config = model_config(
             self._settings.repository / model,
             policy,
@@ -98,19 +122,17 @@ class ModelLoader:
             self._settings.served_device.card,
             self_check=self._settings.self_check,
         )
-        self._own_files.link_versions(self._settings.repository / model, policy.versions)
         before = self._stubs.running(model, policy.version)
         with self._own_files.noting_environments():
             try:
                 self.control.load(model, config)
             except SetupError as error:
+                if _PROCESS_ENDED in error.message:
+                    return False
                 links, folder = self._own_files.models, self._settings.repository
                 raise SetupError(error.message.replace(f"{links}/", f"{folder}/")) from error
-        self._stubs.expect(model, policy.version, before)
-        if policy.previous is None:
-            self._stubs.expect_only(model, policy.version)
-        took_s = time.monotonic() - began
-        self._progress(f"loaded {model} version {policy.version} in {took_s:.1f} s")
+        is_running = self._stubs.expect(model, policy.version, before)
+        return is_running or not self._own_files.is_python(config["backend"])
 
     def unload(self, model: str) -> None:
         """Unload all versions; running requests finish."""
@@ -118,7 +140,7 @@ class ModelLoader:
         self.control.unload(model)
         self._own_files.link_versions(self._settings.repository / model, ())
 
-    def clear(self, model: str, missing: int, is_ready: bool) -> None:
+    def clear(self, model: str, missing: int, *, is_ready: bool) -> None:
         """Unload a model that Triton reports as ready though its process died."""
         if not is_ready:
             log.error("model %s is not loaded any more; loading it again", model)
@@ -189,6 +211,7 @@ class BundleLoader:
         """By bundle name."""
         self.refused: dict[str, Refusal] = {}
         """Versions that do not load, by bundle name."""
+        self._healing: set[str] = set()
 
     def begin(self, control: ModelControl, files: RuntimeFiles) -> None:
         """Start over with a new server, which has nothing loaded.
@@ -201,6 +224,7 @@ class BundleLoader:
         self._retry_at_s.clear()
         self.serving = {}
         self.refused = {}
+        self._healing.clear()
 
     def close(self) -> None:
         """End what builds plans."""
@@ -339,8 +363,12 @@ class BundleLoader:
         for model in {model for each in serving.bundles for model in each.models}:
             self._models.unload(model)
 
-    def heal(self, others: Callable[[str], Sequence[Bundle]]) -> list[str]:
-        """Load again what has lost a process or is not loaded any more.
+    def healings(
+        self, others: Callable[[str], Sequence[Bundle]], healed: list[str]
+    ) -> list[Callable[[], None]]:
+        """The loads of what has lost a process or is not loaded any more, one for each bundle.
+
+        They may run at once; until one has ended, its bundle is not among the next ones.
 
         Triton neither restarts a dead stub nor reports its model as not ready, and what the stub
         had accepted hangs. So the model is unloaded first, by which clients see at once that their
@@ -349,12 +377,7 @@ class BundleLoader:
         Args:
             others: The complete versions of a bundle, in the order in which to try them if the
                 served one does not load any more.
-
-        Returns:
-            The models that were loaded again.
-
-        Raises:
-            SetupError: no version of a bundle loads; it is tried again later.
+            healed: The models that were loaded again are added to it.
         """
         ready = self._models.control.ready()
         if ready is None:
@@ -363,62 +386,72 @@ class BundleLoader:
         missing: Counter[str] = Counter()
         for (model, _), stubs in lost.items():
             missing[model] += stubs
-        healed = []
-        for name, serving in list(self.serving.items()):
-            version = serving.bundle.version
-            is_served_whole = all(
-                (model, version) not in lost and version in ready.get(model, ())
-                for model in serving.bundle.models
-            )
-            if is_served_whole:
-                self._drop_broken_previous(name, lost)
+        found: list[Callable[[], None]] = []
+        for name, serving in self.serving.items():
+            if name in self._healing or self._retry_at_s.get(name, 0.0) > self._clock():
                 continue
-            broken = [
-                model
-                for model in serving.bundle.models
-                if model in missing or version not in ready.get(model, ())
-            ]
-            if self._retry_at_s.get(name, 0.0) > self._clock():
-                continue
-            for model in broken:
-                self._models.clear(model, missing[model], bool(ready.get(model)))
-            self._reload(name, serving, broken, others)
-            healed += broken
-        return healed
+            version, models = serving.bundle.version, serving.bundle.models
+            heal: Callable[[], None]
+            if all((m, version) not in lost and version in ready.get(m, ()) for m in models):
+                previous = serving.previous
+                old = [(m, previous.version) for m in previous.models] if previous else []
+                if not (dead := sum(lost.get(each, 0) for each in old)):
+                    continue
+                heal = partial(self._drop_previous, name, dead)
+            else:
+                broken = {
+                    m: (missing[m], bool(ready.get(m)))
+                    for m in models
+                    if m in missing or version not in ready.get(m, ())
+                }
+                heal = partial(self._reload, name, broken, others, healed)
+            self._healing.add(name)
+            found.append(partial(self._heal, name, heal))
+        return found
 
-    def _drop_broken_previous(self, name: str, lost: Mapping[tuple[str, int], int]) -> None:
-        """Unload a previous version of which a process died, and leave the served one alone.
+    def _heal(self, name: str, heal: Callable[[], None]) -> None:
+        try:
+            heal()
+        finally:
+            self._healing.discard(name)
+
+    def _drop_previous(self, name: str, dead: int) -> None:
+        """Unload a previous version of which processes died, and leave the served one alone.
 
         Its requests end at their time limit: the only signal to clients, another incarnation, would
         end those of the served version too.
         """
-        previous = self.serving[name].previous
-        if previous is None:
-            return
-        dead = sum(lost.get((model, previous.version), 0) for model in previous.models)
-        if dead:
-            log.warning("%s version %d lost %d of its processes", name, previous.version, dead)
-            self._stubs.dead += dead
-            self.retire(name)
+        log.warning("the previous version of %s lost %d of its processes", name, dead)
+        self._stubs.dead += dead
+        self.retire(name)
 
     def _reload(
         self,
         name: str,
-        serving: Serving,
-        models: Iterable[str],
+        broken: Mapping[str, tuple[int, bool]],
         others: Callable[[str], Sequence[Bundle]],
+        healed: list[str],
     ) -> None:
-        """Load the served version again, or the best other one."""
+        """Load the served version again, or the best other one.
+
+        Args:
+            broken: Its models to load; of each, how many processes it lost, and whether Triton
+                reports it as ready.
+        """
+        bundle = self.serving[name].bundle
+        for model, (missing, is_ready) in broken.items():
+            self._models.clear(model, missing, is_ready=is_ready)
         try:
-            for model in models:
-                self._models.load(model, VersionPolicy(serving.bundle.version))
+            for model in broken:
+                self._models.load(model, VersionPolicy(bundle.version))
         except SetupError as error:
-            log.error("%s version %d does not load: %s", name, serving.bundle.version, error)
-            candidates = [b for b in others(name) if b.version != serving.bundle.version]
+            log.error("%s version %d does not load: %s", name, bundle.version, error)
+            candidates = [b for b in others(name) if b.version != bundle.version]
             if not candidates:
                 self._retry_at_s[name] = self._clock() + _RETRY_S
                 raise
             self.load(name, candidates)
             log.error("%s: version %d is served instead", name, self.serving[name].bundle.version)
         else:
-            self.serving[name] = Serving(serving.bundle)
+            self.serving[name] = Serving(bundle)
+        healed.extend(broken)

@@ -125,6 +125,11 @@ _UNCAUGHT = re.compile(r"\s*what\(\):\s*(.+)")
 """What C++ prints of the exception by which a program ends."""
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
+_SETTLED_S = 10.0
+"""Triton waits at most three seconds for a process that has ended."""
+_RESPONSE_THREADS = 2
+"""Of each model process in Triton, which sends one response at a time; Triton's own default is 32.
+They stay when it dies while it has sequences."""
 READY_TIMEOUT_S = 120.0
 """For the start of the server, and again for the loading of all bundles."""
 _ORPHAN_S = 5.0
@@ -267,6 +272,7 @@ def command(
         f"--exit-timeout-secs={max(1, int(settings.graceful_termination_timeout))}",
         f"--backend-config=python,shm-region-prefix-name={files.prefix}",
         f"--backend-config=python,stub-timeout-seconds={int(READY_TIMEOUT_S)}",
+        f"--backend-config=python,thread-pool-size={_RESPONSE_THREADS}",
         *(
             []
             if GPU.exists()
@@ -305,6 +311,9 @@ class ServerLifetime:
         self._progress = progress
         self._cleanup = contextlib.ExitStack()
         self._process: ServerProcess | None = None
+        self._seen_dead = 0
+        self._unused_since_s: dict[str, float] = {}
+        """Regions of shared memory that dead processes left, and since when."""
         self._files: RuntimeFiles | None = None
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
@@ -348,15 +357,33 @@ class ServerLifetime:
         return self._stubs.dead
 
     def shared_memory(self) -> tuple[int, int]:
-        """Bytes that model processes which died still hold, and bytes of all shared memory.
-
-        A process has the name of its region among its arguments.
-        """
+        """Bytes that model processes which died still hold, and bytes of all shared memory."""
         if self._files is None or self.pid is None:
             return 0, 0
-        used = {each for arguments in children(self.pid).values() for each in arguments}
-        regions = self._files.regions().items()
-        return sum(size for name, size in regions if name not in used), self._files.shared_bytes
+        return sum(self._unused_regions().values()), self._files.shared_bytes
+
+    def free_memory(self) -> None:
+        """Give back the shared memory of model processes that ended while they had sequences.
+
+        Triton keeps it until it stops, because nothing ends those sequences there. Of others it
+        frees all. After `_SETTLED_S` none of its threads reads or writes there any more.
+        """
+        seen, self._seen_dead = self._seen_dead, self.dead_stubs
+        if self._files is None or not (self._unused_since_s or seen != self._seen_dead):
+            return
+        now_s = time.monotonic()
+        unused = self._unused_regions()
+        self._unused_since_s = {name: self._unused_since_s.get(name, now_s) for name in unused}
+        for name, since_s in self._unused_since_s.items():
+            if now_s > since_s + _SETTLED_S:
+                self._files.free_region(name)
+
+    def _unused_regions(self) -> dict[str, int]:
+        """Bytes of each region of which no process of a model has the name among its arguments."""
+        if self._files is None or self.pid is None:
+            return {}
+        used = "\n".join(each for command in children(self.pid).values() for each in command)
+        return {name: size for name, size in self._files.regions().items() if name not in used}
 
     @property
     def is_missing_stubs(self) -> bool:
@@ -401,6 +428,7 @@ class ServerLifetime:
             self._process.end(self._shutdown.is_over)
         self._cleanup.close()
         self._process, self._control = None, None
+        self._unused_since_s.clear()
         self._shutdown = self._make_shutdown()
         self._stubs.clear()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import re
 import secrets
@@ -116,6 +117,10 @@ class RuntimeFiles:
             with contextlib.suppress(FileExistsError):
                 (folder / str(version)).symlink_to((model / str(version)).resolve())
 
+    def is_python(self, backend: str) -> bool:
+        """Whether the models of a backend have processes of their own."""
+        return (self.backends / backend / "model.py").exists()
+
     @contextlib.contextmanager
     def noting_environments(self) -> Iterator[None]:
         """Note the folders that Triton makes in the block, to remove them with the other files.
@@ -142,8 +147,19 @@ class RuntimeFiles:
         found = {}
         for path in self._folders[0].glob(f"{self.prefix}*"):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found[path.name] = path.stat().st_blocks * _BLOCK
+                if path.name != f"{self.prefix}lock":
+                    found[path.name] = path.stat().st_blocks * _BLOCK
         return found
+
+    def free_region(self, name: str) -> None:
+        """Give back the memory of a region whose process has ended, and remove its name.
+
+        Triton still maps it: an unlinked file would keep its memory, a shorter one would crash it.
+        """
+        path = self._folders[0] / name
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as region:
+            region.madvise(mmap.MADV_REMOVE)
+        path.unlink(missing_ok=True)
 
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""

@@ -23,7 +23,7 @@ from serving.triton.served import FILE, Choice, ServedVersions
 log = logging.getLogger(__name__)
 
 _LOADS_AT_ONCE = 4
-_POLL_S = 0.2
+_POLL_S = 0.1
 _STATUS_PERIOD_S = 1.0
 _LONGEST_GAP_S = 5.0
 """A longer time between two readings of the status means that this process was suspended."""
@@ -178,6 +178,8 @@ class TritonServer(ServerLifetime):
     def heal(self) -> list[str]:
         """Load again what lost a process or was unloaded; unload versions that are not needed.
 
+        What is lost meanwhile is loaded too, beside the others, as long as this takes seconds.
+
         Returns:
             The models that were loaded again.
 
@@ -185,13 +187,18 @@ class TritonServer(ServerLifetime):
             SetupError: the server ended, or no version of a bundle loads.
         """
         healed: list[str] = []
+        until_s = time.monotonic() + _LONGEST_GAP_S
 
-        def work() -> None:
-            healed.extend(self._loader.heal(self._in_order))
-            self._loader.retire_due()
+        def further() -> Sequence[Callable[[], object]]:
+            if time.monotonic() > until_s or not self.is_missing_stubs:
+                return ()
+            return self._loader.healings(self._in_order, healed)
 
+        self.free_memory()
         try:
-            self._run_one(work)
+            for failure in self._run_all(self._loader.healings(self._in_order, healed), further):
+                raise failure
+            self._run_one(self._loader.retire_due)
         finally:
             self._record_refused()
             for name in self.served if healed else ():
@@ -199,8 +206,15 @@ class TritonServer(ServerLifetime):
             self._lock.hold(self._folders())
         return healed
 
-    def _run_all(self, loads: Sequence[Callable[[], object]]) -> list[SetupError]:
+    def _run_all(
+        self,
+        loads: Sequence[Callable[[], object]],
+        further: Callable[[], Sequence[Callable[[], object]]] = lambda: (),
+    ) -> list[SetupError]:
         """Load several bundles at once, while the server lives and responds.
+
+        Args:
+            further: Loads that have become necessary meanwhile.
 
         Returns:
             Why those that failed did.
@@ -214,6 +228,7 @@ class TritonServer(ServerLifetime):
             try:
                 while running:
                     done, running = wait(running, _POLL_S, return_when=FIRST_COMPLETED)
+                    running |= {pool.submit(load) for load in further()}
                     for load in done:
                         try:
                             load.result()

@@ -33,17 +33,21 @@ class StubWatch:
         self.dead = 0
         """Stubs that died; Triton keeps their shared memory until it stops."""
 
-    def expect(self, model: str, version: int, before: Set[int] = frozenset()) -> None:
+    def expect(self, model: str, version: int, before: Set[int] = frozenset()) -> bool:
         """Expect the stubs of a version that has just been loaded to keep running.
 
         Args:
             model: Of Triton.
             version: Of the model.
             before: Its stubs before the load; if it started others, these are being unloaded.
+
+        Returns:
+            Whether there are any.
         """
         now = self.running(model, version)
         kept = self._expected.get((model, version), set()) & now
         self._expected[model, version] = now - before or kept or now
+        return bool(now)
 
     def expect_only(self, model: str, version: int) -> None:
         """Expect no stubs of other versions of a model any more."""
@@ -80,7 +84,7 @@ class StubWatch:
             return {}
         running = self._running()
         missing: dict[tuple[str, int], int] = {}
-        for key, expected in self._expected.items():
+        for key, expected in list(self._expected.items()):  # other threads load models
             now = running.get(key, set())
             if len(now) >= len(expected):
                 self._expected[key] = now if expected - now else expected

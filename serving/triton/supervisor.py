@@ -33,14 +33,13 @@ REFRESH_PERIOD_S = 2.0
 HEALTHY_AFTER_S = 60.0
 MAX_FAILED_STARTS = 5
 """In a row, before giving up; a server that was ready is restarted without a limit."""
-MAX_DEAD_STUBS = 32
-"""A dead stub keeps its shared memory and a file until the server stops: restart beyond so many."""
-_CHEAP_DEAD_STUBS = 8
-"""So many are healed whatever memory they hold; with more of them that must be little."""
-_LITTLE_BYTES = 256 << 20
-"""And at most a quarter of all shared memory: containers often have 64 MB."""
+MAX_DEAD_STUBS = 256
+"""A stub that died with sequences keeps threads and a file in Triton: restart beyond so many."""
+_CHEAP_DEAD_STUBS = 32
+"""So many are healed whatever memory they hold until it is freed; with more of them that is at most
+a quarter of all shared memory. A server that has more is restarted when it is idle."""
 IDLE_BEFORE_RESTART_S = 60.0
-"""With fewer dead stubs, restart after so long without a request."""
+"""Without a request."""
 _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
 _LONGEST_GAP_S = 5.0
@@ -115,7 +114,7 @@ class Supervisor:
             if self._stalls.unresponsive_s > settings.stuck_after:
                 self._restart("tritonserver does not respond")
         elif server.is_missing_stubs and self._must_free_memory():
-            self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
+            self._restart(f"{server.dead_stubs} processes of models died, and one more")
         else:
             self._heal()
             if server.is_alive:
@@ -129,7 +128,7 @@ class Supervisor:
         if not _CHEAP_DEAD_STUBS <= dead < MAX_DEAD_STUBS:
             return dead >= MAX_DEAD_STUBS
         held, total = self._server.shared_memory()
-        return held > min(_LITTLE_BYTES, total // 4)
+        return held > total // 4
 
     def _heal(self) -> None:
         try:
@@ -152,7 +151,7 @@ class Supervisor:
             self._versions.refresh()
 
     def _check_stalls(self, status: ServerStatus) -> None:
-        """Kill stalled models; restart an idle server with dead stubs."""
+        """Kill stalled models; restart an idle server with many dead stubs."""
         stuck_after_s = self._server.settings.stuck_after
         for model, stalled_s in self._stalls.stalled_s.items():
             stalled = {pid for pid, seconds in stalled_s.items() if seconds > stuck_after_s}
@@ -167,9 +166,9 @@ class Supervisor:
             self._steps = status.steps
             self._busy_s = self._clock()
         is_long_idle = self._clock() - self._busy_s > IDLE_BEFORE_RESTART_S
-        if self._server.dead_stubs and is_long_idle:
+        if self._server.dead_stubs >= _CHEAP_DEAD_STUBS and is_long_idle:
             self._restart(
-                f"{self._server.dead_stubs} dead stubs hold shared memory, the server is idle"
+                f"{self._server.dead_stubs} processes of models died, and the server is idle"
             )
 
     def _has_worked(self, status: ServerStatus) -> bool:

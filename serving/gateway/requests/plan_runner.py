@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import defaultdict
@@ -299,7 +300,8 @@ class CallRunner:
         self.pool = pool
         self._metrics = metrics
         self._counts = counts
-        self._wait_s = settings.recovery_timeout
+        longest_s = settings.recovery_timeout
+        self._wait_s = math.inf if longest_s is None else longest_s
         self._quarantine = Quarantine()
         self._by_model: defaultdict[str, ModelCalls] = defaultdict(ModelCalls)
         self._batcher = DynamicBatcher(
@@ -440,12 +442,12 @@ class CallRunner:
         if failure is None:
             return
         try:
-            async with asyncio.timeout(policy.left_s):
-                served = await self.pool.await_version(call, self._wait_s)
+            async with asyncio.timeout(min(policy.left_s, self._wait_s)):
+                served = await self.pool.await_version(call)
         except TimeoutError:
             raise failure from None
         if served != call.version:
-            failure.is_not_loaded = served is not None
+            failure.is_not_loaded = True
             raise failure
 
     async def _read(

@@ -124,7 +124,7 @@ async def _serve(
         grpc.aio.init_grpc_aio()
         metrics = share.metrics if share else Metrics()
         sources = pair_sources(settings.triton, settings.triton_metrics)
-        moves = settings.recovery_timeout > 0
+        moves = settings.recovery_timeout != 0
         tasks = BackgroundTasks(metrics.failed_in_background)
         connect = connect or partial(TritonInference, tasks=tasks)
         pool = TritonPool(sources, metrics, moves=moves, connect=connect)

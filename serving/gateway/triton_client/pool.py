@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeAlias, TypeVar
@@ -71,8 +71,9 @@ class TritonPool:
         self._moves = moves
         self._connect = connect
         self._numbers = itertools.count(1)
-        self._polls: dict[tuple[str, int], asyncio.Task[int | None]] = {}
+        self._polls: dict[tuple[str, int], asyncio.Task[int]] = {}
         """By version; all calls that wait for it share one."""
+        self._waiting: Counter[asyncio.Task[int]] = Counter()
         self._tasks = BackgroundTasks(metrics.failed_in_background)
         self._sources = sources
         self._lookup = lookup
@@ -132,28 +133,27 @@ class TritonPool:
         """Whether calls wait for this version, as no server has it."""
         return (call.model, call.version) in self._polls
 
-    async def await_version(self, call: Call, wait_s: float) -> int | None:
-        """The version of a call once it is up again, or the one in its place.
-
-        Args:
-            wait_s: After which None is returned; that of the first call which waits counts.
-        """
+    async def await_version(self, call: Call) -> int:
+        """The version of a call once it is up again, or the one in its place."""
         key = call.model, call.version
         if (poll := self._polls.get(key)) is None:
-            poll = self._polls[key] = asyncio.create_task(self._poll(*key, wait_s))
-            poll.add_done_callback(lambda _: self._polls.pop(key, None))
-        return await asyncio.shield(poll)
+            poll = self._polls[key] = asyncio.create_task(self._poll(*key))
+        self._waiting[poll] += 1
+        try:
+            return await asyncio.shield(poll)
+        finally:
+            self._waiting[poll] -= 1
+            if not self._waiting[poll]:
+                del self._waiting[poll], self._polls[key]
+                poll.cancel()
 
-    async def _poll(self, model: str, version: int, wait_s: float) -> int | None:
-        until_s = time.monotonic() + wait_s
-        while time.monotonic() < until_s:
-            if await self.is_ready(model, version):
-                return version
+    async def _poll(self, model: str, version: int) -> int:
+        while not await self.is_ready(model, version):
             served = await self.served_version(model)
             if served not in (None, version):
                 return served
             await asyncio.sleep(POLL_S)
-        return None
+        return version
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded on any server; the first that has it decides."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import shutil
 import site
@@ -25,7 +27,7 @@ from serving.triton import installation, runtime_files
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.lifetime import ServerLifetime, ServerProcess, command
-from serving.triton.runtime_files import TEMPORARY, RuntimeFiles, is_plain
+from serving.triton.runtime_files import SHARED_MEMORY, TEMPORARY, RuntimeFiles, is_plain
 from serving.triton.stubs import Stubs, StubWatch
 from tests.inference.tiny_models import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, settings, times
@@ -167,6 +169,39 @@ def test_memory_of_dead_stubs_is_that_of_regions_without_a_process(
     files.remove()
 
 
+def test_memory_of_a_dead_process_is_freed_while_triton_maps_it(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("serving.triton.lifetime.time", SimpleNamespace(monotonic=lambda: now_s))
+    files = RuntimeFiles(SHARED_MEMORY, short_folder)
+    held, dead = [SHARED_MEMORY / f"{files.prefix}{name}" for name in ("held", "dead")]
+    server = ServerLifetime(settings(tmp_path), print)
+    server._files, server._process = files, SimpleNamespace(pid=os.getpid())
+    size = 1 << 20
+    sleep = ["bash", "-c", f"sleep 60; exec stub {held.name}"]  # as Triton starts one
+    with contextlib.ExitStack() as stack, subprocess.Popen(sleep) as stub:
+        stack.callback(files.remove)
+        maps = []
+        for region in (held, dead):
+            region.write_bytes(b"1" * size)
+            maps.append(mmap.mmap(stack.enter_context(region.open("r+b")).fileno(), size))
+        server._stubs.dead = 1
+        server.free_memory()
+        now_s += 10
+        server.free_memory()
+        assert dead.exists(), "Triton may still use it"
+        now_s += 0.1
+        server.free_memory()
+        assert [path.name for path in files.paths() if path.parent == SHARED_MEMORY] == [
+            held.name,
+            f"{files.prefix}lock",
+        ]
+        assert [each[:] for each in maps] == [b"1" * size, bytes(size)]
+        assert server.shared_memory()[0] == 0
+        stub.kill()
+
+
 def test_only_plain_paths_are_given_as_they_are(tmp_path: Path, short_folder: Path) -> None:
     files = RuntimeFiles(tmp_path, short_folder)
     plain, strange = tmp_path / "a-b_c.d+e@f%g", [tmp_path / each for each in ("a b", "é", "$a;")]
@@ -290,6 +325,13 @@ def test_stubs_are_listed_only_when_an_expected_one_has_ended() -> None:
     assert len(listings) == before
     running = {("a", 1): {1}}
     assert watch.missing() == {("b", 1): 1}
+
+
+def test_process_that_ended_before_it_is_expected_is_noticed() -> None:
+    running = {("a", 1): {1}}
+    watch = StubWatch(lambda: running, _runs(lambda: running))
+    assert watch.expect("a", 1)
+    assert not watch.expect("b", 1)
 
 
 def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:

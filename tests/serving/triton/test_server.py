@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -139,6 +140,39 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     assert incarnation(server, "twice") == "1"
     assert answer(server, "twice") == 2
     assert server.heal() == []
+
+
+@pytest.mark.integration
+def test_processes_that_are_lost_together_are_replaced_together(repository: Path) -> None:
+    names = ["a", "b", "c"]
+    for number, name in enumerate(names):
+        publish_times(repository, name, number)
+    with brief_server(settings(repository)) as server:
+        for [stub] in living_stubs(cast(int, server.pid)).values():
+            os.kill(stub, signal.SIGKILL)
+        wait_until(lambda: not living_stubs(cast(int, server.pid)))
+        assert sorted(server.heal()) == names
+        assert [answer(server, name) for name in names] == [0, 1, 2]
+
+
+@pytest.mark.integration
+def test_process_that_is_killed_while_it_loads_is_replaced(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    server, killed = TritonServer(settings(repository)), set[int]()
+
+    def kill_the_first() -> None:
+        wait_until(lambda: server.pid is not None and bool(living_stubs(server.pid)))
+        [stub] = living_stubs(cast(int, server.pid))["twice"]
+        wait_until(lambda: "numpy" in Path(f"/proc/{stub}/maps").read_text())
+        os.kill(stub, signal.SIGKILL)
+        killed.add(stub)
+
+    with ThreadPoolExecutor(1) as pool:
+        kill = pool.submit(kill_the_first)
+        with server:
+            kill.result()
+            assert answer(server, "twice") == 2
+            assert living_stubs(cast(int, server.pid))["twice"].isdisjoint(killed)
 
 
 @pytest.mark.integration

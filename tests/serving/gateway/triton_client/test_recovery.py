@@ -60,7 +60,9 @@ class Others(LocalCounts):
         return 1
 
 
-def runner(inference: FakeInference, timeout_s: float, counts: Counts | None = None) -> CallRunner:
+def runner(
+    inference: FakeInference, timeout_s: float | None, counts: Counts | None = None
+) -> CallRunner:
     """Runs calls on one server, which they wait for so long."""
     metrics, settings = Metrics(), GatewaySettings(recovery_timeout=timeout_s)
     return CallRunner(pool_of(inference, metrics), settings, metrics, counts or LocalCounts())
@@ -178,11 +180,26 @@ async def test_call_of_a_version_that_was_replaced_fails_at_once() -> None:
     assert caught.value.is_not_loaded, "its request may be planned again"
 
 
-async def test_wait_ends_with_the_deadline() -> None:
+async def test_each_wait_ends_with_its_own_deadline() -> None:
     process = Process(deaths=1)
+    process.runner = runner(process.inference, None)
+    process.inference.unloaded.add(MODEL)
+    later = asyncio.create_task(process.runner.run(call(2), 60.0, process.attempt(2)))
+    with pytest.raises(Unavailable):
+        await process.runner.run(call(1), 0.05, process.attempt(1))
+    process.inference.unloaded.clear()
+    assert await later == "answer 2"
+
+
+async def test_model_is_not_polled_when_no_call_waits_for_it() -> None:
+    process = Process(deaths=1)
+    process.runner = runner(process.inference, None)
     process.inference.unloaded.add(MODEL)
     with pytest.raises(Unavailable):
         await process.runner.run(call(1), 0.05, process.attempt(1))
+    assert not process.runner.pool.is_awaited(call(1))
+    process.inference.unloaded.clear()
+    assert await process.runner.run(call(1), 5.0, process.attempt(1)) == "answer 1"
 
 
 async def test_call_that_ends_its_process_twice_alone_is_refused_by_name() -> None:
