@@ -147,6 +147,7 @@ DECODERS = ("qwen2.5-0.5b", "llama-3.2-1b")
 """Beside engines of decoders only; not among the default models."""
 KINDS = {
     "marian-74m": "translate",
+    "marian-17m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
     "example-es-en": "example",
@@ -161,7 +162,7 @@ LENGTHS = {
     "example": "held-out sentences",
     **dict.fromkeys(PICTURES, f"512² + {2 * LETTERS} → 64"),
 }
-VOCABULARY = 50_000
+VOCABULARY = 31_000
 
 
 def systems_of(model: str) -> Sequence[System]:
