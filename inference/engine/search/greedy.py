@@ -80,17 +80,15 @@ class GreedySearch(Search):
         self._constrain_next()
         return StepResult((token_id,), record=record)
 
-    def multi_step_rule(self, count: int) -> GreedyRule | None:
-        """What every one of the next steps follows; None where each must be seen.
+    @property
+    def greedy_rule(self) -> GreedyRule | None:
+        """What the next steps follow; None where tokens are recorded, or decide what follows."""
+        return None if self._trace.is_enabled or not self.steps_of_rule else self._constraint.greedy_rule
 
-        That is so where constraints depend on tokens or change within the steps, where the cap is
-        nearer than `count` tokens, and where tokens are recorded.
-        """
-        last = len(self._tokens) + count - 1
-        if self._trace.is_enabled or last >= self._max_new_tokens:
-            return None
-        is_constant = self._policy.common(self._history.prompt_length, last) is self._constraint
-        return self._constraint.greedy_rule if is_constant else None
+    @property
+    def steps_of_rule(self) -> int:
+        """How many of the next steps follow `greedy_rule`."""
+        return self._policy.alike_after(len(self._tokens))
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32]) -> int | None:
         """Takes tokens chosen by several steps, up to one that ends the sequence.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from typing import Any
@@ -12,14 +13,7 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype, Graph, Growth, Role, Tensor
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
-from inference.engine.runners.ort.greedy_graph import (
-    BANS,
-    BIAS,
-    LOG_PROBS,
-    STEPS,
-    TOKEN_IDS,
-    state_output,
-)
+from inference.engine.runners.ort.greedy_graph import BANS, BIAS, CALL_S, LOG_PROBS, TOKEN_IDS
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.state.device import UNCAPTURED, DeviceTensor
 from inference.engine.state.group_state import GroupState, bucket
@@ -132,15 +126,18 @@ class BoundGraph:
             self._device.bind_host_value(self._binding, tensor.name, total)
         return total
 
-    def _bind_in_place(self, name: str, outputs: Sequence[str], tensor: DeviceTensor) -> None:
-        self._bound.append((name, tensor))
-        self._device.bind_in_place(self._binding, name, outputs, tensor)
-
-    def _bind_replaced(self, state: GroupState, suffix: str = "") -> None:
-        """Binds REPLACE states; `suffix` is that of the outputs' names."""
+    def _bind_states(self, state: GroupState) -> None:
+        """APPEND states are written in place: one address is input and output."""
+        for arena in state.of(Growth.APPEND):
+            names, tensor = arena.state, arena.view(self._rows)
+            assert names.step_output is not None
+            self._bound.append((names.step_input, tensor))
+            self._device.bind_in_place(
+                self._binding, names.step_input, names.step_output, tensor
+            )
         for arena in state.of(Growth.REPLACE):
-            current = arena.view(self._rows)
-            output = f"{arena.state.step_output}{suffix}"
+            current, output = arena.view(self._rows), arena.state.step_output
+            assert output is not None
             name = f"{output}/{self._width}"  # moved at once: all of this width write to it
             following = self._sessions.scratch(name, current.shape, arena.state.dtype)
             self._bind_input(arena.state.step_input, current)
@@ -214,8 +211,7 @@ class BoundStep(BoundGraph):
         assert output is not None, "checked when the sessions were opened"
         self.logits = sessions.logits_scratch(self._count) if logits is None else logits
         self._bind_output(output.name, self.logits)
-        self._bind_appended(state)
-        self._bind_replaced(state)
+        self._bind_states(state)
         self.emitted = self._bind_emitted(graph.output(Role.EMIT), state)
 
     def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], past: int = 0) -> None:
@@ -230,13 +226,6 @@ class BoundStep(BoundGraph):
         if self._tokens > 1:
             self._upload(Role.LAST, lengths.astype(np.int64) - (past + 1))
         self._run()
-
-    def _bind_appended(self, state: GroupState) -> None:
-        """APPEND states are written in place: one address is input and output."""
-        for arena in state.of(Growth.APPEND):
-            names = arena.state
-            assert names.step_output is not None
-            self._bind_in_place(names.step_input, [names.step_output], arena.view(self._rows))
 
     def _bind_emitted(
         self, tensor: Tensor | None, state: GroupState
@@ -272,7 +261,7 @@ class RuleInputs:
         self._device.upload(rule.bans(size)[None], self.bans)
 
 
-class BoundGreedySteps(BoundGraph):
+class BoundGreedyStep(BoundGraph):
     """The greedy graph (see `greedy_graph`) over all rows of a group of width 1.
 
     Args:
@@ -291,25 +280,38 @@ class BoundGreedySteps(BoundGraph):
         self._rules = rules
         self._bind_input(BIAS, rules.bias)
         self._bind_input(BANS, rules.bans)
-        self._token_ids = self._allocate(TOKEN_IDS, (self._count, STEPS), "int64")
-        self._log_probs = self._allocate(LOG_PROBS, (self._count, STEPS), "float32")
+        self._token_ids = self._allocate(TOKEN_IDS, (self._count, 1), "int64")
+        self._log_probs = self._allocate(LOG_PROBS, (self._count, 1), "float32")
         self._bind_output(TOKEN_IDS, self._token_ids)
         self._bind_output(LOG_PROBS, self._log_probs)
-        for arena in state.of(Growth.APPEND):
-            written = [state_output(arena.state, step) for step in range(STEPS)]
-            self._bind_in_place(arena.state.step_input, written, arena.view(self._rows))
-        self._bind_replaced(state, suffix=f"@{STEPS - 1}")
+        self._bind_states(state)
 
     def run(
-        self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], rule: GreedyRule
+        self,
+        token_ids: NDArray[np.int64],
+        lengths: NDArray[np.int32],
+        rule: GreedyRule,
+        steps: int,
+        ends: frozenset[int],
     ) -> GreedyTokens:
-        """One call.
+        """Some steps; no further one when a quarter of the rows have ended, or after `CALL_S`.
 
         Args:
             token_ids: (rows,) the tokens of the first step.
             lengths: (rows,) lengths after the first step, without the prefix.
         """
         self._rules.follow(rule)
-        self._write_controls(token_ids[:, None], lengths)
-        self._run()
-        return GreedyTokens(*self._device.fetch_all([self._token_ids, self._log_probs]))
+        started_s, ended = time.perf_counter(), set[int]()
+        chosen, log_probs = [], []
+        following = token_ids[:, None]
+        for step in range(steps):
+            self._write_controls(following, lengths + step)
+            self._run()
+            following, best = self._device.fetch_all([self._token_ids, self._log_probs])
+            chosen.append(following.copy())
+            log_probs.append(best.copy())
+            found = enumerate(following[:, 0].tolist())
+            ended.update(row for row, token_id in found if token_id in ends)
+            if 4 * len(ended) >= self._count or time.perf_counter() - started_s > CALL_S:
+                break
+        return GreedyTokens(np.concatenate(chosen, 1), np.concatenate(log_probs, 1))

@@ -87,13 +87,12 @@ class CpuDevice(Device):
         self,
         binding: onnxruntime.IOBinding,
         name: str,
-        outputs: Sequence[str],
+        output: str,
         tensor: DeviceTensor,
     ) -> None:
         value = onnxruntime.OrtValue.ortvalue_from_numpy(tensor)  # one: each address costs 2 us
         binding.bind_ortvalue_input(name, value)
-        for output in outputs:
-            binding.bind_ortvalue_output(output, value)
+        binding.bind_ortvalue_output(output, value)
 
     def address(self, tensor: DeviceTensor) -> int:
         return int(_array(tensor).ctypes.data)

@@ -29,6 +29,9 @@ from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
 
+_SERIAL_BYTES = 4 << 20
+"""Of `step`: in a smaller graph, waking another thread takes longer than its share of the work."""
+
 
 class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
@@ -58,8 +61,8 @@ class OrtSessions:
         self._small_step = None
         if not device.keeps_addresses:  # where steps are captured, several in one save nothing
             self._small_step = small_step(bundle.manifest, self._path("step"))
-        # in a small graph, waking another thread takes longer than its share of the work
-        self._options = session_options(threads if self._small_step is None else 1)
+        is_serial = device.is_host and self._path("step").stat().st_size <= _SERIAL_BYTES
+        self._options = session_options(1 if is_serial else threads)
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
