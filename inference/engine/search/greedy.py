@@ -30,7 +30,7 @@ class GreedySearch(Search):
 
     def __init__(self, request: EngineRequest) -> None:
         self._length_penalty = request.rules.length_penalty
-        self._max_new_tokens = request.rules.max_new_tokens
+        self._end_ids = frozenset(request.rules.eos_token_ids)
         self._policy = LogitsProcessors(request.rules, request.grammar)
         self._history = self._policy.start(request.decoder_ids)
         self._trace = TokenTrace(request)
@@ -83,7 +83,8 @@ class GreedySearch(Search):
     @property
     def greedy_rule(self) -> GreedyRule | None:
         """What the next steps follow; None where tokens are recorded, or decide what follows."""
-        return None if self._trace.is_enabled or not self.steps_of_rule else self._constraint.greedy_rule
+        is_alike = not self._trace.is_enabled and self.steps_of_rule
+        return self._constraint.greedy_rule if is_alike else None
 
     @property
     def steps_of_rule(self) -> int:
@@ -99,13 +100,15 @@ class GreedySearch(Search):
         Raises:
             InvalidRequest: the rules ban every token.
         """
-        for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
-            if self._constraint.restricts and not log_prob > -np.inf:
-                raise no_token_left()
+        ends = (place for place, token_id in enumerate(token_ids, 1) if token_id in self._end_ids)
+        taken = next(ends, len(token_ids))
+        if self._constraint.restricts and not (log_probs[:taken] > -np.inf).all():
+            raise no_token_left()
+        for token_id in token_ids[:taken]:
             self._accept(token_id)
-            self._score += log_prob
-            if self._ends(token_id):
-                return taken
+        self._score = sum(log_probs[:taken], self._score)
+        if self._ends(token_ids[taken - 1]):
+            return taken
         self._constrain_next()
         return None
 

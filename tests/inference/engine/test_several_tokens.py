@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.bundle.manifest import Bundle, Dtype
+from inference.bundle.manifest import Bundle, Dtype, Role
 from inference.engine.drafts import MOST_ROWS, Draft, Drafter, trim_drafts
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.openvino.runner import PagedRunner
 from inference.engine.runners.ort import greedy_graph, sessions
-from inference.engine.runners.ort.bound_graph import BoundGraph, BoundGreedyStep
+from inference.engine.runners.ort.bound_graph import BoundGreedyStep
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtGroup, OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
@@ -257,8 +257,8 @@ def test_constraint_behind_the_steps_applies_to_the_next_token(
     assert calls
 
 
-def stand_still(step: BoundGreedyStep, token_ids: np.ndarray, lengths: np.ndarray) -> None:
-    BoundGraph._write_controls(step, token_ids, np.ones_like(lengths))
+def stand_still(step: BoundGreedyStep, token_ids: np.ndarray) -> None:
+    step._device.copy(token_ids, step._controls[Role.TOKENS])
 
 
 def leave_states(step: BoundGreedyStep) -> None:
@@ -268,7 +268,7 @@ def leave_states(step: BoundGreedyStep) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        (BoundGreedyStep, "_write_controls", stand_still),
+        (BoundGreedyStep, "_advance_controls", stand_still),
         (BoundGreedyStep, "_run", leave_states),
         (GreedyRule, "bias", GreedyRule.bans),
     ],

@@ -51,6 +51,7 @@ class BoundGraph:
         self._width = state.width
         self._positions = _positions(state)
         self._is_captured, self._graph_id = is_captured, UNCAPTURED
+        self._reached = np.zeros(0, np.int32)
         self._bound: list[tuple[str, DeviceTensor]] = []  # keeps addresses alive
         self._replaced: list[tuple[DeviceTensor, DeviceTensor]] = []
         self._binding = session.io_binding()
@@ -76,12 +77,19 @@ class BoundGraph:
             sources = np.array(self._state.source_lengths[self._slots], np.int32)
             sources = _pad_rows(sources, self._slots.stop - self._slots.start, 1)
             self._device.upload(sources, self._controls[Role.SOURCE])
-        if Role.LENGTHS in self._controls:
-            self._device.upload(reached, self._controls[Role.LENGTHS])
+        self._reached = reached
+        self._upload(Role.LENGTHS, reached)
         # On CUDA, T = TOTAL is a first prompt, and a captured graph keeps the value: for T = 1
         # that of any length is the size of the cache.
         by_size = self._device.keeps_addresses and self._tokens == 1 and self._positions
         self._total[...] = self._positions if by_size else total
+
+    def _advance_controls(self, token_ids: DeviceTensor) -> None:
+        """Writes (rows, 1) tokens that follow those of the call before, of every row."""
+        self._device.copy(token_ids, self._controls[Role.TOKENS])
+        self._reached += 1
+        self._upload(Role.LENGTHS, self._reached)
+        self._total += 1
 
     def _run(self) -> None:
         """Runs the graph, then moves the new values of REPLACE states into place."""
@@ -268,14 +276,8 @@ class BoundGreedyStep(BoundGraph):
         rules: Those of the group.
     """
 
-    def __init__(
-        self,
-        sessions: OrtSessions,
-        session: onnxruntime.InferenceSession,
-        state: GroupState,
-        rules: RuleInputs,
-    ) -> None:
-        everything = slice(0, len(state))
+    def __init__(self, sessions: OrtSessions, state: GroupState, rules: RuleInputs) -> None:
+        everything, session = slice(0, len(state)), sessions.greedy(len(state))
         super().__init__(sessions, session, state, everything, everything, tokens=1)
         self._rules = rules
         self._bind_input(BIAS, rules.bias)
@@ -300,18 +302,19 @@ class BoundGreedyStep(BoundGraph):
             token_ids: (rows,) the tokens of the first step.
             lengths: (rows,) lengths after the first step, without the prefix.
         """
+        stop_s, ended = time.perf_counter() + CALL_S, set[int]()
+        chosen = np.empty((self._count, steps), np.int64)
+        log_probs = np.empty((self._count, steps), np.float32)
         self._rules.follow(rule)
-        started_s, ended = time.perf_counter(), set[int]()
-        chosen, log_probs = [], []
-        following = token_ids[:, None]
+        self._write_controls(token_ids[:, None], lengths)
         for step in range(steps):
-            self._write_controls(following, lengths + step)
+            if step:
+                self._advance_controls(self._token_ids)
             self._run()
-            following, best = self._device.fetch_all([self._token_ids, self._log_probs])
-            chosen.append(following.copy())
-            log_probs.append(best.copy())
-            found = enumerate(following[:, 0].tolist())
-            ended.update(row for row, token_id in found if token_id in ends)
-            if 4 * len(ended) >= self._count or time.perf_counter() - started_s > CALL_S:
+            found = self._device.fetch_all([self._token_ids, self._log_probs])
+            chosen[:, step : step + 1], log_probs[:, step : step + 1] = found
+            tokens = enumerate(chosen[:, step].tolist())
+            ended.update(row for row, token_id in tokens if token_id in ends)
+            if 4 * len(ended) >= self._count or time.perf_counter() > stop_s:
                 break
-        return GreedyTokens(np.concatenate(chosen, 1), np.concatenate(log_probs, 1))
+        return GreedyTokens(chosen[:, : step + 1], log_probs[:, : step + 1])

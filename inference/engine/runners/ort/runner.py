@@ -207,7 +207,7 @@ class OrtGroup(Group):
         bound = self._greedy.get(len(state))
         if bound is None:
             self._rules = self._rules or RuleInputs(self._sessions)
-            bound = BoundGreedyStep(self._sessions, self._sessions.greedy, state, self._rules)
+            bound = BoundGreedyStep(self._sessions, state, self._rules)
             self._greedy[len(state)] = bound
         lengths = np.array(state.lengths, np.int32) + 1
         found = bound.run(token_ids, lengths, rule, steps, ends)
@@ -324,7 +324,7 @@ class OrtRunner(Runner):
 
     Args:
         bundle: A generator's bundle.
-        threads: Intra-op threads of the sessions; where `step` is small there is one.
+        threads: Intra-op threads of the sessions; where a step is little work there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
         device: Where states and logits live; by default the CPU.
 

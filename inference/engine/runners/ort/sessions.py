@@ -29,15 +29,16 @@ from inference.engine.state.group_state import GroupState
 from inference.engine.state.state_buffer import BufferPool
 from inference.errors import BundleError, SetupError
 
-_SERIAL_BYTES = 4 << 20
-"""Of `step`: in a smaller graph, waking another thread takes longer than its share of the work."""
+_SERIAL_BYTES = 40 << 20
+"""Of a small `step`, times rows: waking another thread for less takes longer than it saves."""
+_USUAL_ROWS = 8
 
 
 class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
 
     Args:
-        threads: Intra-op threads; where `step` is small there is one.
+        threads: Intra-op threads; where a step is little work there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
 
     Attributes:
@@ -61,8 +62,8 @@ class OrtSessions:
         self._small_step = None
         if not device.keeps_addresses:  # where steps are captured, several in one save nothing
             self._small_step = small_step(bundle.manifest, self._path("step"))
-        is_serial = device.is_host and self._path("step").stat().st_size <= _SERIAL_BYTES
-        self._options = session_options(1 if is_serial else threads)
+        self._threads = threads
+        self._options = session_options(self._threads_of(_USUAL_ROWS))
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
@@ -71,6 +72,7 @@ class OrtSessions:
         self._cast = Float32Cast(self._options, device, logits.dtype)
         self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
         self._idle: list[GroupState] = []
+        self._greedy: dict[int, onnxruntime.InferenceSession] = {}  # by threads
 
     @cached_property
     def align(self) -> onnxruntime.InferenceSession:
@@ -82,12 +84,21 @@ class OrtSessions:
         """Whether the bundle's steps are small enough for the greedy graph."""
         return self._small_step is not None
 
-    @cached_property
-    def greedy(self) -> onnxruntime.InferenceSession:
-        """Several greedy steps as one graph, opened on first use."""
+    def greedy(self, rows: int) -> onnxruntime.InferenceSession:
+        """The greedy graph with the threads that pay for so many rows, opened on first use."""
         assert self._small_step is not None
-        graph = greedy_graph(self._small_step, self.manifest)
-        return open_model(graph, self._options, self.device)
+        threads = self._threads_of(rows)
+        if threads not in self._greedy:
+            graph = greedy_graph(self._small_step, self.manifest)
+            self._greedy[threads] = open_model(graph, session_options(threads), self.device)
+        return self._greedy[threads]
+
+    def _threads_of(self, rows: int) -> int:
+        """Threads of a step of so many rows."""
+        if self._small_step is None:
+            return self._threads
+        is_serial = rows * self._path("step").stat().st_size <= _SERIAL_BYTES
+        return 1 if is_serial else self._threads
 
     @cached_property
     def _editor(self) -> CellEditor:
@@ -121,7 +132,8 @@ class OrtSessions:
         self._scratch.clear()
         self._idle.clear()
         del self.step, self.admit, self.topk, self._cast
-        for opened_later in ("align", "greedy", "_editor"):
+        self._greedy.clear()
+        for opened_later in ("align", "_editor"):
             self.__dict__.pop(opened_later, None)
         self.device.close()
 
