@@ -155,6 +155,7 @@ LARGE = {
 """Encoder-decoders that users of CTranslate2 serve; not among the default models."""
 KINDS = {
     "marian-74m": "translate",
+    "marian-17m": "translate",
     "gpt2-124m": "generate",
     "captioner-239m": "caption",
     "example-es-en": "example",
@@ -173,7 +174,7 @@ LENGTHS = {
     "instructions": "128–384 → a quarter ± 40 %",
     "documents": "640–960 → a tenth ± 25 %",
 }
-VOCABULARY = 50_000
+VOCABULARY = 31_000
 
 
 def systems_of(model: str) -> Sequence[System]:

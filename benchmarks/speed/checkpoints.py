@@ -52,24 +52,30 @@ def checkpoint(name: str, cache: Path) -> Path:
     return EXAMPLES / name
 
 
-def _marian(folder: Path) -> None:
+def _marian(
+    folder: Path,
+    vocabulary: int = MARIAN_VOCABULARY,
+    width: int = 512,
+    decoder_layers: int = 6,
+    ffn_width: int = 2048,
+) -> None:
     config = transformers.MarianConfig(
-        vocab_size=MARIAN_VOCABULARY,
-        d_model=512,
+        vocab_size=vocabulary,
+        d_model=width,
         encoder_layers=6,
-        decoder_layers=6,
+        decoder_layers=decoder_layers,
         encoder_attention_heads=8,
         decoder_attention_heads=8,
-        encoder_ffn_dim=2048,
-        decoder_ffn_dim=2048,
+        encoder_ffn_dim=ffn_width,
+        decoder_ffn_dim=ffn_width,
         activation_function="swish",
         max_position_embeddings=512,
         scale_embedding=True,
         static_position_embeddings=True,
         init_std=0.05,
         eos_token_id=0,
-        pad_token_id=MARIAN_VOCABULARY - 1,
-        decoder_start_token_id=MARIAN_VOCABULARY - 1,
+        pad_token_id=vocabulary - 1,
+        decoder_start_token_id=vocabulary - 1,
         forced_eos_token_id=None,
     )
     model = transformers.MarianMTModel(config)
@@ -123,6 +129,7 @@ def _byte_tokenizer(folder: Path) -> None:
 MAKERS: dict[str, Callable[[Path], object]] = {
     **{name: partial(make_checkpoint, name) for name in SHAPES},
     "marian-74m": _marian,
+    "marian-17m": partial(_marian, vocabulary=32_000, width=256, decoder_layers=2, ffn_width=1536),
     "gpt2-124m": _gpt2,
     "captioner-239m": _captioner,
     "qwen2-vl-224m": make_qwen,

@@ -54,7 +54,7 @@ class Triptych:
         from inference.engine.engine import final_result
         from inference.generation import TokenChunk
 
-        timing, done = Timing(), threading.Semaphore(0)
+        timing, done = Timing(), threading.Event()
         ended: dict[int, Any] = {}
         requests = [
             self._request(item, work, length)
@@ -69,14 +69,14 @@ class Triptych:
                     clock.record(index, time.perf_counter(), len(event.token_ids))
                     return
                 ended[index] = event
-                done.release()
+                if len(ended) == len(requests):  # one wake, as a call for a batch has
+                    done.set()
 
             return on_tokens
 
         for index, request in enumerate(requests):
             self._engine.submit(request, listen(index))
-        for _ in requests:
-            done.acquire()
+        done.wait()
         timing.seconds = time.perf_counter() - started_s
         results = (final_result([ended[index]]) for index in range(len(requests)))
         answers = [list(result.hypotheses[0].token_ids) for result in results]

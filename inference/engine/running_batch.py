@@ -202,8 +202,7 @@ class RunningBatch:
         rows = len(self.sequences) * self.group.width
         rule = self._rule_of_steps() if is_alone and not self.prefilling else None
         if rule is not None:
-            self._step_greedily(rule)
-            return StepCounts(rows * self._greedy_steps), None
+            return StepCounts(rows * self._step_greedily(rule)), None
         drafts = self._find_drafts() if self._draft_tokens else []
         if any(drafts):
             return self._step_with_drafts(drafts)
@@ -249,12 +248,14 @@ class RunningBatch:
         """What every sequence follows at each of several steps in one call, if that is possible."""
         if not self._greedy_steps:
             return None
-        rules = {sequence.multi_step_rule(self._greedy_steps) for sequence in self.sequences}
+        rules = {sequence.greedy_rule for sequence in self.sequences}
         return rules.pop() if len(rules) == 1 else None
 
-    def _step_greedily(self, rule: GreedyRule) -> None:
-        """Takes several steps in one call, then drops what ended within it."""
-        found = self.group.step_greedily(self._next_ids(), rule)
+    def _step_greedily(self, rule: GreedyRule) -> int:
+        """Takes several steps in one call, then drops what ended within it; returns steps."""
+        steps = min(self._greedy_steps, *(sequence.steps_of_rule for sequence in self.sequences))
+        ends = {end for each in self.sequences for end in each.request.rules.eos_token_ids}
+        found = self.group.step_greedily(self._next_ids(), rule, steps, frozenset(ends))
         rows = list(zip(self.sequences, found.token_ids.tolist(), found.log_probs, strict=True))
         ended = [
             slot
@@ -263,6 +264,7 @@ class RunningBatch:
         ]
         for slot in reversed(ended):
             self._retire(slot)
+        return found.token_ids.shape[1]
 
     def _find_drafts(self) -> Sequence[Sequence[int]]:
         """What may follow the next input of each sequence, where that pays and has room (D100)."""

@@ -191,14 +191,20 @@ class SequenceState:
             self.emit(TokenChunk((advance.token_ids[0],), *records))
         return advance
 
-    def multi_step_rule(self, count: int) -> GreedyRule | None:
-        """What every one of the next steps follows if they are greedy; None where they are not."""
-        return self._search.multi_step_rule(count)
+    @property
+    def greedy_rule(self) -> GreedyRule | None:
+        """What the next steps follow if they are greedy; None where each must be seen."""
+        return self._search.greedy_rule
+
+    @property
+    def steps_of_rule(self) -> int:
+        """How many of the next steps follow `greedy_rule`, whatever their tokens are."""
+        return self._search.steps_of_rule
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
         """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
 
-        Requires `multi_step_rule`. Tokens behind one that ends the sequence are dropped. An
+        Requires `greedy_rule`. Tokens behind one that ends the sequence are dropped. An
         exception ends it, and no other.
         """
         try:

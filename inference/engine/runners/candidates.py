@@ -132,7 +132,7 @@ class GreedyRule:
 
 @dataclass(frozen=True, eq=False)
 class GreedyTokens:
-    """The tokens of several greedy steps.
+    """The tokens of several greedy steps; `steps` is how many were taken.
 
     Attributes:
         token_ids: (rows, steps) int64.

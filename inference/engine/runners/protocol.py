@@ -171,14 +171,18 @@ class Group(ABC):
             (R, k): candidates for the next token.
         """
 
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
-        """Takes `Capabilities.greedy_steps` steps, each on the tokens chosen by the one before.
+    def step_greedily(
+        self, token_ids: NDArray[np.int64], rule: GreedyRule, steps: int, ends: frozenset[int]
+    ) -> GreedyTokens:
+        """Takes some steps, at least one, each on the tokens chosen by the one before.
 
         Appends as many tokens to every row: the given one, then all chosen ones but the last. The
         same tokens as by `step`. Requires `width` 1.
 
         Args:
             token_ids: (R,) int64.
+            steps: How many at most.
+            ends: Tokens that end rows; a step more is of no use to these.
         """
         raise NotImplementedError
 
@@ -272,7 +276,7 @@ class Capabilities:
     Attributes:
         defers_admission: Groups of one row per sequence have `admit_deferred`.
         takes_chunks: Prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`.
-        greedy_steps: Steps of a call of `Group.step_greedily`; 0 where groups do not have it.
+        greedy_steps: Most steps of `Group.step_greedily`; 0 where groups do not have it.
         shares_prefixes: A position's state depends on nothing but the tokens up to it.
         reads_whole_prompts: The first call of a row must hold exactly its request's prompt.
         whole_image_token: Stands for parts of images that a row's first call must hold, all of

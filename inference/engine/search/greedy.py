@@ -30,7 +30,7 @@ class GreedySearch(Search):
 
     def __init__(self, request: EngineRequest) -> None:
         self._length_penalty = request.rules.length_penalty
-        self._max_new_tokens = request.rules.max_new_tokens
+        self._end_ids = frozenset(request.rules.eos_token_ids)
         self._policy = LogitsProcessors(request.rules, request.grammar)
         self._history = self._policy.start(request.decoder_ids)
         self._trace = TokenTrace(request)
@@ -73,17 +73,16 @@ class GreedySearch(Search):
         self._constrain_next()
         return StepResult((token_id,), record=record)
 
-    def multi_step_rule(self, count: int) -> GreedyRule | None:
-        """What every one of the next steps follows; None where each must be seen.
+    @property
+    def greedy_rule(self) -> GreedyRule | None:
+        """What the next steps follow; None where tokens are recorded, or decide what follows."""
+        is_alike = not self._trace.is_enabled and self.steps_of_rule
+        return self._constraint.greedy_rule if is_alike else None
 
-        That is so where constraints depend on tokens or change within the steps, where the cap is
-        nearer than `count` tokens, and where tokens are recorded.
-        """
-        last = len(self._tokens) + count - 1
-        if self._trace.is_enabled or last >= self._max_new_tokens:
-            return None
-        is_constant = self._policy.common(self._history.prompt_length, last) is self._constraint
-        return self._constraint.greedy_rule if is_constant else None
+    @property
+    def steps_of_rule(self) -> int:
+        """How many of the next steps follow `greedy_rule`."""
+        return self._policy.alike_after(len(self._tokens))
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32]) -> int | None:
         """Takes tokens chosen by several steps, up to one that ends the sequence.
@@ -94,13 +93,15 @@ class GreedySearch(Search):
         Raises:
             InvalidRequest: the rules ban every token.
         """
-        for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
-            if self._constraint.restricts and not log_prob > -np.inf:
-                raise no_token_left()
+        ends = (place for place, token_id in enumerate(token_ids, 1) if token_id in self._end_ids)
+        taken = next(ends, len(token_ids))
+        if self._constraint.restricts and not (log_probs[:taken] > -np.inf).all():
+            raise no_token_left()
+        for token_id in token_ids[:taken]:
             self._accept(token_id)
-            self._score += log_prob
-            if self._ends(token_id):
-                return taken
+        self._score = sum(log_probs[:taken], self._score)
+        if self._ends(token_ids[taken - 1]):
+            return taken
         self._constrain_next()
         return None
 

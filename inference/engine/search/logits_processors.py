@@ -333,6 +333,16 @@ class LogitsProcessors:
             return None
         return self._early if generated < self._rules.min_new_tokens else self._always
 
+    def alike_after(self, generated: int) -> int:
+        """Steps after `generated` tokens whose constraints are alike, whatever their tokens are."""
+        if self.follows_history:
+            return 0
+        rules = self._rules
+        end = rules.max_new_tokens - (rules.forced_eos_token_id is not None)
+        if generated < rules.min_new_tokens:
+            end = min(end, rules.min_new_tokens)
+        return max(0, end - generated)
+
     def constraint(self, history: TokenHistory) -> Constraint:
         """The constraint on the token after a history; equal ones share an object."""
         common = self.common(history.prompt_length, history.generated)

@@ -99,9 +99,15 @@ class Search(ABC):
         """Whether more than scores decides which token follows, so that drafts are of no use."""
         return True
 
-    def multi_step_rule(self, count: int) -> GreedyRule | None:
-        """What every one of the next steps follows if they are greedy; None where they are not."""
+    @property
+    def greedy_rule(self) -> GreedyRule | None:
+        """What the next steps follow if they are greedy; None where each must be seen."""
         return None
+
+    @property
+    def steps_of_rule(self) -> int:
+        """How many of the next steps follow `greedy_rule`, whatever their tokens are."""
+        return 0
 
     @abstractmethod
     def advance(self, search_input: SearchInput) -> StepResult | None:

@@ -163,13 +163,12 @@ class Device(ABC):
         self,
         binding: onnxruntime.IOBinding,
         name: str,
-        outputs: Sequence[str],
+        output: str,
         tensor: DeviceTensor,
     ) -> None:
-        """Binds a tensor as a graph's input and as outputs."""
+        """Binds a tensor as a graph's input and as an output."""
         self.bind_input(binding, name, tensor)
-        for output in outputs:
-            self.bind_output(binding, output, tensor)
+        self.bind_output(binding, output, tensor)
 
     def bind_host_value(
         self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]

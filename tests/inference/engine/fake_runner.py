@@ -175,10 +175,12 @@ class FakeGroup(Group):
         self._ensure_capacity()
         return self._candidates(self.rows, row_requests)
 
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+    def step_greedily(
+        self, token_ids: NDArray[np.int64], rule: GreedyRule, steps: int, ends: frozenset[int]
+    ) -> GreedyTokens:
         request = CandidateRequest(1 + len(rule.banned), rule.edit)
         tokens, log_probs = [], []
-        for _ in range(GREEDY_STEPS):
+        for _ in range(steps):
             found = self.step(token_ids, [request] * len(token_ids))
             is_allowed = ~np.isin(found.token_ids, list(rule.banned))
             place = np.arange(len(token_ids)), is_allowed.argmax(axis=1)

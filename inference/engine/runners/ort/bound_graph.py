@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable
 from math import prod
 from typing import Any
 
@@ -12,14 +13,7 @@ from numpy.typing import NDArray
 
 from inference.bundle.manifest import Dtype, Graph, Growth, Role, Tensor
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
-from inference.engine.runners.ort.greedy_graph import (
-    BANS,
-    BIAS,
-    LOG_PROBS,
-    STEPS,
-    TOKEN_IDS,
-    state_output,
-)
+from inference.engine.runners.ort.greedy_graph import BANS, BIAS, CALL_S, LOG_PROBS, TOKEN_IDS
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.state.device import UNCAPTURED, DeviceTensor
 from inference.engine.state.group_state import GroupState, bucket
@@ -57,6 +51,7 @@ class BoundGraph:
         self._width = state.width
         self._positions = _positions(state)
         self._is_captured, self._graph_id = is_captured, UNCAPTURED
+        self._reached = np.zeros(0, np.int32)
         self._bound: list[tuple[str, DeviceTensor]] = []  # keeps addresses alive
         self._replaced: list[tuple[DeviceTensor, DeviceTensor]] = []
         self._binding = session.io_binding()
@@ -82,12 +77,19 @@ class BoundGraph:
             sources = np.array(self._state.source_lengths[self._slots], np.int32)
             sources = _pad_rows(sources, self._slots.stop - self._slots.start, 1)
             self._device.upload(sources, self._controls[Role.SOURCE])
-        if Role.LENGTHS in self._controls:
-            self._device.upload(reached, self._controls[Role.LENGTHS])
+        self._reached = reached
+        self._upload(Role.LENGTHS, reached)
         # On CUDA, T = TOTAL is a first prompt, and a captured graph keeps the value: for T = 1
         # that of any length is the size of the cache.
         by_size = self._device.keeps_addresses and self._tokens == 1 and self._positions
         self._total[...] = self._positions if by_size else total
+
+    def _advance_controls(self, token_ids: DeviceTensor) -> None:
+        """Writes (rows, 1) tokens that follow those of the call before, of every row."""
+        self._device.copy(token_ids, self._controls[Role.TOKENS])
+        self._reached += 1
+        self._upload(Role.LENGTHS, self._reached)
+        self._total += 1
 
     def _run(self) -> None:
         """Runs the graph, then moves the new values of REPLACE states into place."""
@@ -132,15 +134,16 @@ class BoundGraph:
             self._device.bind_host_value(self._binding, tensor.name, total)
         return total
 
-    def _bind_in_place(self, name: str, outputs: Sequence[str], tensor: DeviceTensor) -> None:
-        self._bound.append((name, tensor))
-        self._device.bind_in_place(self._binding, name, outputs, tensor)
-
-    def _bind_replaced(self, state: GroupState, suffix: str = "") -> None:
-        """Binds REPLACE states; `suffix` is that of the outputs' names."""
+    def _bind_states(self, state: GroupState) -> None:
+        """APPEND states are written in place: one address is input and output."""
+        for arena in state.of(Growth.APPEND):
+            names, tensor = arena.state, arena.view(self._rows)
+            assert names.step_output is not None
+            self._bound.append((names.step_input, tensor))
+            self._device.bind_in_place(self._binding, names.step_input, names.step_output, tensor)
         for arena in state.of(Growth.REPLACE):
-            current = arena.view(self._rows)
-            output = f"{arena.state.step_output}{suffix}"
+            current, output = arena.view(self._rows), arena.state.step_output
+            assert output is not None
             name = f"{output}/{self._width}"  # moved at once: all of this width write to it
             following = self._sessions.scratch(name, current.shape, arena.state.dtype)
             self._bind_input(arena.state.step_input, current)
@@ -214,8 +217,7 @@ class BoundStep(BoundGraph):
         assert output is not None, "checked when the sessions were opened"
         self.logits = sessions.logits_scratch(self._count) if logits is None else logits
         self._bind_output(output.name, self.logits)
-        self._bind_appended(state)
-        self._bind_replaced(state)
+        self._bind_states(state)
         self.emitted = self._bind_emitted(graph.output(Role.EMIT), state)
 
     def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], past: int = 0) -> None:
@@ -230,13 +232,6 @@ class BoundStep(BoundGraph):
         if self._tokens > 1:
             self._upload(Role.LAST, lengths.astype(np.int64) - (past + 1))
         self._run()
-
-    def _bind_appended(self, state: GroupState) -> None:
-        """APPEND states are written in place: one address is input and output."""
-        for arena in state.of(Growth.APPEND):
-            names = arena.state
-            assert names.step_output is not None
-            self._bind_in_place(names.step_input, [names.step_output], arena.view(self._rows))
 
     def _bind_emitted(
         self, tensor: Tensor | None, state: GroupState
@@ -272,44 +267,52 @@ class RuleInputs:
         self._device.upload(rule.bans(size)[None], self.bans)
 
 
-class BoundGreedySteps(BoundGraph):
+class BoundGreedyStep(BoundGraph):
     """The greedy graph (see `greedy_graph`) over all rows of a group of width 1.
 
     Args:
         rules: Those of the group.
     """
 
-    def __init__(
-        self,
-        sessions: OrtSessions,
-        session: onnxruntime.InferenceSession,
-        state: GroupState,
-        rules: RuleInputs,
-    ) -> None:
-        everything = slice(0, len(state))
+    def __init__(self, sessions: OrtSessions, state: GroupState, rules: RuleInputs) -> None:
+        everything, session = slice(0, len(state)), sessions.greedy(len(state))
         super().__init__(sessions, session, state, everything, everything, tokens=1)
         self._rules = rules
         self._bind_input(BIAS, rules.bias)
         self._bind_input(BANS, rules.bans)
-        self._token_ids = self._allocate(TOKEN_IDS, (self._count, STEPS), "int64")
-        self._log_probs = self._allocate(LOG_PROBS, (self._count, STEPS), "float32")
+        self._token_ids = self._allocate(TOKEN_IDS, (self._count, 1), "int64")
+        self._log_probs = self._allocate(LOG_PROBS, (self._count, 1), "float32")
         self._bind_output(TOKEN_IDS, self._token_ids)
         self._bind_output(LOG_PROBS, self._log_probs)
-        for arena in state.of(Growth.APPEND):
-            written = [state_output(arena.state, step) for step in range(STEPS)]
-            self._bind_in_place(arena.state.step_input, written, arena.view(self._rows))
-        self._bind_replaced(state, suffix=f"@{STEPS - 1}")
+        self._bind_states(state)
 
     def run(
-        self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], rule: GreedyRule
+        self,
+        token_ids: NDArray[np.int64],
+        lengths: NDArray[np.int32],
+        rule: GreedyRule,
+        steps: int,
+        ends: frozenset[int],
     ) -> GreedyTokens:
-        """One call.
+        """Some steps; no further one when a quarter of the rows have ended, or after `CALL_S`.
 
         Args:
             token_ids: (rows,) the tokens of the first step.
             lengths: (rows,) lengths after the first step, without the prefix.
         """
+        stop_s, ended = time.perf_counter() + CALL_S, set[int]()
+        chosen = np.empty((self._count, steps), np.int64)
+        log_probs = np.empty((self._count, steps), np.float32)
         self._rules.follow(rule)
         self._write_controls(token_ids[:, None], lengths)
-        self._run()
-        return GreedyTokens(*self._device.fetch_all([self._token_ids, self._log_probs]))
+        for step in range(steps):
+            if step:
+                self._advance_controls(self._token_ids)
+            self._run()
+            found = self._device.fetch_all([self._token_ids, self._log_probs])
+            chosen[:, step : step + 1], log_probs[:, step : step + 1] = found
+            tokens = enumerate(chosen[:, step].tolist())
+            ended.update(row for row, token_id in tokens if token_id in ends)
+            if 4 * len(ended) >= self._count or time.perf_counter() > stop_s:
+                break
+        return GreedyTokens(chosen[:, : step + 1], log_probs[:, : step + 1])

@@ -145,12 +145,12 @@ _OUTPUTS = {  # by whether masses and logits are needed: each output costs a mic
 }
 
 
-_RANKING = "best_logits, token_ids = TopK <largest = 1, sorted = 1> (logits, k)"
+_RANKING = "best_logits, token_ids = TopK <largest = 1, sorted = 1> (scores, k)"
 # The k best tokens lie in the k blocks with the best maxima, of equal ones the first. Each of these
 # blocks has a better token, or an equal one of lower id, than any token outside. The blocks are
 # sorted by position before their tokens are ranked, so that ties break equally.
 _BLOCK_RANKING = """
-    cells = Reshape (logits, by_blocks)  # (R, blocks, block)
+    cells = Reshape (scores, by_blocks)  # (R, blocks, block)
     maxima = ReduceMax <keepdims = 0> (cells, cell_axis)
     best_maxima, by_rank = TopK <largest = 1, sorted = 1> (maxima, k)
     kept, rank = TopK <largest = 0, sorted = 1> (by_rank, k)
@@ -191,21 +191,55 @@ def topk_graph(
             exp((logit - largest) / temperature), the normaliser of a draw at that temperature.
     """
     constants: dict[str, Any] = {"first": [0]} if with_mass else {}
-    if block is not None:
-        constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
-        constants |= {"by_rows": [0, -1], "cell_axis": [2]}
     temperature, mass = (
         (", float[R, 1] temperature", ", float[R, 1] mass") if with_mass else ("", "")
     )
-    model = parse_graph(
+    return _ranking_graph(
         f"""topk (float[R, V] logits, int64[1] k{temperature})
         => (int64[R, k] token_ids, float[R, k] log_probs, float[R, k] best_logits{mass}) {{
-        {_RANKING if block is None else _BLOCK_RANKING}
+        {_ranking("logits", block)}
         normalised = LogSoftmax <axis = -1> (logits)
         log_probs = GatherElements <axis = 1> (normalised, token_ids)
         {_MASS if with_mass else ""}
-        }}"""
+        }}""",
+        constants,
+        vocabulary_size,
+        block,
     )
+
+
+def choice_graph(vocabulary_size: int, block: int | None = None) -> onnx.ModelProto:
+    """Logits (R, V) float32 → the best token and its log-probability, each (R, 1).
+
+    Two rows (1, V) are added to the logits: `bias` before log-softmax, `bans` after it. They are
+    ranked as by `topk_graph`.
+    """
+    return _ranking_graph(
+        f"""choice (float[R, V] logits, float[1, V] bias, float[1, V] bans)
+        => (int64[R, 1] token_ids, float[R, 1] log_probs) {{
+        biased = Add (logits, bias)
+        allowed = Add (biased, bans)
+        {_ranking("allowed", block)}
+        normalised = LogSoftmax <axis = -1> (biased)
+        log_probs = GatherElements <axis = 1> (normalised, token_ids)
+        }}""",
+        {"k": [1]},
+        vocabulary_size,
+        block,
+    )
+
+
+def _ranking(scores: str, block: int | None) -> str:
+    return (_RANKING if block is None else _BLOCK_RANKING).replace("scores", scores)
+
+
+def _ranking_graph(
+    text: str, constants: dict[str, Any], vocabulary_size: int, block: int | None
+) -> onnx.ModelProto:
+    if block is not None:
+        constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
+        constants |= {"by_rows": [0, -1], "cell_axis": [2]}
+    model = parse_graph(text)
     model.graph.initializer.extend(
         numpy_helper.from_array(np.array(value, np.int64), name)
         for name, value in constants.items()

@@ -27,7 +27,7 @@ from inference.engine.runners.candidates import (
     select_candidates,
 )
 from inference.engine.runners.ort.bound_graph import (
-    BoundGreedySteps,
+    BoundGreedyStep,
     BoundStep,
     RuleInputs,
     padded_sequences,
@@ -279,7 +279,7 @@ class OrtGroup(Group):
         self._state = sessions.group_state(width)
         self._state.before_move = self._unbind
         self._steps: dict[int, BoundStep] = {}  # by sequences
-        self._greedy: dict[int, BoundGreedySteps] = {}
+        self._greedy: dict[int, BoundGreedyStep] = {}
         self._rules: RuleInputs | None = None
 
     @property
@@ -331,17 +331,20 @@ class OrtGroup(Group):
         logits = self._sessions.device.entries(step.logits, 0, len(token_ids))
         return self._candidates(logits, row_requests, step.emitted)
 
-    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+    def step_greedily(
+        self, token_ids: NDArray[np.int64], rule: GreedyRule, steps: int, ends: frozenset[int]
+    ) -> GreedyTokens:
         assert self.width == 1
         state = self._state
-        state.ensure_capacity(len(state), max(state.lengths) + STEPS)
-        steps = self._greedy.get(len(state))
-        if steps is None:
+        state.ensure_capacity(len(state), max(state.lengths) + steps)
+        bound = self._greedy.get(len(state))
+        if bound is None:
             self._rules = self._rules or RuleInputs(self._sessions)
-            steps = BoundGreedySteps(self._sessions, self._sessions.greedy, state, self._rules)
-            self._greedy[len(state)] = steps
-        found = steps.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
-        state.advance_lengths(STEPS)
+            bound = BoundGreedyStep(self._sessions, state, self._rules)
+            self._greedy[len(state)] = bound
+        lengths = np.array(state.lengths, np.int32) + 1
+        found = bound.run(token_ids, lengths, rule, steps, ends)
+        state.advance_lengths(found.token_ids.shape[1])
         return found
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -454,7 +457,7 @@ class OrtRunner(Runner):
 
     Args:
         bundle: A generator's bundle.
-        threads: Intra-op threads of the sessions; where `step` is small there is one.
+        threads: Intra-op threads of the sessions; where a step is little work there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
         device: Where states and logits live; by default the CPU.
 

@@ -104,13 +104,12 @@ class CpuDevice(Device):
         self,
         binding: onnxruntime.IOBinding,
         name: str,
-        outputs: Sequence[str],
+        output: str,
         tensor: DeviceTensor,
     ) -> None:
         value = onnxruntime.OrtValue.ortvalue_from_numpy(tensor)  # one: each address costs 2 us
         binding.bind_ortvalue_input(name, value)
-        for output in outputs:
-            binding.bind_ortvalue_output(output, value)
+        binding.bind_ortvalue_output(output, value)
 
     def address(self, tensor: DeviceTensor) -> int:
         return int(_array(tensor).ctypes.data)
@@ -184,11 +183,16 @@ def _size(states: Sequence[DeviceTensor]) -> int:
     return sum(each.nbytes for each in states)
 
 
+_SERIAL_BYTES = 40 << 20
+"""Of a small `step`, times rows: waking another thread for less takes longer than it saves."""
+_USUAL_ROWS = 8
+
+
 class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
 
     Args:
-        threads: Intra-op threads; where `step` is small there is one.
+        threads: Intra-op threads; where a step is little work there is one.
         spare_bytes: Bound on released buffers and on states of images that are kept for reuse.
 
     Attributes:
@@ -212,8 +216,8 @@ class OrtSessions:
         self._small_step = None
         if not device.keeps_addresses:  # where steps are captured, several in one save nothing
             self._small_step = small_step(bundle.manifest, self._path("step"))
-        # in a small graph, waking another thread takes longer than its share of the work
-        self._options = session_options(threads if self._small_step is None else 1)
+        self._threads = threads
+        self._options = session_options(self._threads_of(_USUAL_ROWS))
         self.step = self._open("step", is_captured=device.graph_limit > 0)
         self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
@@ -222,6 +226,7 @@ class OrtSessions:
         self._cast = Float32Cast(self._options, device, logits.dtype)
         self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
         self._idle: list[GroupState] = []
+        self._greedy: dict[int, onnxruntime.InferenceSession] = {}  # by threads
 
     @cached_property
     def align(self) -> onnxruntime.InferenceSession:
@@ -233,12 +238,21 @@ class OrtSessions:
         """Whether the bundle's steps are small enough for the greedy graph."""
         return self._small_step is not None
 
-    @cached_property
-    def greedy(self) -> onnxruntime.InferenceSession:
-        """Several greedy steps as one graph, opened on first use."""
+    def greedy(self, rows: int) -> onnxruntime.InferenceSession:
+        """The greedy graph with the threads that pay for so many rows, opened on first use."""
         assert self._small_step is not None
-        graph = greedy_graph(self._small_step, self.manifest)
-        return open_model(graph, self._options, self.device)
+        threads = self._threads_of(rows)
+        if threads not in self._greedy:
+            graph = greedy_graph(self._small_step, self.manifest)
+            self._greedy[threads] = open_model(graph, session_options(threads), self.device)
+        return self._greedy[threads]
+
+    def _threads_of(self, rows: int) -> int:
+        """Threads of a step of so many rows."""
+        if self._small_step is None:
+            return self._threads
+        is_serial = rows * self._path("step").stat().st_size <= _SERIAL_BYTES
+        return 1 if is_serial else self._threads
 
     @cached_property
     def _editor(self) -> CellEditor:
@@ -272,7 +286,8 @@ class OrtSessions:
         self._scratch.clear()
         self._idle.clear()
         del self.step, self.admit, self.topk, self._cast
-        for opened_later in ("align", "greedy", "_editor"):
+        self._greedy.clear()
+        for opened_later in ("align", "_editor"):
             self.__dict__.pop(opened_later, None)
         self.device.close()
 
