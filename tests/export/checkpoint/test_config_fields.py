@@ -241,7 +241,7 @@ def test_qwen2_has_windows_in_its_upper_layers(lowest: int) -> None:
 FIELD = "tie_word_embeddings"
 _SECTIONS = ("text_config", "decoder")
 _SCORES = (
-    *("lm_head.weight", "lm_head.decoder.weight"),
+    *("lm_head.weight", "lm_head.decoder.weight", "lm_head.out_proj.weight"),
     *("output_projection.weight", "predictions.decoder.weight"),
 )
 """Ends of the names of tables of scores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart, longt5, pegasus_x
+from export.models.encoder_decoders import bart, led, longt5, pegasus_x
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -350,6 +351,81 @@ LONGT5: dict[str, Fault] = {
     "the untied output is scaled": T5["the untied output is scaled"],
 }
 
+_NEAR = led.FirstAndNearAttention.near
+
+
+def _nearer(attention: Any, lengths: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    """The farthest near positions are not seen."""
+    places = torch.arange(3 * attention.block)
+    own = places[attention.block : 2 * attention.block]
+    is_nearer = (places - own[:, None]).abs() < attention.block
+    return _NEAR(attention, lengths, *sizes) & is_nearer
+
+
+def _first_twice(attention: Any, lengths: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    """The first position is a near one, too."""
+    found = _NEAR(attention, lengths, *sizes).clone()
+    found[:, 0, :, :, attention.block] = True
+    return found
+
+
+LED: dict[str, Fault] = {
+    "the farthest near positions are not seen": replaced(
+        led.FirstAndNearAttention, "near", _nearer
+    ),
+    "the first position is seen twice": replaced(led.FirstAndNearAttention, "near", _first_twice),
+    "all layers have one window": _each_layer("block", 2),
+    "the first position has the others' queries": change(
+        lambda net: [
+            setattr(block.attention, "first_query", block.attention.query)
+            for block in net.encoder.blocks
+        ]
+    ),
+    "the first position's keys and values are swapped": swapped(
+        "encoder.blocks.1.attention", "first_key", "first_value"
+    ),
+    "padding of the source is seen": replaced(
+        led, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand in front": BART["norms stand in front"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+
+def _all_windows(side: str, window: int | None) -> Fault:
+    """Gives layers with a window another one."""
+
+    def act(network: Any) -> None:
+        for block in getattr(network, side).blocks:
+            heads = block.attention.heads
+            if heads.window is not None:
+                block.attention.heads = replace(heads, window=window)
+
+    return change(act)
+
+
+T5GEMMA: dict[str, Fault] = {
+    "a source's window is one shorter": _all_windows("encoder", 3),
+    "no layer of the source has a window": _all_windows("encoder", None),
+    "the target's window is one longer": _all_windows("decoder", 4),
+    "scores of cross-attention are not capped": change(
+        lambda net: setattr(
+            net.decoder.blocks[0].cross, "heads", replace(net.decoder.heads, soft_cap=None)
+        )
+    ),
+    "logits are not capped": change(lambda net: setattr(net.decoder, "logits_cap", None)),
+    "the source's tokens are not scaled": change(lambda net: setattr(net.encoder, "scale", 1.0)),
+    "the norm behind cross-attention is missing": change(
+        lambda net: setattr(net.decoder.blocks[1], "cross_out_norm", _Identity())
+    ),
+    "the norm behind the source's MLP is missing": change(
+        lambda net: setattr(net.encoder.blocks[0], "mlp_out_norm", _Identity())
+    ),
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "padding of the source is seen": MARIAN["padding of the source is seen"],
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -368,5 +444,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bigbird_pegasus", EXPORTED): BIGBIRD_PEGASUS,
     ("pegasus_x", EXPORTED): PEGASUS_X,
     ("longt5", EXPORTED): LONGT5,
+    ("led", EXPORTED): LED,
+    ("t5gemma", EXPORTED): T5GEMMA,
 }
 """(architecture, configuration) → faults that its twin must detect."""

@@ -43,6 +43,7 @@ REFUSED = {
     "umt5": "its attention has a bias of relative positions",
     "longt5": "its attention has a bias of relative positions",
     "gemma2": "its attention scores are capped",
+    "t5gemma": "its attention scores are capped",
     "git": "its caches begin with the positions of an image",
     "idefics": "its layers attend to the images of prompts",
     "paligemma": "its prompts are read in both directions",
