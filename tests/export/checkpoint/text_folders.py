@@ -209,6 +209,12 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
         _t5, transformers.LongT5ForConditionalGeneration, transformers.LongT5Config,
         _DEEP_T5 | {"local_radius": 3, "encoder_attention_type": "transient-global"},
     ),
+    "switch_transformers": (
+        _t5, transformers.SwitchTransformersForConditionalGeneration,
+        transformers.SwitchTransformersConfig,
+        _DEEP_T5 | {"num_experts": 3, "num_sparse_encoder_layers": 1, "expert_capacity": 9}
+        | {"num_sparse_decoder_layers": 1},
+    ),
     "pegasus_x": (
         _pegasus, transformers.PegasusXForConditionalGeneration, transformers.PegasusXConfig,
         _TINY | {"num_global_tokens": 2, "block_size": 8},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
 from export.models.encoder_decoders import bart, led, longt5, pegasus_x
+from export.models.encoder_decoders.switch_transformers import SparseMLP
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -426,6 +428,46 @@ T5GEMMA: dict[str, Fault] = {
     "padding of the source is seen": MARIAN["padding of the source is seen"],
 }
 
+
+_SPARSE = SparseMLP.forward
+
+
+def _each_expert(edit: Callable[[Any], None]) -> Fault:
+    """Edits all sparse MLPs."""
+    return change(lambda net: [edit(part) for part in net.modules() if isinstance(part, SparseMLP)])
+
+
+SWITCH_TRANSFORMERS: dict[str, Fault] = {
+    "experts are in another order": _each_expert(
+        lambda mlp: setattr(mlp, "experts", nn.ModuleList(reversed(mlp.experts)))
+    ),
+    "outputs are not weighted": replaced(
+        SparseMLP,
+        "forward",
+        lambda mlp, x: (
+            _SPARSE(mlp, x)
+            / (x @ mlp.router.T + mlp.router_bias).softmax(-1).amax(-1, keepdim=True)
+        ),
+    ),
+    "the router's bias is dropped": _each_expert(lambda mlp: mlp.router_bias.zero_()),
+    "a sparse block is dense": change(
+        lambda net: setattr(net.encoder.blocks[1], "mlp", net.encoder.blocks[1].mlp.experts[0])
+    ),
+    "sources have a capacity of one": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", 1)
+    ),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "the untied output is scaled": T5["the untied output is scaled"],
+}
+SWITCH_FULL: dict[str, Fault] = {
+    "experts take one token more": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", 3)
+    ),
+    "experts take any number of tokens": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", None)
+    ),
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -446,5 +488,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("longt5", EXPORTED): LONGT5,
     ("led", EXPORTED): LED,
     ("t5gemma", EXPORTED): T5GEMMA,
+    ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,
+    ("switch_transformers", "full experts"): SWITCH_FULL,
 }
 """(architecture, configuration) → faults that its twin must detect."""

@@ -35,6 +35,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"max_decoder_position_embeddings": 0}, "max_decoder_position_embeddings must be a whole"),
         ({"scale_embedding": True}, "scale_embedding = True is not supported"),
     ],
+    "switch_transformers plain": [
+        ({"num_experts": 128}, "num_experts = 128 is not supported, only up to 16 are"),
+        ({"expert_capacity": 0}, "expert_capacity must be a whole number"),
+        ({"router_dtype": "bfloat16"}, "router_dtype = 'bfloat16' is not supported"),
+        ({"encoder_sparse_step": -1}, "encoder_sparse_step must be a whole number"),
+        ({"num_sparse_decoder_layers": None, "decoder_sparse_step": 1.5}, "decoder_sparse_step"),
+    ],
     "t5gemma plain": [
         ({"encoder": {"layer_types": ["full"]}}, "config.json, encoder: layer_types must have one"),
         ({"decoder": {"num_key_value_heads": 3}}, "config.json, decoder: num_attention_heads = 4"),
