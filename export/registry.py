@@ -101,6 +101,9 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "mvp": "export.models.encoder_decoders.bart:MVP",
     "bigbird_pegasus": "export.models.encoder_decoders.bart:BIGBIRD_PEGASUS",
     "pegasus_x": "export.models.encoder_decoders.pegasus_x",
+    "led": "export.models.encoder_decoders.led",
+    "switch_transformers": "export.models.encoder_decoders.switch_transformers",
+    "t5gemma": "export.models.encoder_decoders.t5gemma",
 }
 
 

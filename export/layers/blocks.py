@@ -134,16 +134,28 @@ class Block(nn.Module):
 
 
 class EncoderBlock(Block):
-    """Self-attention and MLP."""
+    """Self-attention and MLP.
+
+    Args:
+        behind: What the output of each passes before it is added.
+    """
 
     def __init__(
-        self, attention: SelfAttention, mlp: nn.Module, norm: MakeNorm, *, is_norm_first: bool
+        self,
+        attention: SelfAttention,
+        mlp: nn.Module,
+        norm: MakeNorm,
+        *,
+        is_norm_first: bool,
+        behind: MakeNorm = nn.Identity,
     ) -> None:
         super().__init__(is_norm_first=is_norm_first)
         self.attention = attention
         self.attention_norm = norm()
+        self.attention_out_norm = behind()
         self.mlp = mlp
         self.mlp_norm = norm()
+        self.mlp_out_norm = behind()
 
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
@@ -159,8 +171,9 @@ class EncoderBlock(Block):
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """What follows attention, each position by itself: (B, T, D), (B, T, D) → (B, T, D)."""
-        x = self.after(self.attention_norm, x + attended)
-        return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
+        x = self.after(self.attention_norm, x + self.attention_out_norm(attended))
+        inner = self.mlp_out_norm(self.mlp(self.before(self.mlp_norm, x)))
+        return self.after(self.mlp_norm, x + inner)
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """The attention of this block's input `x` (B, T, D) to itself: (B, T, T)."""
@@ -186,7 +199,7 @@ class DecoderBlock(Block):
     """Causal self-attention on a cache, cross-attention where there is a source, MLP.
 
     Args:
-        behind: What self-attention's output, and the MLP's, pass before they are added.
+        behind: What the outputs of sub-layers pass before they are added.
     """
 
     def __init__(
@@ -206,6 +219,7 @@ class DecoderBlock(Block):
         if cross is not None:
             self.cross = cross
             self.cross_norm = norm()
+            self.cross_out_norm = behind()
         self.mlp = mlp
         self.mlp_norm = norm()
         self.mlp_out_norm = behind()
@@ -229,7 +243,7 @@ class DecoderBlock(Block):
         x, present = self.self_attention(x, rows, past, bias)
         if cross is not None:
             attended = self.cross(self.before(self.cross_norm, x), cross, source)
-            x = self.after(self.cross_norm, x + attended)
+            x = self.after(self.cross_norm, x + self.cross_out_norm(attended))
         return self.run_mlp(x), present
 
     def self_attention(

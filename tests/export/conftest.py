@@ -106,7 +106,7 @@ SIBLINGS = {
     *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer", "swinv2"),
     *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5", "encoder-decoder"),
-    *("bigbird_pegasus", "longt5"),
+    *("bigbird_pegasus", "longt5", "led", "t5gemma"),
     "grounding-dino",  # none of its own, but shapes of any size take minutes to trace
     "vision-encoder-decoder",  # exported as an example
 }
@@ -122,7 +122,7 @@ has."""
 LOWERED_ALIKE = SIBLINGS | {
     *("blip", "git", "bart", "bahdanau", "show-and-tell"),
     *("show-attend-tell", "clip", "owlvit", "llava", "blip-2", "paligemma", "instructblip"),
-    *("swin", "xlnet", "perceiver", "pegasus_x"),
+    *("swin", "xlnet", "perceiver", "pegasus_x", "switch_transformers"),
 }
 """Architectures whose graphs have no operator that is rewritten for int8 and that no other graph
 has: theirs are lowered in `make test-all` alone."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.heads import Heads, KeyValue
@@ -20,6 +21,20 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
 def join_blocks(x: Tensor) -> Tensor:
     """(B, N, H, L, K) → (B, N·L, H·K)."""
     return x.transpose(2, 3).flatten(3).flatten(1, 2)
+
+
+def missing(size: int, block: int) -> int:
+    """Positions by which a source is padded to whole blocks.
+
+    Not `-size % block`, whose conditions on dynamic sizes `torch.export` does not solve.
+    """
+    return (size + block - 1) // block * block - size
+
+
+def beside(x: Tensor) -> Tensor:
+    """(B, N, H, L, K) → (B, N, H, 3·L, K): each block between its neighbours."""
+    x = functional.pad(x, (0, 0, 0, 0, 0, 0, 1, 1))
+    return torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=3)
 
 
 def attend_near(

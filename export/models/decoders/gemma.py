@@ -45,9 +45,9 @@ def read_gemma(values: Mapping[str, Any]) -> llama.Config:
     return replace(config, has_mlp_bias=False)  # whatever the file says, as in `transformers`
 
 
-def read_gemma2(values: Mapping[str, Any]) -> llama.Config:
+def read_gemma2(values: Mapping[str, Any], place: str = "config.json") -> llama.Config:
     """The configuration; unsupported fields that would change the network are refused."""
-    reader = _open_newer(values)
+    reader = _open_newer(values, place)
     heads = read_heads(reader)
     heads = replace(heads, soft_cap=read_cap(reader, "attn_logit_softcapping", 50.0))
     window = reader.integer("sliding_window", 4096)

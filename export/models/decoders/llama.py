@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, WeightLayout, projections
 from export.decoder_graphs.language_model import DecoderConfig, language_model
+from export.layers.attention.attention import CrossAttention
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.heads import Heads
 from export.layers.attention.rotary import TRAINED, read_rotary
@@ -63,6 +64,7 @@ class Config(DecoderConfig):
         behind: What the outputs of sub-layers pass before they are added.
         logits_divisor: Logits are divided by it.
         logits_cap: Logits l become c · tanh(l / c).
+        source_width: Of the vectors that cross-attention reads; None: there is no source.
     """
 
     has_mlp_bias: bool = key("mlp_bias", False)
@@ -73,6 +75,7 @@ class Config(DecoderConfig):
     embedding_scale: float = 1.0
     logits_divisor: float = 1.0
     logits_cap: float | None = None
+    source_width: int | None = None
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -302,12 +305,14 @@ def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> t
 
 
 def make_block(config: Config, heads: Heads) -> DecoderBlock:
-    """Causal self-attention and MLP, behind norms."""
+    """Causal self-attention, perhaps cross-attention, and MLP, behind norms."""
     norm = partial(config.norm, eps=config.norm_epsilon)
+    width = config.source_width
     return DecoderBlock(
         CachedAttention(heads, norm if config.has_head_norms else None),
         config.mlp(config.width, config.mlp_width, config.activation, bias=config.has_mlp_bias),
         partial(norm, config.width),
+        None if width is None else CrossAttention(heads, width),
         is_norm_first=True,
         behind=config.behind,
     )

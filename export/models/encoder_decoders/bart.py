@@ -18,7 +18,7 @@ where `transformers` silently ignores it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -138,7 +138,7 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         static_position_embeddings=form.positions is not Positions.LEARNED,
     )
     defaults = {"pad_token_id": form.pad_token_id, "activation_function": form.activation}
-    reader = ConfigReader(reader.values, reader.place, defaults)
+    reader = ConfigReader(reader.values, reader.place, defaults, reader.names)
     is_scaled = reader.flag("scale_embedding", form.is_embedding_scaled)
     return reader.read(
         Config,
@@ -306,15 +306,21 @@ class Decoder(TransformerDecoder):
 
 
 class Bart(nn.Module):
-    """Both stacks."""
+    """Both stacks.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        encoder: Table of the source's tokens → an encoder other than BART's.
+    """
+
+    def __init__(
+        self, config: Config, encoder: Callable[[nn.Embedding], nn.Module] | None = None
+    ) -> None:
         super().__init__()
         source = nn.Embedding(config.source_vocabulary_size, config.width)
         target = source
         if not config.has_one_table:
             target = nn.Embedding(config.vocabulary_size, config.width)
-        self.encoder = Encoder(config, source)
+        self.encoder = encoder(source) if encoder else Encoder(config, source)
         self.decoder = Decoder(config, target)
 
 

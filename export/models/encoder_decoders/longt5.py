@@ -30,7 +30,13 @@ from export.config.weight_names import Rename
 from export.decoder_graphs.transformer import text_to_text_graphs
 from export.layers.attention.attention import Attention, within
 from export.layers.attention.heads import Heads
-from export.layers.attention.near import attend_near, in_blocks, join_blocks
+from export.layers.attention.near import (
+    attend_near,
+    beside,
+    in_blocks,
+    join_blocks,
+    missing,
+)
 from export.layers.blocks import RMSNorm
 from export.models.encoder_decoders import t5
 from inference.bundle.manifest import Limits
@@ -125,20 +131,6 @@ class LocalAttention(Attention):
         near = beside(key), beside(value)
         mixed = attend_near(self.heads, query, near, sums, scores.visible, scores.bias)
         return self.out(join_blocks(mixed)[:, :size])
-
-
-def missing(size: int, block: int) -> int:
-    """Positions by which a source is padded to whole blocks.
-
-    Not `-size % block`, whose conditions on dynamic sizes `torch.export` does not solve.
-    """
-    return (size + block - 1) // block * block - size
-
-
-def beside(x: Tensor) -> Tensor:
-    """(B, N, H, L, K) → (B, N, H, 3·L, K): each block between its neighbours."""
-    x = functional.pad(x, (0, 0, 0, 0, 0, 0, 1, 1))
-    return torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=3)
 
 
 class Block(nn.Module):

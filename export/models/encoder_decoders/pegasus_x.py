@@ -162,17 +162,9 @@ class Encoder(nn.Module):
         return self.norm(x)
 
 
-class PegasusX(nn.Module):
+def build(config: Config) -> bart.Bart:
     """Both stacks."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        source = nn.Embedding(config.bart.vocabulary_size, config.bart.width)
-        target = source
-        if not config.bart.has_one_table:
-            target = nn.Embedding(config.bart.vocabulary_size, config.bart.width)
-        self.encoder = Encoder(config, source)
-        self.decoder = bart.Decoder(config.bart, target)
+    return bart.Bart(config.bart, partial(Encoder, config))
 
 
 def rename(config: Config) -> Rename:
@@ -190,7 +182,7 @@ def rename(config: Config) -> Rename:
 ARCHITECTURE = replace(
     bart.declare("pegasus_x", {"generate": no_section}),
     read_config=read_config,
-    build=PegasusX,
+    build=build,
     rename=rename,
     graphs=lambda model, image: text_to_text_graphs(
         model, model.encoder.embedding.tokens, traced=3 * model.encoder.block - 1

@@ -38,7 +38,7 @@ _UNCHANGED = {
     # what the random inputs of the tests depend on
     *("vocab_size", "max_position_embeddings", "n_positions", "num_labels"),
 }
-_DECLARED = {("m2m_100", "pad_token_id")}
+_DECLARED = {("m2m_100", "pad_token_id"), ("switch_transformers", "expert_capacity")}
 """Changes that the network's file declares as a difference from `transformers`."""
 _ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "tanh", "mish")
 _TEXTS = (None, "none", "first", "mean", "relative_key", "layer_norm", "gated-gelu", "gated-silu")
@@ -241,7 +241,7 @@ def test_qwen2_has_windows_in_its_upper_layers(lowest: int) -> None:
 FIELD = "tie_word_embeddings"
 _SECTIONS = ("text_config", "decoder")
 _SCORES = (
-    *("lm_head.weight", "lm_head.decoder.weight"),
+    *("lm_head.weight", "lm_head.decoder.weight", "lm_head.out_proj.weight"),
     *("output_projection.weight", "predictions.decoder.weight"),
 )
 """Ends of the names of tables of scores."""

@@ -165,6 +165,7 @@ WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}
 UNREAD = {(name, "num_layers") for name in ("swin", "swinv2")}
 UNREAD |= {(name, "max_window_layers") for name in ("qwen2", "qwen3", "smollm3")}
 UNREAD |= {("smollm3", "no_rope_layers")}  # a flag for each
+UNREAD |= {("switch_transformers", f"num_sparse_{side}_layers") for side in ("encoder", "decoder")}
 UNREAD |= {("grounding-dino", "backbone_config.num_layers")}
 UNREAD |= {(name, "text_config.max_window_layers") for name in ("qwen2_vl", "qwen2_5_vl")}
 """Fields that nothing is built from: `depths` counts Swin's layers."""

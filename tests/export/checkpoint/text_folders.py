@@ -17,6 +17,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.export.twins import randomise
+from tests.export.twins.led import LEDForConditionalGeneration
 
 SENTENCES = [
     "The small red circle is above the large blue square.",
@@ -174,10 +175,32 @@ def _pair(vocab_size: int) -> Any:
     return config
 
 
+def _gemma(folder: Path) -> Any:
+    first = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    vocabulary, merges = byte_pairs(first, is_byte_level=False)
+    return transformers.GemmaTokenizer(vocab=vocabulary, merges=merges)
+
+
+def _stacks(vocab_size: int) -> Any:
+    """The configuration of T5Gemma."""
+    stack = {
+        "vocab_size": vocab_size, "hidden_size": 24, "num_hidden_layers": 2, "head_dim": 8,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 32,
+        "max_position_embeddings": 64, "sliding_window": 5, "query_pre_attn_scalar": 8,
+    }  # fmt: skip
+    return transformers.T5GemmaConfig(encoder=stack, decoder=stack)
+
+
 _MULTILINGUAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "t5": (_t5, transformers.T5ForConditionalGeneration, transformers.T5Config, _T5),
     "bart": (_bart, transformers.BartForConditionalGeneration, transformers.BartConfig, _TINY),
+    "led": (
+        _bart, LEDForConditionalGeneration, transformers.LEDConfig,
+        {name: value for name, value in _TINY.items() if name != "scale_embedding"}
+        | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64}
+        | {"attention_window": 8},
+    ),
     "pegasus": (
         _pegasus, transformers.PegasusForConditionalGeneration, transformers.PegasusConfig, _TINY,
     ),
@@ -185,6 +208,12 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
     "longt5": (
         _t5, transformers.LongT5ForConditionalGeneration, transformers.LongT5Config,
         _DEEP_T5 | {"local_radius": 3, "encoder_attention_type": "transient-global"},
+    ),
+    "switch_transformers": (
+        _t5, transformers.SwitchTransformersForConditionalGeneration,
+        transformers.SwitchTransformersConfig,
+        _DEEP_T5 | {"num_experts": 3, "num_sparse_encoder_layers": 1, "expert_capacity": 9}
+        | {"num_sparse_decoder_layers": 1},
     ),
     "pegasus_x": (
         _pegasus, transformers.PegasusXForConditionalGeneration, transformers.PegasusXConfig,
@@ -194,6 +223,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
         _blenderbot, transformers.BlenderbotForConditionalGeneration,
         transformers.BlenderbotConfig, _TINY | {"encoder_no_repeat_ngram_size": 0},
     ),
+    "t5gemma": (_gemma, transformers.T5GemmaForConditionalGeneration, _stacks, {}),
     "bert2bert": (_bert, transformers.EncoderDecoderModel, _pair, {}),
     "mbart-50": (
         _mbart50, transformers.MBartForConditionalGeneration, transformers.MBartConfig,

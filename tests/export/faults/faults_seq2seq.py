@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ from torch import nn
 from export.layers.attention.attention import within
 from export.layers.attention.heads import Heads, Rows
 from export.layers.attention.positions import RelativePositions
-from export.models.encoder_decoders import bart, longt5, pegasus_x
+from export.models.encoder_decoders import bart, led, longt5, pegasus_x
+from export.models.encoder_decoders.switch_transformers import SparseMLP
 from tests.export.faults.faults import (
     MARIAN,
     Fault,
@@ -350,6 +353,121 @@ LONGT5: dict[str, Fault] = {
     "the untied output is scaled": T5["the untied output is scaled"],
 }
 
+_NEAR = led.FirstAndNearAttention.near
+
+
+def _nearer(attention: Any, lengths: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    """The farthest near positions are not seen."""
+    places = torch.arange(3 * attention.block)
+    own = places[attention.block : 2 * attention.block]
+    is_nearer = (places - own[:, None]).abs() < attention.block
+    return _NEAR(attention, lengths, *sizes) & is_nearer
+
+
+def _first_twice(attention: Any, lengths: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    """The first position is a near one, too."""
+    found = _NEAR(attention, lengths, *sizes).clone()
+    found[:, 0, :, :, attention.block] = True
+    return found
+
+
+LED: dict[str, Fault] = {
+    "the farthest near positions are not seen": replaced(
+        led.FirstAndNearAttention, "near", _nearer
+    ),
+    "the first position is seen twice": replaced(led.FirstAndNearAttention, "near", _first_twice),
+    "all layers have one window": _each_layer("block", 2),
+    "the first position has the others' queries": change(
+        lambda net: [
+            setattr(block.attention, "first_query", block.attention.query)
+            for block in net.encoder.blocks
+        ]
+    ),
+    "the first position's keys and values are swapped": swapped(
+        "encoder.blocks.1.attention", "first_key", "first_value"
+    ),
+    "padding of the source is seen": replaced(
+        led, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+    "positions have BART's offset": BLENDERBOT["positions have BART's offset"],
+    "norms stand in front": BART["norms stand in front"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+
+def _all_windows(side: str, window: int | None) -> Fault:
+    """Gives layers with a window another one."""
+
+    def act(network: Any) -> None:
+        for block in getattr(network, side).blocks:
+            heads = block.attention.heads
+            if heads.window is not None:
+                block.attention.heads = replace(heads, window=window)
+
+    return change(act)
+
+
+T5GEMMA: dict[str, Fault] = {
+    "a source's window is one shorter": _all_windows("encoder", 3),
+    "no layer of the source has a window": _all_windows("encoder", None),
+    "the target's window is one longer": _all_windows("decoder", 4),
+    "scores of cross-attention are not capped": change(
+        lambda net: setattr(
+            net.decoder.blocks[0].cross, "heads", replace(net.decoder.heads, soft_cap=None)
+        )
+    ),
+    "logits are not capped": change(lambda net: setattr(net.decoder, "logits_cap", None)),
+    "the source's tokens are not scaled": change(lambda net: setattr(net.encoder, "scale", 1.0)),
+    "the norm behind cross-attention is missing": change(
+        lambda net: setattr(net.decoder.blocks[1], "cross_out_norm", _Identity())
+    ),
+    "the norm behind the source's MLP is missing": change(
+        lambda net: setattr(net.encoder.blocks[0], "mlp_out_norm", _Identity())
+    ),
+    "the encoder's final norm is missing": MBART["the encoder's final norm is missing"],
+    "padding of the source is seen": MARIAN["padding of the source is seen"],
+}
+
+
+_SPARSE = SparseMLP.forward
+
+
+def _each_expert(edit: Callable[[Any], None]) -> Fault:
+    """Edits all sparse MLPs."""
+    return change(lambda net: [edit(part) for part in net.modules() if isinstance(part, SparseMLP)])
+
+
+SWITCH_TRANSFORMERS: dict[str, Fault] = {
+    "experts are in another order": _each_expert(
+        lambda mlp: setattr(mlp, "experts", nn.ModuleList(reversed(mlp.experts)))
+    ),
+    "outputs are not weighted": replaced(
+        SparseMLP,
+        "forward",
+        lambda mlp, x: (
+            _SPARSE(mlp, x)
+            / (x @ mlp.router.T + mlp.router_bias).softmax(-1).amax(-1, keepdim=True)
+        ),
+    ),
+    "the router's bias is dropped": _each_expert(lambda mlp: mlp.router_bias.zero_()),
+    "a sparse block is dense": change(
+        lambda net: setattr(net.encoder.blocks[1], "mlp", net.encoder.blocks[1].mlp.experts[0])
+    ),
+    "sources have a capacity of one": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", 1)
+    ),
+    "a bucket's boundary is off by one": T5["a bucket's boundary is off by one"],
+    "the untied output is scaled": T5["the untied output is scaled"],
+}
+SWITCH_FULL: dict[str, Fault] = {
+    "experts take one token more": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", 3)
+    ),
+    "experts take any number of tokens": change(
+        lambda net: setattr(net.encoder.blocks[1].mlp, "capacity", None)
+    ),
+}
+
 DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
 
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
@@ -368,5 +486,9 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bigbird_pegasus", EXPORTED): BIGBIRD_PEGASUS,
     ("pegasus_x", EXPORTED): PEGASUS_X,
     ("longt5", EXPORTED): LONGT5,
+    ("led", EXPORTED): LED,
+    ("t5gemma", EXPORTED): T5GEMMA,
+    ("switch_transformers", EXPORTED): SWITCH_TRANSFORMERS,
+    ("switch_transformers", "full experts"): SWITCH_FULL,
 }
 """(architecture, configuration) → faults that its twin must detect."""

@@ -28,6 +28,26 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"global_block_size": 12}, "global_block_size = 12 is not supported, only powers of two"),
         ({"encoder_attention_type": "full"}, "encoder_attention_type = 'full' is not supported"),
     ],
+    "led plain": [
+        ({"attention_window": 5}, "attention_window = 5 must be even"),
+        ({"attention_window": [4]}, "attention_window needs 2 numbers"),
+        ({"attention_window": "4"}, "attention_window must be a whole number"),
+        ({"max_decoder_position_embeddings": 0}, "max_decoder_position_embeddings must be a whole"),
+        ({"scale_embedding": True}, "scale_embedding = True is not supported"),
+    ],
+    "switch_transformers plain": [
+        ({"num_experts": 128}, "num_experts = 128 is not supported, only up to 16 are"),
+        ({"expert_capacity": 0}, "expert_capacity must be a whole number"),
+        ({"router_dtype": "bfloat16"}, "router_dtype = 'bfloat16' is not supported"),
+        ({"encoder_sparse_step": -1}, "encoder_sparse_step must be a whole number"),
+        ({"num_sparse_decoder_layers": None, "decoder_sparse_step": 1.5}, "decoder_sparse_step"),
+    ],
+    "t5gemma plain": [
+        ({"encoder": {"layer_types": ["full"]}}, "config.json, encoder: layer_types must have one"),
+        ({"decoder": {"num_key_value_heads": 3}}, "config.json, decoder: num_attention_heads = 4"),
+        ({"decoder": {"use_bidirectional_attention": True}}, "use_bidirectional_attention = True"),
+        ({"architectures": ["T5GemmaForTokenClassification"]}, "T5GemmaForTokenClassification"),
+    ],
     "pegasus_x plain": [({"block_size": 5}, "block_size = 5 must be even")],
     "encoder-decoder plain": [
         ({"encoder": {"model_type": "t5"}}, "encoder: model_type 't5' is not supported"),
