@@ -84,6 +84,7 @@ class Task:
         response: Message of the response.
         inputs: Field of the request that holds one entry per item; several where exactly one of
             them must be given.
+        together: Those of `inputs` that may be given together, as one item of both.
         positional: Optional fields that clients take by position too, behind `inputs`: they were
             required once.
         not_streamed: Fields that a stream excludes.
@@ -97,6 +98,7 @@ class Task:
     request: type[Request]
     response: type[Response[Any]]
     inputs: str | tuple[str, ...]
+    together: tuple[str, ...] = field(default=(), kw_only=True)
     positional: tuple[str, ...] = field(default=())
     not_streamed: tuple[str, ...] = field(default=())
     command: Command = field(default=Command())
