@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ from export.layers.attention.heads import KeyValue
 from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
-from export.models.vision_language import qwen2_vl
+from export.models.vision_language import qwen2_vl, vilt
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -404,7 +405,39 @@ def _without_norm(own: Any, found: Tensor, read: Any, grids: Any) -> tuple[Tenso
         own.norm = kept
 
 
+def _to_edges(grid: Tensor, **options: Any) -> Tensor:
+    return functional.interpolate(grid, **options | {"align_corners": False})
+
+
+VILT: dict[str, Fault] = {
+    "positions reach to the edges of patches": replaced(
+        vilt, "functional", SimpleNamespace(interpolate=_to_edges)
+    ),
+    "words and patches have each other's vector": change(
+        lambda net: net.kinds.weight.copy_(net.kinds.weight[[1, 0, 2]])
+    ),
+    "the class token has no position": change(lambda net: net.positions.weight[0].zero_()),
+    "the class token represents the pair": replaced(
+        vilt.Vilt, "forward", lambda own, pixels, ids, lengths: _image_first(own, pixels, ids)
+    ),
+    "the last norm is missing": change(lambda net: setattr(net, "norm", nn.Identity())),
+    "norms are behind": change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.blocks]
+    ),
+}
+
+
+def _image_first(own: Any, pixels: Tensor, token_ids: Tensor) -> Tensor:
+    image = own.embed_image(pixels) + own.kinds.weight[1]
+    text = own.text.embed(token_ids, None) + own.kinds.weight[0]
+    x = torch.cat([image, text], dim=1)
+    for block in own.blocks:
+        x = block(x)
+    return own.head(own.pooler(own.norm(x)[:, 0]).tanh())
+
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("vilt", "odd"): VILT,
     ("blip", "odd"): BLIP,
     ("git", "odd"): GIT,
     ("siglip", "odd"): SIGLIP,

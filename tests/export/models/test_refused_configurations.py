@@ -42,6 +42,12 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             "BlipForQuestionAnswering is not supported",
         ),
     ],
+    "vilt plain": [
+        ({"architectures": ["ViltForMaskedLM"]}, "architectures = ViltForMaskedLM is not"),
+        ({"max_image_length": 200}, "max_image_length = 200 is not supported, only -1 is"),
+        ({"modality_type_vocab_size": 1}, "modality_type_vocab_size must be a whole number ≥ 2"),
+        ({"image_size": [32, 32]}, "image_size must be a whole number"),
+    ],
     "vision-encoder-decoder trocr": [
         ({"encoder": {"model_type": "beit"}}, "encoder: model_type 'beit' is not supported"),
         ({"decoder": {"model_type": "xlnet"}}, "decoder: model_type 'xlnet' is not supported"),
