@@ -26,6 +26,7 @@ from tests.export.saved_folders import save
 from tests.export.test_text_pipelines import run
 from tests.pictures import blocks, encoded, noise
 from triptych.tasks.classify import ClassifyRequest
+from triptych.tasks.embed import EmbedRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -84,7 +85,9 @@ def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: 
 QUESTIONS = ["w12", "w40 w9 w33", "w20", "w51 w13 w13 w8 w30"]
 
 
-@pytest.mark.parametrize(("name", "config"), [("vilt", "odd"), ("vilt", "plain")])
+@pytest.mark.parametrize(
+    ("name", "config"), [("vilt", "odd"), ("vilt", "plain"), ("blip", "retrieval")]
+)
 def test_images_with_texts_are_classified_as_by_transformers(
     name: str, config: str, tmp_path: Path
 ) -> None:
@@ -106,12 +109,36 @@ def test_images_with_texts_are_classified_as_by_transformers(
     for item, picture, text in zip(items, pictures, QUESTIONS, strict=True):
         opened = Image.open(io.BytesIO(picture)).convert("RGB")
         with torch.no_grad():
-            (wanted,) = model(**processor(opened, text, return_tensors="pt")).logits
+            answer = model(**processor(opened, text, return_tensors="pt"))
+        (wanted,) = answer.itm_score if name == "blip" else answer.logits
         given = {entry.label: entry.score for entry in item.labels}
         scores = [given[label] for label in labels]
         np.testing.assert_allclose(scores, wanted, atol=TOLERANCE * wanted.abs().max())
         found.add(round(scores[0], 3))
     assert len(found) == 4
+
+
+def test_vectors_of_blip_are_those_of_its_contrastive_score(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save("blip", "retrieval", folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded, picture = load_model(bundle), encoded(noise(60, 44))
+
+    def vectors(given: list[bytes], **fields: Any) -> Any:
+        plan = TASKS["embed"].prepare(EmbedRequest(**fields), given, loaded)
+        outcomes = [run(bundle.folder.parent.parent, call) for call in plan.calls]
+        return np.array([item.embedding for item in plan.finish(outcomes).data])
+
+    scores = vectors([picture], images=["beside"]) @ vectors([], texts=QUESTIONS).T
+    processor = AutoProcessor.from_pretrained(folder, backend="pil")
+    opened = Image.open(io.BytesIO(picture)).convert("RGB")
+    for text, score in zip(QUESTIONS, scores[0], strict=True):
+        with torch.no_grad():
+            inputs = processor(opened, text, return_tensors="pt")
+            wanted = model(**inputs, use_itm_head=False).itm_score
+        np.testing.assert_allclose(score, wanted.item(), atol=TOLERANCE)
 
 
 def _logits(folder: Path, model: Any, picture: bytes) -> torch.Tensor:

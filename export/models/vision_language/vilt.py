@@ -76,10 +76,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: another head, or values that we lack.
     """
     reader = ConfigReader(values, defaults=BASE | {"max_position_embeddings": 40})
-    is_question = head_of(values, HEADS)[0] == QUESTION
-    # each answer has a probability of its own, as in the pipeline of `transformers`
-    classes = (labels(values), "sigmoid") if is_question else (MATCH, "none")
-    head = HeadConfig(HeadKind.SEQUENCE, *classes)
+    head = HeadConfig(HeadKind.SEQUENCE, MATCH, activation="none")
+    if head_of(values, HEADS)[0] == QUESTION:
+        # each answer has a probability of its own, as in the pipeline of `transformers`
+        head = HeadConfig(HeadKind.SEQUENCE, labels(values), activation="sigmoid")
     config: Config = vit.read_config(reader, Config, head=head)
     return config
 

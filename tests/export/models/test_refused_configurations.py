@@ -9,7 +9,7 @@ import pytest
 
 from export.registry import architecture
 from inference.errors import CheckpointError
-from tests.export.twin import EXPORTED
+from tests.export.twin import EXPORTED, TINY_TEXT
 from tests.export.twins import twin_of
 
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -41,6 +41,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"architectures": ["BlipForQuestionAnswering"]},
             "BlipForQuestionAnswering is not supported",
         ),
+    ],
+    "blip retrieval": [
+        (
+            {"text_config": {**TINY_TEXT, "is_decoder": False}},
+            "is_decoder = False is not supported",
+        ),
+        ({"image_text_hidden_size": 0}, "image_text_hidden_size must be a whole number ≥ 1"),
     ],
     "vilt plain": [
         ({"architectures": ["ViltForMaskedLM"]}, "architectures = ViltForMaskedLM is not"),
