@@ -24,6 +24,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "smolvlm": "export.models.vision_language.idefics3",
     "paligemma": "export.models.vision_language.gemma_images:PALIGEMMA",
     "pix2struct": "export.models.captioners.pix2struct",
+    "vilt": "export.models.vision_language.vilt",
     "clip": "export.models.dual_encoders.clip",
     "metaclip_2": "export.models.dual_encoders.clip:METACLIP_2",
     "chinese_clip": "export.models.dual_encoders.bert_clip:CHINESE_CLIP",

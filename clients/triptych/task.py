@@ -85,6 +85,7 @@ class Task:
         response: Message of the response.
         inputs: Field of the request that holds one entry per item; several where exactly one of
             them must be given.
+        together: Those of `inputs` that may be given together, as one item of both.
         positional: Optional fields that clients take by position too, behind `inputs`: they were
             required once.
         documents: Fields whose texts may be documents (`triptych/documents.py`), which a gateway
@@ -100,6 +101,7 @@ class Task:
     request: type[Request]
     response: type[Response[Any]]
     inputs: str | tuple[str, ...]
+    together: tuple[str, ...] = field(default=(), kw_only=True)
     positional: tuple[str, ...] = field(default=())
     documents: tuple[str, ...] = field(default=())
     not_streamed: tuple[str, ...] = field(default=())

@@ -49,6 +49,8 @@ class Processor:
             size; `size` of the processor is then not read.
         edges: Defaults of the shorter edge and of the most of the longer one, where images keep
             their aspect ratio; `size` of the processor is then that of a small image.
+        divisor: Default of `size_divisor`: both sides are multiples of it, and the most of the
+            longer edge follows from the shorter one, 800 to 1333.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
@@ -66,6 +68,7 @@ class Processor:
     resolutions: tuple[tuple[int, int], ...] = ()
     pixels: tuple[int, int] | None = None
     edges: tuple[int, int] | None = None
+    divisor: int | None = None
 
 
 PROCESSORS = {
@@ -125,6 +128,15 @@ PROCESSORS = {
         BILINEAR,
         steps=(("do_resize", True),),
         edges=(800, 1333),
+    ),
+    "Vilt": Processor(
+        "exact",
+        256,
+        None,
+        (HALF, HALF),
+        steps=(("do_resize", True), ("do_center_crop", False)),
+        edges=(384, 639),
+        divisor=32,
     ),
     "Donut": Processor(
         "fit",
@@ -395,10 +407,18 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         pixels = read_pixel_range(values, processor.pixels, checkpoint.config)
         edge = 2 * pixels.multiple
         values = {**values, "size": {"height": edge, "width": edge}}
-    edges = None
+    edges, multiple = None, None
+    if processor.divisor is not None and processor.edges is not None:
+        multiple = ConfigReader(values, FILE).integer("size_divisor", processor.divisor)
+        edge = _shortest_edge(values, processor.edges[0])
+        if edge < multiple:
+            raise CheckpointError(f"{FILE}: an edge of {edge} is under size_divisor = {multiple}")
+        sides = {"shortest_edge": edge, "longest_edge": int(1333 / 800 * edge)}
+        values = {**values, "size": sides}
     if processor.edges is not None:
         edges = read_edges(values, processor.edges)
-        small = min(edges[0], int(str(processor.size)))
+        step = multiple or 1
+        small = max(min(edges[0], int(str(processor.size))) // step * step, step)
         values = {**values, "size": {"height": small, "width": small}}
     resize, size = _size(values, processor)
     has_crop = values.get("do_center_crop", processor.crop is not None)
@@ -428,6 +448,7 @@ def _read_spec(checkpoint: Checkpoint) -> ImageSpec:
         tiles=_tiles(values, processor, size[0], checkpoint.config),
         pixels=pixels,
         edges=edges,
+        multiple=multiple,
     )
 
 
@@ -495,9 +516,7 @@ def _crop_of_smaller(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CheckpointError: `size` is no shortest edge, or a crop of no image.
     """
-    size = values.get("size", 384)
-    given = {"size": {"shortest_edge": size} if isinstance(size, int) else size}
-    edge = ConfigReader(given, FILE).section("size").integer("shortest_edge")
+    edge = _shortest_edge(values, 384)
     part = values.get("crop_pct", 224 / 256)
     if edge >= 384:
         return {**values, "size": edge, "do_center_crop": False}
@@ -505,6 +524,13 @@ def _crop_of_smaller(values: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"{FILE}: crop_pct must be a part of the image, not {part!r}")
     resized = {"shortest_edge": int(edge / part)}
     return {**values, "size": resized, "crop_size": edge, "do_center_crop": True}
+
+
+def _shortest_edge(values: Mapping[str, Any], default: int) -> int:
+    """The number of `size`, or of `{"shortest_edge": …}`."""
+    size = values.get("size", default)
+    given = {"size": {"shortest_edge": size} if isinstance(size, int) else size}
+    return ConfigReader(given, FILE).section("size").integer("shortest_edge")
 
 
 def _name(values: Mapping[str, Any]) -> str:

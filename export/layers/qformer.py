@@ -22,18 +22,27 @@ from export.layers.blocks import BASE, MLP, BlockConfig, EncoderBlock
 
 
 @dataclass(frozen=True, kw_only=True)
-class QFormerConfig(BlockConfig):
+class ReaderConfig(BlockConfig):
+    """Blocks that attend to an image.
+
+    Attributes:
+        image_width: E.
+    """
+
+    image_width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFormerConfig(ReaderConfig):
     """The Q-Former.
 
     Attributes:
         queries: Q.
-        image_width: E.
         cross_every: The first block, and every so many behind it, attend to the image.
     """
 
     supported = {"position_embedding_type": "absolute"}
     queries: int
-    image_width: int
     cross_every: int = key("cross_attention_frequency", 2)
 
 
@@ -47,7 +56,7 @@ def read_qformer(reader: ConfigReader, image_width: int) -> QFormerConfig:
 class QueryBlock(EncoderBlock):
     """Self-attention, in some blocks attention to the image, and MLP; norms behind."""
 
-    def __init__(self, config: QFormerConfig, *, reads_image: bool) -> None:
+    def __init__(self, config: ReaderConfig, *, reads_image: bool) -> None:
         norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
         mlp = MLP(config.width, config.mlp_width, config.activation)
         super().__init__(SelfAttention(config.heads), mlp, norm, is_norm_first=False)
@@ -56,9 +65,13 @@ class QueryBlock(EncoderBlock):
             self.cross = CrossAttention(config.heads, config.image_width)
             self.cross_norm = norm()
 
-    def read(self, x: Tensor, patches: Tensor) -> Tensor:
-        """(B, Q, F), (B, N, E) → (B, Q, F)."""
-        return self.finish_queries(self.attention_norm(x + self.attention(x)), patches)
+    def read(self, x: Tensor, patches: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, Q, F), (B, N, E) → (B, Q, F).
+
+        Args:
+            lengths: (B,) int32, where what reads the image is padded on the right.
+        """
+        return self.finish_queries(self.attention_norm(x + self.attention(x, lengths)), patches)
 
     def finish_queries(self, x: Tensor, patches: Tensor) -> Tensor:
         """What follows self-attention, the same shapes."""

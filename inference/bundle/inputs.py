@@ -134,6 +134,8 @@ class ImageSpec(Frozen):
     edges: tuple[int, int] | None = None
     """exact: what the shorter edge of a picture becomes, and the most that the longer one may
     become; pictures keep their aspect ratio, and `size` is a small one of theirs."""
+    multiple: int | None = Field(default=None, ge=1)
+    """edges: what both sides are then rounded down to multiples of, as ViLT's are."""
     patches: Patches | None = None
     """patches: what they are."""
 

@@ -32,8 +32,8 @@ Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uin
 class Role(StrEnum):
     """Meaning of a graph's input or output (`docs/architecture.md`, decoder and stateless graphs).
 
-    A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
-    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
+    A stateless graph takes TOKENS (B, T) with LENGTHS (B,), PIXELS (B, height, width, 3), or both,
+    and returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION, or of each of N regions of an image
     its box and what scores it; of PIXELS with CONDITIONS it returns MASKS. A graph that scores the
     vocabulary at single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS,
     TOP_SCORES and CHOICE_SCORES: the vocabulary-wide scores stay inside.

@@ -84,7 +84,7 @@ def read_image(
         size = size_within(image.size, spec.pixels)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if spec.edges is not None:
-        size = size_by_edges(image.size, spec.edges)
+        size = size_by_edges(image.size, spec.edges, spec.multiple)
         return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if header is not None:
         image = with_header(image, header)
@@ -119,13 +119,23 @@ def size_within(size: tuple[int, int], pixels: PixelRange) -> tuple[int, int]:
     return sides[0] * multiple, sides[1] * multiple
 
 
-def size_by_edges(size: tuple[int, int], edges: tuple[int, int]) -> tuple[int, int]:
+def size_by_edges(
+    size: tuple[int, int], edges: tuple[int, int], multiple: int | None = None
+) -> tuple[int, int]:
     """(height, width) that an image of (width, height) is resized to, as `DetrImageProcessor`.
 
     Args:
         edges: What the shorter edge becomes, and the most that the longer one may become.
+        multiple: Of sides that are rounded down to it, as `ViltImageProcessor`.
     """
     shorter, longer = min(size), max(size)
+    if multiple is not None:
+        scale = edges[0] / shorter
+        width, height = (edges[0] if side == shorter else scale * side for side in size)
+        if max(width, height) > edges[1]:
+            scale = edges[1] / max(width, height)
+            width, height = scale * width, scale * height
+        return int(height + 0.5) // multiple * multiple, int(width + 0.5) // multiple * multiple
     exact: float = edges[0]
     if longer / shorter * edges[0] > edges[1]:
         exact = edges[1] * shorter / longer

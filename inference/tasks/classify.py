@@ -1,4 +1,4 @@
-"""`classify`: scores of a model's own labels, for texts, pairs of texts or images."""
+"""`classify`: scores of a model's own labels, for texts, pairs of texts, images or both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from inference.bundle.manifest import Role
 from inference.errors import InvalidRequest, ServingError
+from inference.processing.tokenizer import EncodedText
 from inference.tasks.shared.canaries import part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.labels import Activation, Scores, activate, best_first, windows
@@ -22,12 +23,14 @@ from inference.tasks.shared.model_calls import (
     answer_each,
     attempt_each,
     map_valid,
+    unwrap,
 )
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
 from inference.tasks.shared.rows import Row, image_rows
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
+from triptych.task import IMAGES
 from triptych.tasks import classify as declared
 from triptych.tasks.classify import (
     MAX_TOP_K,
@@ -54,7 +57,7 @@ class ClassifySection(TaskConfig):
 
 @dataclass(frozen=True)
 class _Item:
-    """One text, pair or image."""
+    """One text, pair or image, or an image with a text."""
 
     rows: tuple[Row, ...]
     """Several for the windows of a text."""
@@ -111,10 +114,12 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
     def prepare(
         self, request: ClassifyRequest, images: Sequence[ImageInput], model: LoadedModel
     ) -> ClassifyPlan:
-        _check(request)
+        _check(request, model)
         calls: list[InferCall] = []
         rows = TextRows(model)
-        if request.images is not None:
+        if request.images is not None and request.texts is not None:
+            items = _joint_items(images, request, model, rows, calls)
+        elif request.images is not None:
             items = _image_items(images, request, model, calls)
         else:
             items = _text_items(request, model, rows, calls)
@@ -134,22 +139,35 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
         return part_canaries(model, *outputs)
 
     def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
-        return _field(request) in self.inputs(model)
+        return _given(request) in self._taken(model)
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Its items have one of them, or all where these are texts and images."""
+        return [field for fields in self._taken(model) for field in fields]
+
+    def _taken(self, model: LoadedModel) -> Sequence[tuple[str, ...]]:
+        """Fields that an item has."""
         pairs = self.section_of(model).pairs
         reads_text = _TEXT_SCORES.is_met(model.manifest)
+        reads_images = _IMAGE_SCORES.is_met(model.manifest)
+        if reads_images and model.part(takes=Role.PIXELS, returns=Role.LOGITS).graph.input(
+            Role.TOKENS
+        ):
+            return [declared.TASK.together]
         taken = {
             "texts": reads_text and pairs != "required",
             "pairs": reads_text and pairs != "none",
-            "images": _IMAGE_SCORES.is_met(model.manifest),
+            "images": reads_images,
         }
-        return [field for field, is_taken in taken.items() if is_taken]
+        return [(field,) for field, is_taken in taken.items() if is_taken]
 
     def refusal(self, request: ClassifyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
-        field = _field(request)
+        given = _given(request)
         names = ", ".join(model.name for model in models)
-        return InvalidRequest(f"{names} cannot classify {field}", field=field)
+        taken = dict.fromkeys(_words(each) for model in models for each in self._taken(model))
+        return InvalidRequest(
+            f"{names} cannot classify {_words(given)}, only {', '.join(taken)}", field=given[-1]
+        )
 
     def limits(self, model: LoadedModel) -> Mapping[str, int]:
         return {"max_top_k": min(MAX_TOP_K, len(self.section_of(model).labels))}
@@ -165,21 +183,74 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
 _ATTENTION = Role.ATTENTION
 
 
-def _field(request: ClassifyRequest) -> str:
-    """The field that is given."""
+def _given(request: ClassifyRequest) -> tuple[str, ...]:
+    """The fields that are given: one, or texts and images."""
     fields = declared.TASK.item_fields
-    return next(field for field in fields if getattr(request, field) is not None)
+    return tuple(field for field in fields if getattr(request, field) is not None)
 
 
-def _check(request: ClassifyRequest) -> None:
-    if request.stride is not None and request.texts is None:
+def _words(fields: Sequence[str]) -> str:
+    return " with ".join(reversed(fields))
+
+
+def _check(request: ClassifyRequest, model: LoadedModel) -> None:
+    if request.stride is not None and _given(request) != ("texts",):
         raise InvalidRequest("stride is for texts alone: leave it out", field="stride")
-    if request.truncate and request.images is not None:
+    if request.truncate and _given(request) == ("images",):
         raise InvalidRequest("truncate is for texts and pairs: leave it out", field="truncate")
     if request.return_attention and request.images is None:
         raise InvalidRequest(
             "return_attention is for images: leave it out", field="return_attention"
         )
+    attention = model.manifest.part(takes=Role.PIXELS, returns=Role.ATTENTION)
+    if request.return_attention and attention is None:
+        raise InvalidRequest(
+            f"{model.name} returns no attention: leave return_attention out, or export the model "
+            "with --attention",
+            field="return_attention",
+        )
+
+
+def _joint_items(
+    images: Sequence[ImageInput],
+    request: ClassifyRequest,
+    model: LoadedModel,
+    rows: TextRows,
+    calls: list[InferCall],
+) -> tuple[_Item | ServingError, ...]:
+    """Each image with its text, a call of its own, or its error; adds to `rows` and `calls`.
+
+    Images may differ in size, and padding would change their scores.
+    """
+    texts = request.texts or ()
+    most = max(len(texts), len(images))
+    for name, given in (("texts", len(texts)), (IMAGES, len(images))):
+        model.task_limits.check_batch(given, name)
+        if given not in (1, most):
+            raise InvalidRequest(
+                f"{name} holds {given} for {most} items: give one for all of them, or one for each",
+                field=name,
+            )
+
+    def encoded(index: int, text: str) -> EncodedText:
+        return model.encode_text(text, f"texts.{index}", cut_end=request.cut_end)
+
+    read, prepared = attempt_each(texts, encoded), prepare_images(images, model)
+    part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
+
+    def added(index: int, _: object) -> _Item:
+        text = unwrap(read[index % len(read)])
+        image = unwrap(prepared[index % len(prepared)])
+        rows.add(text)
+        inputs = {
+            Role.PIXELS: image.pixels[None],
+            Role.TOKENS: np.array([text.ids], np.int64),
+            Role.LENGTHS: np.array([len(text)], np.int32),
+        }
+        calls.append(InferCall.of(part, inputs, (Role.LOGITS,)))
+        return _Item((Row(len(calls) - 1, 0),), cut_characters=text.cut_characters)
+
+    return attempt_each(range(most), added)
 
 
 def _image_items(
@@ -189,14 +260,8 @@ def _image_items(
     calls: list[InferCall],
 ) -> tuple[_Item | ServingError, ...]:
     """Each image's rows, or its error; adds to `calls`."""
-    attention = model.manifest.part(takes=Role.PIXELS, returns=Role.ATTENTION)
-    if request.return_attention and attention is None:
-        raise InvalidRequest(
-            f"{model.name} returns no attention: leave return_attention out, or export the model "
-            "with --attention",
-            field="return_attention",
-        )
     prepared = prepare_images(images, model)
+    attention = model.manifest.part(takes=Role.PIXELS, returns=Role.ATTENTION)
     part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
     rows = image_rows(prepared, part, (Role.LOGITS,), calls)
     weights: Sequence[Row | ServingError | None] = [None] * len(rows)

@@ -106,8 +106,9 @@ def _continuations(body: Json) -> list[Json]:
 
 
 def _classes(body: Json) -> list[Json]:
-    """The inputs as labels, the fields beside them too."""
-    (name,) = (name for name in ("texts", "pairs", "images") if body.get(name))
+    """The inputs as labels, the fields beside them too; of texts with images, the longer list."""
+    given = (name for name in ("images", "texts", "pairs") if body.get(name))
+    name = max(given, key=lambda each: len(body[each]))
     beside = {key: value for key, value in body.items() if key != name}
     return [
         {"labels": [{"label": json.dumps(item), "score": 0.5}, {"label": str(beside), "score": 0}]}

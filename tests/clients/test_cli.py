@@ -465,9 +465,24 @@ def test_classify_prints_names_of_several_images(run: Run, tmp_path: Path) -> No
     assert [line for line in out.splitlines() if line.endswith(".png")] == [str(n) for n in names]
 
 
+def test_classify_takes_an_image_with_texts(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"12")
+    lines = run("classify", "how many?", "where?", "--image", picture).splitlines()
+    assert [line for line in lines if line.endswith("?")] == ["how many?", "where?"]
+    assert "'images': ['MTI=']" in lines[2]
+    lines = run("classify", "how many?", "--image", picture, "--image", picture).splitlines()
+    assert lines.count(str(picture)) == 2
+    assert "'texts': ['how many?']" in lines[2]
+
+
 @pytest.mark.parametrize(
-    "arguments", [["a", "--pair", "b => c"], [], ["--pair", "a"], ["--pair", "a => "]]
-)
+    "arguments",
+    [
+        ["a", "--pair", "b => c"], [], ["--pair", "a"], ["--pair", "a => "],
+        ["--pair", "a => b", "--image", "c.png"], ["--file", "a.txt", "--image", "c.png"],
+    ],
+)  # fmt: skip
 def test_classify_refuses_other_combinations(
     arguments: list[str], url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -396,7 +396,9 @@ def wanted_outputs(
         (role,) = {port.role for port in graph.outputs}
         assert role is not None
         field = twin_of(pair.source.checkpoint.config["model_type"]).outputs.get(key)
-        if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
+        if role is Role.EMBEDDING and "itm_score" in reference:
+            outputs = {role: _contrasted(pair.reference, graph, inputs, reference)}
+        elif role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
             outputs = {role: _pooled(reference.last_hidden_state)}
         elif "start_logits" in reference:
             ends = reference.start_logits, reference.end_logits
@@ -410,6 +412,16 @@ def wanted_outputs(
                 rows = rows.flatten(0, -2)  # OWL-ViT's are (images, labels, E)
                 outputs[role] = nn.functional.normalize(rows, dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
+
+
+def _contrasted(model: Any, graph: Graph, inputs: Mapping[Role, Tensor], reference: Any) -> Tensor:
+    """(1, E) of one image, or of one text alone: the sides of BLIP's contrastive score."""
+    if graph.input(Role.PIXELS):
+        vector = model.vision_proj(reference.last_hidden_state[:, 0])
+    else:
+        read = model.text_encoder(input_ids=inputs[Role.TOKENS]).last_hidden_state
+        vector = model.text_proj(read[:, 0])
+    return nn.functional.normalize(vector, dim=-1)
 
 
 def _masks(pair: TwinPair, inputs: Mapping[Role, Tensor]) -> Tensor:

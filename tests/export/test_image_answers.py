@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoTokenizer
+from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
 from export.pipeline.cli import export
 from inference.bundle.reader import newest_bundle
@@ -24,7 +24,9 @@ from serving.load_model import load_model
 from tests.export.image_folders import CONTINUES, KINDS, NEW_TOKENS, PROMPTS, ask, wanted, write
 from tests.export.saved_folders import save
 from tests.export.test_text_pipelines import run
-from tests.pictures import blocks
+from tests.pictures import blocks, encoded, noise
+from triptych.tasks.classify import ClassifyRequest
+from triptych.tasks.embed import EmbedRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -78,6 +80,65 @@ def test_labels_are_ranked_as_by_transformers(name: str, config: str, tmp_path: 
     scores = wanted.softmax(dim=-1)[order]
     np.testing.assert_allclose([each.score for each in item.labels], scores, atol=TOLERANCE)
     assert scores[0] - scores[-1] > 100 * TOLERANCE
+
+
+QUESTIONS = ["w12", "w40 w9 w33", "w20", "w51 w13 w13 w8 w30"]
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [("vilt", "odd"), ("vilt", "plain"), ("blip", "retrieval")]
+)
+def test_images_with_texts_are_classified_as_by_transformers(
+    name: str, config: str, tmp_path: Path
+) -> None:
+    """Pictures differ in their aspect ratio, texts in their length."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save(name, config, folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded = load_model(bundle)
+    pictures = [encoded(noise(*size)) for size in ((60, 44), (44, 60), (50, 50), (90, 31))]
+    request = ClassifyRequest(
+        images=["beside"] * 4, texts=QUESTIONS, top_k=9, function_to_apply="none"
+    )
+    plan = TASKS["classify"].prepare(request, pictures, loaded)
+    items = plan.finish([run(bundle.folder.parent.parent, call) for call in plan.calls]).data
+    labels = loaded.sections["classify"].labels
+    processor, found = AutoProcessor.from_pretrained(folder, backend="pil"), set()
+    for item, picture, text in zip(items, pictures, QUESTIONS, strict=True):
+        opened = Image.open(io.BytesIO(picture)).convert("RGB")
+        with torch.no_grad():
+            answer = model(**processor(opened, text, return_tensors="pt"))
+        (wanted,) = answer.itm_score if name == "blip" else answer.logits
+        given = {entry.label: entry.score for entry in item.labels}
+        scores = [given[label] for label in labels]
+        np.testing.assert_allclose(scores, wanted, atol=TOLERANCE * wanted.abs().max())
+        found.add(round(scores[0], 3))
+    assert len(found) == 4
+
+
+def test_vectors_of_blip_are_those_of_its_contrastive_score(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    model = save("blip", "retrieval", folder)
+    export(str(folder), repository=tmp_path / "repository")
+    bundle = newest_bundle(tmp_path / "repository", "folder")
+    loaded, picture = load_model(bundle), encoded(noise(60, 44))
+
+    def vectors(given: list[bytes], **fields: Any) -> Any:
+        plan = TASKS["embed"].prepare(EmbedRequest(**fields), given, loaded)
+        outcomes = [run(bundle.folder.parent.parent, call) for call in plan.calls]
+        return np.array([item.embedding for item in plan.finish(outcomes).data])
+
+    scores = vectors([picture], images=["beside"]) @ vectors([], texts=QUESTIONS).T
+    processor = AutoProcessor.from_pretrained(folder, backend="pil")
+    opened = Image.open(io.BytesIO(picture)).convert("RGB")
+    for text, score in zip(QUESTIONS, scores[0], strict=True):
+        with torch.no_grad():
+            inputs = processor(opened, text, return_tensors="pt")
+            wanted = model(**inputs, use_itm_head=False).itm_score
+        np.testing.assert_allclose(score, wanted.item(), atol=TOLERANCE)
 
 
 def _logits(folder: Path, model: Any, picture: bytes) -> torch.Tensor:

@@ -181,6 +181,12 @@ def image_classifier(*, attention: bool = True) -> Manifest:
     return _stateless("classify", section, graphs)
 
 
+def picture_reader() -> Manifest:
+    """Logits are the mean red, green, and blue times the number of tokens of a text."""
+    section = {"labels": ("red", "green", "blue"), "activation": "none"}
+    return _stateless("classify", section, {"pair": _graph((_PIXELS, *_TEXT), _logits(3))})
+
+
 def word_labeller() -> Manifest:
     """A token's logit is 4 for the label of its number modulo the labels, else 0."""
     labels = ("O", "B-a", "I-a", "B-b", "I-b")
@@ -238,7 +244,10 @@ def run(call: InferCall) -> Outputs:
                 Role.REGIONS: np.stack([colour, -colour], axis=1),
                 Role.REGION_BIASES: np.zeros((len(pixels), 2), np.float32),
             }
-        return {Role.LOGITS: pixels.mean(axis=(1, 2))}
+        logits = pixels.mean(axis=(1, 2))
+        if "lengths" in call.inputs:
+            logits[:, 2] *= call.inputs["lengths"]
+        return {Role.LOGITS: logits}
     tokens, lengths = call.inputs["token_ids"], call.inputs["lengths"]
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
     if Role.TOP_SCORES in roles or Role.CHOICE_SCORES in roles:

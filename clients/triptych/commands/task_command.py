@@ -100,7 +100,9 @@ class TaskRun:
         sources = [(flag.spelling, self._value(flag)) for flag in self.command.inputs]
         if has_lines:
             sources.append(("--file", own.file))
-        if sum(bool(value) for _, value in sources) != 1:
+        given = tuple(flag.field for flag in self.command.inputs if self._value(flag))
+        are_joined = len(given) > 1 and given == self.command.task.together and own.file is None
+        if sum(bool(value) for _, value in sources) != 1 and not are_joined:
             *others, last = [spelling for spelling, _ in sources]
             raise typer.BadParameter(f"give either {', '.join(others)} or {last}")
         if own.output is not None and self._output_file is None and own.file is None:
@@ -163,11 +165,10 @@ class TaskRun:
         return OutputFile(path, encode) if path and encode else None
 
     def _names(self) -> Sequence[str] | None:
-        """File names of the images; None for texts."""
-        for flag in self.command.inputs:
-            if flag.field == IMAGES and self._value(flag):
-                return list(self._value(flag))
-        return None
+        """File names of the images, or several texts of one; None for texts alone."""
+        given = {flag.field: list(self._value(flag) or ()) for flag in self.command.inputs}
+        images = given.pop(IMAGES, None)
+        return max([images, *given.values()], key=len) if images else None
 
     def _value(self, flag: TaskFlag) -> Any:
         return self.given[flag.parameter.name]

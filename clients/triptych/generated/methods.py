@@ -348,10 +348,11 @@ class BlockingMethods(BlockingClient):
         """Classify texts, pairs of texts or images by the model's own labels, best first.
 
         A text that is longer than the model takes is refused unless `truncate` or `stride` is
-        given. With `stride` the score of a label is the mean of its scores in all windows.
+        given. With `stride` the score of a label is the mean of its scores in all windows. A model
+        that reads an image with a text takes both: one for all of the others, or one for each.
 
         Args:
-            texts: Texts to classify.
+            texts: Texts to classify, or questions about the images.
             pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             top_k: Number of labels, at most.
@@ -1174,10 +1175,11 @@ class AwaitableMethods(AwaitableClient):
         """Classify texts, pairs of texts or images by the model's own labels, best first.
 
         A text that is longer than the model takes is refused unless `truncate` or `stride` is
-        given. With `stride` the score of a label is the mean of its scores in all windows.
+        given. With `stride` the score of a label is the mean of its scores in all windows. A model
+        that reads an image with a text takes both: one for all of the others, or one for each.
 
         Args:
-            texts: Texts to classify.
+            texts: Texts to classify, or questions about the images.
             pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             top_k: Number of labels, at most.

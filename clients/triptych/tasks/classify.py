@@ -1,4 +1,4 @@
-"""`classify`: labels of texts, pairs of texts or images, from the model's own classes."""
+"""`classify`: labels of texts, pairs, images or images with texts, by the model's own classes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ class ClassifyRequest(Request, TruncationParameters):
     """Request of `classify`: `texts`, `pairs` or `images`; as multipart, `images` are files.
 
     A text that is longer than the model takes is refused unless `truncate` or `stride` is given.
-    With `stride` the score of a label is the mean of its scores in all windows.
+    With `stride` the score of a label is the mean of its scores in all windows. A model that reads
+    an image with a text takes both: one for all of the others, or one for each.
     """
 
-    texts: OneOrMany | None = optional("Texts to classify.")
+    texts: OneOrMany | None = optional("Texts to classify, or questions about the images.")
     pairs: list[Pair] | None = optional("Pairs of texts, each a list of two in JSON.", min_length=1)
     images: OneOrMany | None = optional("Base64 or data URIs.")
     top_k: int = Field(
@@ -66,8 +67,9 @@ class ClassifyRequest(Request, TruncationParameters):
 
     @model_validator(mode="after")
     def _one_kind_of_input(self) -> Self:
-        if sum(given is not None for given in (self.texts, self.pairs, self.images)) != 1:
-            raise ValueError("give one of texts, pairs and images")
+        given = [name for name in TASK.item_fields if getattr(self, name) is not None]
+        if len(given) != 1 and given != [*TASK.together]:
+            raise ValueError("give one of texts, pairs and images, or images with texts")
         if self.stride is not None and self.truncate:
             raise ValueError("a text is cut or divided: give either truncate or stride")
         return self
@@ -81,7 +83,7 @@ class ClassScore(Message):
 
 
 class Classes(Item):
-    """The labels of one text, pair or image, best first."""
+    """The labels of one text, pair or image, or of an image with a text, best first."""
 
     labels: list[ClassScore] | None = None
     truncated_characters: int | None = cut_characters()
@@ -107,11 +109,13 @@ TASK = Task(
     request=ClassifyRequest,
     response=ClassifyResponse,
     inputs=("texts", "pairs", "images"),
+    together=("texts", "images"),
     command=Command(
         examples=(
             'triptych classify "a calm morning by the sea"',
             'triptych classify --pair "It rained all day. => The streets are wet."',
             "triptych classify --images boat.png --top-k 3",
+            'triptych classify "How many boats are there?" --images boat.png',
             "triptych classify --file reviews.txt --output labels.jsonl --stride 64",
         ),
         short={"top_k": "k"},

@@ -2,7 +2,7 @@
 
 Paper: Li et al. 2022, "BLIP: Bootstrapping Language-Image Pre-training for Unified Vision-Language
 Understanding and Generation", §3.1, the image-grounded text decoder (arXiv 2201.12086).
-Checkpoints: `model_type: blip` of `BlipForConditionalGeneration`.
+Checkpoints: `model_type: blip` of `BlipForConditionalGeneration`; retrieval has its own file.
 
 Legend: B batch, N patches, D decoder width.
 
@@ -28,6 +28,7 @@ from export.decoder_graphs.source import image_source
 from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.blocks import BASE
 from export.layers.images.vision import prepare_tower
+from export.models.captioners import blip_retrieval
 from export.models.encoder_decoders import bert_decoder
 from export.models.vision import vit
 from inference.bundle.inputs import ImageSpec
@@ -36,7 +37,7 @@ from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
-_CAPTIONER = "BlipForConditionalGeneration"
+_CAPTIONER, _RETRIEVAL = "BlipForConditionalGeneration", "BlipForImageTextRetrieval"
 _IMAGE_DEFAULTS = BASE | {"image_size": 384, "layer_norm_eps": 1e-5}
 _TEXT_DEFAULTS = BASE | {
     "vocab_size": 30524,
@@ -61,18 +62,22 @@ class Config:
         return Limits(max_total_tokens=self.decoder.positions)
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any]) -> Config | blip_retrieval.Config:
     """The configuration; defaults are `transformers`' own.
 
     Raises:
-        CheckpointError: a model for questions or retrieval, or values that we lack.
+        CheckpointError: a model for questions, or values that we lack.
     """
     heads = values.get("architectures") or [_CAPTIONER]
-    if _CAPTIONER not in heads:
-        raise CheckpointError(f"config.json: {heads[0]} is not supported, only {_CAPTIONER} is")
+    if not {_CAPTIONER, _RETRIEVAL} & {*heads}:
+        raise CheckpointError(
+            f"config.json: {heads[0]} is not supported, only {_CAPTIONER} and {_RETRIEVAL} are"
+        )
     reader = ConfigReader(values)
     image = reader.section("vision_config", _IMAGE_DEFAULTS).read(vit.Config)
     text = reader.section("text_config", _TEXT_DEFAULTS)
+    if _RETRIEVAL in heads:
+        return blip_retrieval.read_config(reader, image, text)
     is_tied = any(each.flag("tie_word_embeddings", True) for each in (reader, text))
     return Config(image, _read_text(text, image.width, is_tied=is_tied))
 
@@ -114,6 +119,11 @@ class Blip(nn.Module):
         self.decoder = bert_decoder.BertDecoder(config.decoder)
 
 
+def build(config: Config | blip_retrieval.Config) -> nn.Module:
+    """The network of a checkpoint's head."""
+    return Blip(config) if isinstance(config, Config) else blip_retrieval.Retrieval(config)
+
+
 # ----------------------------------------------------------------------------------------- names
 
 
@@ -135,32 +145,44 @@ def image_names(ours: str) -> Names:
     }
 
 
-def rename(config: Config) -> Rename:
+def rename(config: Config | blip_retrieval.Config) -> Rename:
     """`transformers`' names → ours."""
     table = image_names("encoder")
+    if not isinstance(config, Config):
+        return Rename(table | blip_retrieval.NAMES)
     return Rename(table | bert_decoder.rename(config.decoder, "text_decoder.", "decoder."))
 
 
 # ---------------------------------------------------------------------------------------- graphs
 
 
-def graphs(model: Blip, image: ImageSpec | None) -> Graphs:
+def graphs(model: Blip | blip_retrieval.Retrieval, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
+    if isinstance(model, blip_retrieval.Retrieval):
+        return blip_retrieval.graphs(model, image)
     image = prepare_tower(model.encoder, image, model.config.encoder.image)
     source = image_source(image, model.config.encoder.positions)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
+def details(network: Any) -> Mapping[str, Any]:
+    """A captioner's alignment."""
+    if not isinstance(network, Blip):
+        return {}
+    return alignment(network.decoder, network.config.encoder.grid)
 
 
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
     name="blip",
-    tasks={"caption": no_section},
+    tasks={"caption": no_section, "classify": blip_retrieval.classify_section},
     read_config=read_config,
-    build=Blip,
+    build=build,
     rename=rename,
     graphs=graphs,
     image_size=lambda config: config.encoder.image,
-    details=lambda network: alignment(network.decoder, network.config.encoder.grid),
+    details=details,
+    tasks_of=lambda config: ("caption" if isinstance(config, Config) else "classify",),
     generation=generation,
 )

@@ -101,7 +101,7 @@ class PooledConfig(ImageConfig):
     pooler: PoolerConfig = key()
 
 
-def read_config(reader: ConfigReader, form: type[Config] = Config, **given: Any) -> Any:
+def read_config(reader: ConfigReader, form: type[BlockConfig] = Config, **given: Any) -> Any:
     """The configuration; what we lack is refused.
 
     Args:

@@ -28,7 +28,7 @@ from inference.errors import CheckpointError
 from tests.export.conftest import pair_of
 from tests.export.oracle import compare, difference
 from tests.export.twin import EXPORTED
-from tests.export.twins import every_config, generators, llama, make_twin, twin_of
+from tests.export.twins import every_config, generators, interface, llama, make_twin, twin_of
 
 TOLERANCE = 1e-4
 """Above the rounding of badly conditioned networks (soft caps of 0.5), below an ignored field."""
@@ -260,6 +260,8 @@ def _halves() -> Iterator[tuple[str, str, str]]:
         values = twin_of(name).configs[config]
         section = next((each for each in _SECTIONS if each in values), None)
         if name not in composed or section is None:
+            continue
+        if "step" not in interface(name, config).lowerings:  # another head's
             continue
         kind = (
             name,

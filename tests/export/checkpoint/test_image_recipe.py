@@ -167,6 +167,26 @@ def test_image_that_fits_with_no_pixels_is_refused(tmp_path: Path) -> None:
         prepare_image(decode_image(CORPUS["wide"]), recipe(tmp_path, fields))
 
 
+@pytest.mark.parametrize(
+    ("fields", "edges", "multiple", "size"),
+    [
+        ({}, (384, 639), 32, 256),
+        ({"size": 20, "size_divisor": 8}, (20, 33), 8, 16),
+        ({"size": {"shortest_edge": 300}, "size_divisor": 290}, (300, 499), 290, 290),
+    ],
+)
+def test_images_of_vilt_keep_their_aspect_ratio(
+    fields: dict[str, Any], edges: tuple[int, int], multiple: int, size: int, tmp_path: Path
+) -> None:
+    short = recipe(tmp_path, {"feature_extractor_type": "ViltFeatureExtractor", **fields})
+    assert (short.edges, short.multiple, short.size) == (edges, multiple, (size, size))
+    assert (short.resample, short.mean, short.crop) == (3, HALF, None)
+    processor("Vilt", **fields).save_pretrained(tmp_path)
+    assert recipe(tmp_path, json.loads((tmp_path / "preprocessor_config.json").read_text())) == (
+        short
+    )
+
+
 @pytest.mark.parametrize("title", RECIPES)
 def test_saved_processor_is_read_as_its_class(title: str, tmp_path: Path) -> None:
     """`transformers` writes every default out; a file from a hub may leave them out."""
@@ -223,6 +243,8 @@ def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path
         ("ConvNext", {"do_center_crop": True}, "do_center_crop = true"),
         ("ConvNext", {"size": {"height": 50, "width": 50}}, "shortest_edge must be"),
         ("ConvNext", {"size": {"shortest_edge": 50}, "crop_pct": 0}, "crop_pct must be a part"),
+        ("Vilt", {"size": 20}, "an edge of 20 is under size_divisor = 32"),
+        ("Vilt", {"size": {"height": 8, "width": 8}}, "shortest_edge must be"),
         ("Flava", {}, "FlavaImageProcessor is not supported"),
         ("ViT", {"size": {"height": 8, "width": 4097}}, "side of 4097 pixels is over 4096"),
         ("CLIP", {"crop_size": 2**31 - 1}, "side of 2147483647 pixels is over 4096"),

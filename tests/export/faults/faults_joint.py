@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,16 +14,18 @@ from torch.nn import functional
 
 from export.decoder_graphs import image_tokens
 from export.decoder_graphs.interleaved import ImageCounter
-from export.layers.attention import cached_attention, windows
-from export.layers.attention.attention import CrossAttention, attend
+from export.layers.attention import attention, cached_attention, windows
+from export.layers.attention.attention import CrossAttention, attend, within
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.attention.heads import KeyValue
+from export.models.captioners import blip_retrieval
 from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
-from export.models.vision_language import qwen2_vl
+from export.models.vision import vit
+from export.models.vision_language import qwen2_vl, vilt
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -404,8 +407,65 @@ def _without_norm(own: Any, found: Tensor, read: Any, grids: Any) -> tuple[Tenso
         own.norm = kept
 
 
+def _to_edges(grid: Tensor, **options: Any) -> Tensor:
+    return functional.interpolate(grid, **options | {"align_corners": False})
+
+
+VILT: dict[str, Fault] = {
+    "positions reach to the edges of patches": replaced(
+        vilt, "functional", SimpleNamespace(interpolate=_to_edges)
+    ),
+    "words and patches have each other's vector": change(
+        lambda net: net.kinds.weight.copy_(net.kinds.weight[[1, 0, 2]])
+    ),
+    "the class token has no position": change(lambda net: net.positions.weight[0].zero_()),
+    "the class token represents the pair": replaced(
+        vilt.Vilt, "forward", lambda own, pixels, ids, lengths: _image_first(own, pixels, ids)
+    ),
+    "the last norm is missing": change(lambda net: setattr(net, "norm", nn.Identity())),
+    "norms are behind": change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.blocks]
+    ),
+}
+
+
+def _image_first(own: Any, pixels: Tensor, token_ids: Tensor) -> Tensor:
+    image = own.embed_image(pixels) + own.kinds.weight[1]
+    text = own.text.embed(token_ids, None) + own.kinds.weight[0]
+    x = torch.cat([image, text], dim=1)
+    for block in own.blocks:
+        x = block(x)
+    return own.head(own.pooler(own.norm(x)[:, 0]).tanh())
+
+
+def _without_image(own: Any, token_ids: Tensor, lengths: Tensor, patches: Tensor) -> Tensor:
+    return own(token_ids, lengths)
+
+
+RETRIEVAL: dict[str, Fault] = {
+    "texts are read without their image": replaced(
+        blip_retrieval.TextEncoder, "read", _without_image
+    ),
+    "the classes are swapped": change(lambda net: net.head.bias.copy_(net.head.bias.flip(0))),
+    "norms of attention and cross-attention are swapped": swapped(
+        "text.blocks.0", "attention_norm", "cross_norm"
+    ),
+    "a vector of the image is of a patch": replaced(
+        vit.ViT, "first", lambda own, pixels: own(pixels)[:, 1:2]
+    ),
+    "a vector of the text is of its last token": replaced(
+        blip_retrieval.TextEncoder, "first", lambda own, ids, lengths: own(ids, lengths)[:, -1:]
+    ),
+    "padding of the text is seen": replaced(
+        attention, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
+    ),
+}
+
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("vilt", "odd"): VILT,
     ("blip", "odd"): BLIP,
+    ("blip", "retrieval"): RETRIEVAL,
     ("git", "odd"): GIT,
     ("siglip", "odd"): SIGLIP,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,

@@ -9,7 +9,7 @@ import pytest
 
 from export.registry import architecture
 from inference.errors import CheckpointError
-from tests.export.twin import EXPORTED
+from tests.export.twin import EXPORTED, TINY_TEXT
 from tests.export.twins import twin_of
 
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -61,6 +61,19 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"architectures": ["BlipForQuestionAnswering"]},
             "BlipForQuestionAnswering is not supported",
         ),
+    ],
+    "blip retrieval": [
+        (
+            {"text_config": {**TINY_TEXT, "is_decoder": False}},
+            "is_decoder = False is not supported",
+        ),
+        ({"image_text_hidden_size": 0}, "image_text_hidden_size must be a whole number ≥ 1"),
+    ],
+    "vilt plain": [
+        ({"architectures": ["ViltForMaskedLM"]}, "architectures = ViltForMaskedLM is not"),
+        ({"max_image_length": 200}, "max_image_length = 200 is not supported, only -1 is"),
+        ({"modality_type_vocab_size": 1}, "modality_type_vocab_size must be a whole number ≥ 2"),
+        ({"image_size": [32, 32]}, "image_size must be a whole number"),
     ],
     "vision-encoder-decoder trocr": [
         ({"encoder": {"model_type": "beit"}}, "encoder: model_type 'beit' is not supported"),

@@ -16,8 +16,11 @@ _TINY_TEXT = TINY_TEXT | {
     "pad_token_id": 0,
     "layer_norm_eps": 1e-3,
 }
+_RETRIEVAL = {"architectures": ["BlipForImageTextRetrieval"], "image_text_hidden_size": 7}
 TWIN = Twin(
     reference="transformers:BlipForConditionalGeneration",
+    outputs={"pair": "itm_score"},
+    references=dict.fromkeys(("retrieval", "matched"), "transformers:BlipForImageTextRetrieval"),
     configs={
         "plain": {
             "text_config": _TINY_TEXT | {"hidden_size": 24},
@@ -27,6 +30,12 @@ TWIN = Twin(
         "other-activations": {
             "text_config": _TINY_TEXT | {"hidden_act": "relu", "num_hidden_layers": 1},
             "vision_config": _TINY_IMAGE | {"hidden_act": "quick_gelu", "num_attention_heads": 3},
+        },
+        "retrieval": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE, **_RETRIEVAL},
+        "matched": {
+            "text_config": _TINY_TEXT | {"hidden_size": 24, "hidden_act": "relu"},
+            "vision_config": _TINY_IMAGE | {"num_hidden_layers": 1},
+            **_RETRIEVAL,
         },
     },
 )

@@ -14,8 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
-from transformers import GroundingDinoImageProcessorPil, Owlv2ImageProcessorPil
+from transformers import (
+    GroundingDinoImageProcessorPil,
+    Owlv2ImageProcessorPil,
+    ViltImageProcessorPil,
+)
 from transformers.image_transforms import get_size_with_aspect_ratio
+from transformers.models.vilt.image_processing_pil_vilt import get_resize_output_image_size
 
 from inference.bundle.inputs import ImageSpec
 from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
@@ -345,6 +350,30 @@ def test_sizes_are_those_of_transformers() -> None:
         for edges in ((800, 1333), (20, 33), (7, 7)):
             wanted = get_size_with_aspect_ratio((height, width), *edges)
             assert size_by_edges((width, height), edges) == wanted
+
+
+@pytest.mark.parametrize("divisor", [1, 7, 32])
+def test_sizes_in_multiples_are_those_of_transformers(divisor: int) -> None:
+    random = np.random.default_rng(0)
+    sizes = [tuple(map(int, size)) for size in random.integers(1, 2000, (500, 2))]
+    for width, height in [*sizes, (384, 384), (640, 480), (639, 384), (1, 4000)]:
+        for shorter in (384, 50):
+            edges = shorter, int(1333 / 800 * shorter)
+            image = np.broadcast_to(0, (3, height, width))
+            wanted = get_resize_output_image_size(image, *edges, divisor, "channels_first")
+            assert size_by_edges((width, height), edges, divisor) == wanted
+
+
+@pytest.mark.parametrize("size", [(64, 48), (90, 30), (30, 90), (48, 48)])
+def test_pixels_in_multiples_are_those_of_transformers(size: tuple[int, int]) -> None:
+    picture = noise(*size)
+    processor = ViltImageProcessorPil(
+        size={"shortest_edge": 20}, size_divisor=8, do_rescale=False, do_normalize=False
+    )
+    (wanted,) = processor(picture, return_tensors="np")["pixel_values"]
+    spec = SPEC.model_copy(update={"multiple": 8, "resample": processor.resample})
+    found = read_image(encoded(picture), ImageLimits(), spec)
+    np.testing.assert_array_equal(found.pixels, wanted.transpose(1, 2, 0))
 
 
 @pytest.mark.parametrize("size", [(64, 48), (20, 31), (17, 90), (90, 17)])

@@ -1,4 +1,4 @@
-/** `classify`: a model's own labels for texts, pairs of texts, or pictures. */
+/** `classify`: a model's own labels for texts, pairs of texts, pictures, or pictures with texts. */
 
 import { attentionPicture, pictureImage } from "../components/attention_picture.js";
 import { bars } from "../components/bars.js";
@@ -14,7 +14,8 @@ const REVIEWS = [
   "Although the hotel was clean, nobody would call the soup delicious.",
   "Do you think that this movie is interesting?",
 ];
-const KINDS = { texts: "texts", pairs: "pairs of texts", images: "pictures" };
+const JOINT = "images with texts";
+const KINDS = { texts: "texts", pairs: "pairs of texts", images: "pictures", [JOINT]: "pictures with texts" };
 const PAIR = ["Who sold the old lamp in Paris?", "The old lamp was sold in Paris by Ana."];
 
 function create(shell) {
@@ -29,13 +30,14 @@ function create(shell) {
   });
   const most = numberField("Labels at most", { field: "top_k", min: 1, step: 1, value: 5 });
   const show = () => {
-    texts.element.hidden = kind.value !== "texts";
+    texts.element.hidden = !["texts", JOINT].includes(kind.value);
     pairs.element.hidden = kind.value !== "pairs";
-    pictures.element.hidden = attention.element.hidden = kind.value !== "images";
+    pictures.element.hidden = !["images", JOINT].includes(kind.value);
+    attention.element.hidden = kind.value !== "images";
   };
   kind.input.addEventListener("change", show);
   shell.follow((model) => {
-    const taken = shell.fieldsOf(model);
+    const taken = kindsOf(shell, model);
     kind.setChoices(taken.map((name) => [name, KINDS[name]]));
     kind.element.hidden = taken.length === 1;
     kind.value = usualKind(shell, model);
@@ -46,6 +48,7 @@ function create(shell) {
     texts: () => ({ body: { texts: linesOf(texts.value) } }),
     pairs: () => ({ body: { pairs: pairs.value } }),
     images: () => ({ images: pictures.value, body: { return_attention: attention.value || null } }),
+    [JOINT]: () => ({ images: pictures.value, body: { texts: linesOf(texts.value) } }),
   };
 
   return {
@@ -55,7 +58,8 @@ function create(shell) {
     ready: pictures.ready,
     request() {
       const { body, images } = chosen[kind.value]();
-      if (!inputs({ body, images }).length) throw new InputError("there is nothing to classify", kind.value);
+      const given = [body.texts, body.pairs, images].filter(Boolean);
+      if (given.some((list) => !list.length)) throw new InputError("there is nothing to classify", kind.value);
       return { images, body: { ...body, top_k: most.value } };
     },
     show: (data, request) =>
@@ -64,9 +68,10 @@ function create(shell) {
   };
 }
 
-/** The texts, pairs or pictures of a request. */
+/** The texts, pairs or pictures of a request; of texts with pictures, the longer list. */
 function inputs({ body, images }) {
-  return body.texts ?? body.pairs ?? images;
+  const given = body.texts ?? body.pairs ?? images;
+  return images?.length > given.length ? images : given;
 }
 
 function examples(shell, { texts, pairs, pictures }) {
@@ -74,6 +79,10 @@ function examples(shell, { texts, pairs, pictures }) {
     ["images", "A picture's largest thing", () => pictures.choose(CRESCENT)],
     ["texts", "Three reviews", () => (texts.value = REVIEWS.join("\n"))],
     ["pairs", "Question and answer", () => (pairs.value = [PAIR])],
+    [JOINT, "A question about a picture", () => {
+      texts.value = "Which shape is the largest?";
+      return pictures.choose(CRESCENT);
+    }],
   ];
   return offered
     .filter(([kind]) => shell.models.some((model) => usualKind(shell, model) === kind))
@@ -86,9 +95,15 @@ function examples(shell, { texts, pairs, pictures }) {
     }));
 }
 
+/** What a model classifies: each of its fields, or pictures with texts. */
+function kindsOf(shell, model) {
+  const taken = shell.fieldsOf(model);
+  return taken.includes("texts") && taken.includes("images") ? [JOINT] : taken;
+}
+
 /** What is shown first for a model. */
 function usualKind(shell, model) {
-  const taken = shell.fieldsOf(model);
+  const taken = kindsOf(shell, model);
   const isForPairs = model.tasks.includes("rerank"); // a cross-encoder
   return isForPairs && taken.includes("pairs") ? "pairs" : taken[0];
 }
@@ -121,7 +136,7 @@ function scale(labels) {
 export default {
   task: "classify",
   title: "Classify",
-  lead: "A model's own classes for texts, pairs of texts, or pictures.",
+  lead: "A model's own classes for texts, pairs of texts, pictures, or pictures with texts.",
   action: "Classify",
   code: { input: "texts", result: "item.labels" },
   refusable: ["return_attention"],
