@@ -76,7 +76,7 @@ QWEN_TEMPLATE = (
 )
 """The form of that of Qwen2-VL-2B-Instruct."""
 _QWEN_WORDS = ["<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"]
-QWENS = ("qwen2_vl", "qwen2_5_vl")
+QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
 def _tokenizer(

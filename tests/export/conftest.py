@@ -103,7 +103,7 @@ SIBLINGS = {
         "llava_next",
         "gemma3",
     ),
-    *("qwen2_vl", "qwen2_5_vl", "florence2", "pix2struct", "bart", "blip", "git"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "florence2", "pix2struct", "bart", "blip", "git"),
     *("owlvit", "swin", "xlnet", "resnet", "convnext", "convnextv2", "beit", "segformer", "swinv2"),
     *("blenderbot", "blenderbot-small", "plbart", "mvp", "umt5", "encoder-decoder"),
     *("bigbird_pegasus", "longt5"),

@@ -22,7 +22,7 @@ from export.layers.attention.heads import KeyValue
 from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
-from export.models.vision_language import qwen2_vl
+from export.models.vision_language import qwen2_vl, qwen3_vl
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -314,6 +314,12 @@ def _reversed_sections(net: Any) -> None:
         block.attention.heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
 
 
+def _in_turn(net: Any) -> None:
+    for block in net.decoder.blocks:
+        heads = block.attention.heads
+        block.attention.heads = replace(heads, rotary=replace(heads.rotary, alternates=False))
+
+
 def _last_alone(places: Tensor) -> Tensor:
     return places * torch.tensor([1, 1, 1, 0])
 
@@ -329,6 +335,27 @@ AXES: dict[str, Fault] = {
     "rows and columns of patches are swapped": lambda net: patch.object(
         qwen2_vl, "axial_angles", _turned
     ),
+}
+
+
+def _levels_swapped(encoder: qwen3_vl.LevelEncoder, pixels: Tensor) -> Tensor:
+    width = encoder.second.out_features
+    return _LEVELS(encoder, pixels).unflatten(-1, (-1, width))[..., [0, 2, 1], :].flatten(-2)
+
+
+_LEVELS, _BETWEEN = qwen3_vl.LevelEncoder.forward, qwen3_vl.between
+LEVELS: dict[str, Fault] = {
+    "levels are swapped": lambda net: patch.object(
+        qwen3_vl.LevelEncoder, "forward", _levels_swapped
+    ),
+    "a level is that of an earlier block": change(
+        lambda net: setattr(net.encoder, "config", replace(net.encoder.config, levels=(0, 1)))
+    ),
+    "positions are not interpolated": lambda net: patch.object(
+        qwen3_vl, "between", lambda count, side: _BETWEEN(count, side).round()
+    ),
+    "sections do not alternate": change(_in_turn),
+    "patches have no bias": change(lambda net: setattr(net.encoder.patches, "bias", None)),
 }
 
 
@@ -425,6 +452,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
             )
         ),
     },
+    ("qwen3_vl", EXPORTED): LEVELS,
     ("grounding-dino", EXPORTED): GROUNDING,
 }
 """(architecture, configuration of its twin) → title → fault."""
