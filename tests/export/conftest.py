@@ -100,6 +100,7 @@ SIBLINGS = {
         "blip-2",
         "instructblip",
         "idefics3",
+        "internvl",
         "llava_next",
         "gemma3",
     ),

@@ -157,7 +157,7 @@ def _save_processor(
         "num_query_tokens": values.get("num_query_tokens"),
         "patch_size": (values.get("vision_config") or {}).get("patch_size"),
         "vision_feature_select_strategy": values.get("vision_feature_select_strategy"),
-        "image_seq_length": values.get("mm_tokens_per_image"),
+        "image_seq_length": values.get("mm_tokens_per_image", values.get("image_seq_length")),
     }
     if "scale_factor" in values:
         vision = values["vision_config"]

@@ -14,7 +14,7 @@ from torch.nn import functional
 from export.decoder_graphs import image_tokens
 from export.decoder_graphs.interleaved import ImageCounter
 from export.layers.attention import cached_attention, windows
-from export.layers.attention.attention import CrossAttention, attend
+from export.layers.attention.attention import CrossAttention, SelfAttention, attend
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
@@ -22,7 +22,7 @@ from export.layers.attention.heads import KeyValue
 from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
-from export.models.vision_language import qwen2_vl, qwen3_vl
+from export.models.vision_language import internvl, qwen2_vl, qwen3_vl
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -359,6 +359,35 @@ LEVELS: dict[str, Fault] = {
 }
 
 
+def _columns_first(encoder: internvl.ImageEncoder, pixels: Tensor) -> Tensor:
+    s, rows = encoder.scale, encoder.side // encoder.scale
+    x = encoder.vit(pixels)[:, 1:].unflatten(1, (rows, s, rows, s)).permute(0, 1, 3, 4, 2, 5)
+    squares = encoder.norm(x.flatten(3).flatten(1, 2))
+    return encoder.second(encoder.activation(encoder.first(squares)))
+
+
+def _normalised_apart(own: Any, query: Tensor, *rest: Any) -> Tensor:
+    heads = query.unflatten(-1, (-1, own.heads.width))
+    apart = heads / heads.pow(2).mean(-1, keepdim=True).sqrt()
+    return SelfAttention.mix(own, apart.flatten(2), *rest)
+
+
+TILES: dict[str, Fault] = {
+    "a square's patches are read by columns": lambda net: patch.object(
+        internvl.ImageEncoder, "forward", _columns_first
+    ),
+    "the last norm is left out": change(
+        lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
+    ),
+    "the class token has no position": change(
+        lambda net: net.encoder.vit.positions.table.data[:, 0].zero_()
+    ),
+    "the first activation is exact": change(
+        lambda net: setattr(net.encoder, "activation", nn.GELU())
+    ),
+}
+
+
 _PHRASES, _PROPOSE = grounding_dino_layers.Phrases.of, grounding_dino.GroundingDino.propose
 _SINES, _CENTRES, _SEAMS = grounding_dino.sinusoids, grounding_dino_layers.centres, windows.seams
 
@@ -453,6 +482,12 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         ),
     },
     ("qwen3_vl", EXPORTED): LEVELS,
+    ("internvl", EXPORTED): TILES,
+    ("internvl", "the largest tower, tied"): {
+        "heads are normalised apart": lambda net: patch.object(
+            internvl.WideNormAttention, "mix", _normalised_apart
+        ),
+    },
     ("grounding-dino", EXPORTED): GROUNDING,
 }
 """(architecture, configuration of its twin) → title → fault."""
