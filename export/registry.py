@@ -20,6 +20,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "llava_next": "export.models.vision_language.llava:LLAVA_NEXT",
     "qwen2_vl": "export.models.vision_language.qwen2_vl:QWEN2_VL",
     "qwen2_5_vl": "export.models.vision_language.qwen2_vl:QWEN2_5_VL",
+    "qwen3_vl": "export.models.vision_language.qwen3_vl",
+    "internvl": "export.models.vision_language.internvl",
     "idefics3": "export.models.vision_language.idefics3",
     "smolvlm": "export.models.vision_language.idefics3",
     "paligemma": "export.models.vision_language.gemma_images:PALIGEMMA",

@@ -12,7 +12,15 @@ from typing import Any, Literal
 
 from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
 from export.config.config_reader import ConfigReader
-from inference.bundle.inputs import ImageSpec, PanAndScan, Patches, PixelRange, Resolutions, Tiling
+from inference.bundle.inputs import (
+    AspectTiles,
+    ImageSpec,
+    PanAndScan,
+    Patches,
+    PixelRange,
+    Resolutions,
+    Tiling,
+)
 from inference.errors import CheckpointError
 
 LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
@@ -44,6 +52,8 @@ class Processor:
         longest_edge: Default of `size` where images are divided into tiles; None: they are not.
             `size` of the processor is then the side of a tile (`max_image_size`).
         scans: Whether `do_pan_and_scan` divides long images.
+        has_grids: Whether images are divided into the grid of the closest aspect ratio, as its
+            model's processor asks for, whatever `crop_to_patches` says.
         resolutions: Default of `image_grid_pinpoints` (height, width); () for processors without.
         pixels: Defaults of the least and the greatest number of pixels, where images keep their
             size; `size` of the processor is then not read.
@@ -65,6 +75,7 @@ class Processor:
     size_name: str | None = None
     longest_edge: int | None = None
     scans: bool = False
+    has_grids: bool = False
     resolutions: tuple[tuple[int, int], ...] = ()
     pixels: tuple[int, int] | None = None
     edges: tuple[int, int] | None = None
@@ -110,6 +121,7 @@ PROCESSORS = {
         ),
     ),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "GotOcr2": Processor("exact", 384, None, OPENAI, has_grids=True),
     "Gemma3": Processor("exact", 224, None, (HALF, HALF), BILINEAR, scans=True),
     "OwlViT": Processor("exact", 768, None, OPENAI),
     "Owlv2": Processor(
@@ -247,6 +259,22 @@ def read_pan_and_scan(values: Mapping[str, Any]) -> PanAndScan | None:
         max_crops=most,
         min_ratio=reader.number("pan_and_scan_min_ratio_to_activate", 1.2),
     )
+
+
+def read_grids(values: Mapping[str, Any]) -> AspectTiles:
+    """The tiles of images, as of InternVL's processor.
+
+    Raises:
+        CheckpointError: no number of tiles, or too many.
+    """
+    reader = ConfigReader(values, FILE)
+    least, most = reader.integer("min_patches", 1), reader.integer("max_patches", 12)
+    if not least <= most <= MOST_TILES:
+        raise CheckpointError(
+            f"{FILE}: min_patches = {least} and max_patches = {most} are not supported, only 1 to "
+            f"{MOST_TILES}"
+        )
+    return AspectTiles(least=least, most=most)
 
 
 def read_patches(values: Mapping[str, Any]) -> ImageSpec:
@@ -575,12 +603,14 @@ def _tile(values: Mapping[str, Any], size: object, processor: Processor) -> tupl
 
 def _tiles(
     values: Mapping[str, Any], processor: Processor, side: int, config: Mapping[str, Any]
-) -> Tiling | PanAndScan | Resolutions | None:
+) -> Tiling | PanAndScan | AspectTiles | Resolutions | None:
     """How images are divided into tiles of that side; None for a processor that does not."""
     if processor.resolutions:
         return read_canvases(values, processor.resolutions, side, config)
     if processor.longest_edge is not None:
         return read_tiling(values, processor.longest_edge, side)
+    if processor.has_grids:
+        return read_grids(values)
     return read_pan_and_scan(values) if processor.scans else None
 
 

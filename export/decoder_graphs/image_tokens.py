@@ -190,13 +190,20 @@ class ImageTokenStep(nn.Module):
         Args:
             source: (B,) int32, image tokens of each sequence's prompt.
             seen: (R, 1) int64, image tokens of each row so far.
-            vectors: (B, S, D).
+            vectors: (B, S, D), or (B, S, k · D): then those behind the first D are added to the
+                outputs of the first blocks.
             states: Places (B, S, 4) where positions have axes; then caches, key before value.
         """
         rows = Rows(lengths, total, last)
         positions = rows.positions(tokens.shape[1])
         passed = seen + (tokens == self.image_token).long().cumsum(-1)  # (R, T)
-        read, is_image = self._images(tokens, passed, source, vectors)
+        found, is_image = self._images(tokens, passed, source, vectors)
+        width = self.decoder.heads.model_width
+        # as slices: OpenVINO reads no split of this kind
+        read, *levels = (
+            found.narrow(-1, place, width) for place in range(0, found.shape[-1], width)
+        )
+        added = [torch.where(is_image, level, 0.0) for level in levels]
         placed = self.decoder.place(read, positions)
         x = torch.where(is_image, placed, self.decoder.embed(tokens, positions))
         if self.has_blocks:
@@ -207,7 +214,7 @@ class ImageTokenStep(nn.Module):
             states = states[1:]
             rows = replace(rows, axes=axes)
         past = list(zip(states[::2], states[1::2], strict=True))
-        hidden, present = self.decoder.run_blocks(x, positions, rows, past)
+        hidden, present = self.decoder.run_blocks(x, positions, rows, past, added=added)
         final = final_vectors(hidden, last)
         after = passed.gather(1, last[:, None])
         return self.decoder.logits(final), after, *(part for pair in present for part in pair)
@@ -215,7 +222,7 @@ class ImageTokenStep(nn.Module):
     def _images(
         self, tokens: Tensor, passed: Tensor, source: Tensor, vectors: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The images' vectors (R, T, D), and at which tokens (R, T, 1) they stand.
+        """The images' vectors (R, T, k · D), and at which tokens (R, T, 1) they stand.
 
         A token that stands for no part of a sequence's images is an ordinary one: a model may
         generate it.
@@ -248,16 +255,18 @@ def image_token_graphs(
     instruction_vocabulary: int | None = None,
     *,
     has_blocks: bool = False,
+    levels: int = 1,
 ) -> Graphs:
     """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
 
     Args:
-        encoder: Images (B, height, width, 3) → vectors (B, L, D).
+        encoder: Images (B, height, width, 3) → vectors (B, L, k · D).
         instruction_vocabulary: Tokens of the encoder's own table, where it reads an instruction
             (B, T) and its lengths (B,) with each image.
         has_blocks: See `ImageTokenStep`.
+        levels: k.
     """
-    width = decoder.heads.model_width
+    width = decoder.heads.model_width * levels
     rotary, grid = decoder.heads.rotary, images.grid
     pixels = pixels_port(image, has_many=True, has_sizes=grid is not None)
     has_axes = rotary is not None and bool(rotary.sections)

@@ -91,13 +91,19 @@ class TransformerDecoder(nn.Module):
         past: Sequence[KeyValue],
         cross: Sequence[KeyValue] = (),
         source: Tensor | None = None,
+        added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, list[KeyValue]]:
-        """What `forward` computes of embeddings (R, T, D) at (R, T) positions."""
+        """What `forward` computes of embeddings (R, T, D) at (R, T) positions.
+
+        Args:
+            added: (R, T, D) each, to the outputs of the first blocks.
+        """
         bias = self.position_bias(positions, past[0][0].shape[2])
         present = []
         for layer, block in enumerate(self.blocks):
             held = cross[layer] if cross else None
             x, written = block(x, rows, past[layer], held, source, bias)
+            x = x + added[layer] if layer < len(added) else x
             present.append(written)
         return self.finish(x), present
 

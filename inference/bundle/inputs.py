@@ -66,6 +66,18 @@ class PanAndScan(Frozen):
     """Longer edge to shorter edge; a picture with less is not divided."""
 
 
+class AspectTiles(Frozen):
+    """How a picture becomes several of the size of `ImageSpec`, as InternVL reads it.
+
+    The picture is resized to the grid of tiles whose aspect ratio is closest to its own; the tiles
+    follow row by row, and behind them the whole picture at the size of one. One tile is the whole.
+    """
+
+    least: int = Field(ge=1)
+    """Tiles of a grid."""
+    most: int = Field(ge=1)
+
+
 class Resolutions(Frozen):
     """How a picture becomes a canvas (`TileGrid`), as LLaVA-NeXT reads it.
 
@@ -127,7 +139,7 @@ class ImageSpec(Frozen):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     rescale: float
-    tiles: Tiling | PanAndScan | Resolutions | None = None
+    tiles: Tiling | PanAndScan | AspectTiles | Resolutions | None = None
     """exact: what becomes of a picture that is read in tiles, of which `size` is one's."""
     pixels: PixelRange | None = None
     """exact: pictures have many sizes, and `size` is a small one of them."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from inference.bundle.inputs import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
+from inference.bundle.inputs import (
+    AspectTiles,
+    ImageSpec,
+    PanAndScan,
+    PixelRange,
+    Resolutions,
+    Tiling,
+)
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
 from inference.processing.image import ImageLimits, Pixels, decode_image, prepare_image, resized
@@ -94,6 +101,8 @@ def read_image(
         return PreparedImage(fit_resolution(image, spec, spec.tiles), image.size)
     if isinstance(spec.tiles, PanAndScan):
         pixels, grid = pan_and_scan(image, spec, spec.tiles)
+    elif isinstance(spec.tiles, AspectTiles):
+        pixels, grid = divide_by_aspect(image, spec, spec.tiles)
     else:
         pixels, grid = divide_image(image, spec, spec.tiles)
     return PreparedImage(pixels, image.size, grid)
@@ -164,9 +173,47 @@ def divide_image(image: Image.Image, spec: ImageSpec, tiles: Tiling) -> tuple[Pi
     rows, columns = image.height // height, image.width // width
     if (rows, columns) == (1, 1):
         return np.asarray(image, np.uint8)[None], UNDIVIDED
-    parts = np.asarray(image, np.uint8).reshape(rows, height, columns, width, 3).swapaxes(1, 2)
-    whole = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
-    return np.concatenate([parts.reshape(-1, *spec.shape), whole[None]]), (rows, columns)
+    return _tiles(image, resized(image, spec.size, spec.resample), (rows, columns))
+
+
+def _tiles(image: Image.Image, whole: Image.Image, grid: Grid) -> tuple[Pixels, Grid]:
+    """(tiles, height, width, 3) of an image and of the whole at the size of one; and the grid."""
+    (rows, columns), shape = grid, (whole.height, whole.width, 3)
+    parts = np.asarray(image, np.uint8).reshape(rows, shape[0], columns, shape[1], 3)
+    each = parts.swapaxes(1, 2).reshape(-1, *shape)
+    return np.concatenate([each, np.asarray(whole, np.uint8)[None]]), grid
+
+
+def divide_by_aspect(
+    image: Image.Image, spec: ImageSpec, tiles: AspectTiles
+) -> tuple[Pixels, Grid]:
+    """(tiles, height, width, 3) of an RGB image, and their rows and columns.
+
+    As `GotOcr2ImageProcessor` does it with `crop_to_patches`.
+    """
+    rows, columns = _closest_grid(image.size, spec.size, tiles)
+    (height, width), whole = spec.size, resized(image, spec.size, spec.resample)
+    if (rows, columns) == (1, 1):
+        return np.asarray(whole, np.uint8)[None], UNDIVIDED
+    size = rows * height, columns * width
+    return _tiles(resized(image, size, spec.resample), whole, (rows, columns))
+
+
+def _closest_grid(size: tuple[int, int], tile: tuple[int, int], tiles: AspectTiles) -> Grid:
+    """The grid of the aspect ratio that is closest to that of an image of (width, height).
+
+    Of several, the last whose tiles have less than twice the image's pixels.
+    """
+    (width, height), sides = size, range(1, tiles.most + 1)
+    grids = [(rows, columns) for columns in sides for rows in sides]
+    best, nearest = (1, 1), inf
+    for rows, columns in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        count, distance = rows * columns, abs(width / height - columns / rows)
+        is_small = 0.5 * tile[0] * tile[1] * count < width * height
+        is_better = distance < nearest or (distance == nearest and is_small)
+        if tiles.least <= count <= tiles.most and is_better:
+            best, nearest = (rows, columns), distance
+    return best
 
 
 def pan_and_scan(image: Image.Image, spec: ImageSpec, scan: PanAndScan) -> tuple[Pixels, Grid]:

@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import (
     CLIPImageProcessorPil,
     Gemma3ImageProcessorPil,
+    GotOcr2ImageProcessorPil,
     GroundingDinoImageProcessorPil,
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
@@ -76,7 +77,7 @@ QWEN_TEMPLATE = (
 )
 """The form of that of Qwen2-VL-2B-Instruct."""
 _QWEN_WORDS = ["<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"]
-QWENS = ("qwen2_vl", "qwen2_5_vl")
+QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
 def _tokenizer(
@@ -213,6 +214,31 @@ def _write_gemma3(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": GEMMA3_TEMPLATE}))
 
 
+INTERNVL_PLACE = "<IMG_CONTEXT>"
+INTERNVL_TEMPLATE = QWEN_TEMPLATE.replace(
+    "<|vision_start|><|image_pad|><|vision_end|>", f"{INTERNVL_PLACE}\n"
+)
+"""The form of that of InternVL3-1B-hf."""
+
+
+def _write_internvl(folder: Path) -> None:
+    text = twin_of("internvl").configs["odd"]["text_config"]
+    changes = {"text_config": {**text, "max_position_embeddings": 256}}
+    make_twin("internvl", "odd", folder, changes, seed=3)
+    named = {"start_image_token": "<img>", "end_image_token": "</img>"}
+    named |= {"context_image_token": INTERNVL_PLACE, "video_token": "<video>"}
+    words = ["<img>", "</img>", "<video>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = _tokenizer(
+        "$A", words, (INTERNVL_PLACE,), eos_token="</s>", extra_special_tokens=named
+    )
+    tokenizer.save_pretrained(folder)
+    GotOcr2ImageProcessorPil(size={"height": 23, "width": 23}, max_patches=4).save_pretrained(
+        folder
+    )
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_length": 4}))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": INTERNVL_TEMPLATE}))
+
+
 def _write_qwen(folder: Path) -> None:
     text = twin_of(folder.name).configs["odd"]["text_config"]
     changes = {"text_config": {**text, "max_position_embeddings": 256}}
@@ -244,6 +270,7 @@ def export_pictured(made: Path) -> None:
     _write_llava_next(made / "llava_next")
     _write_idefics3(made / "idefics3")
     _write_gemma3(made / "gemma3")
+    _write_internvl(made / "internvl")
     for name in QWENS:
         _write_qwen(made / name)
     _write_pix2struct(made / "pix2struct", is_vqa=False)
@@ -253,6 +280,7 @@ def export_pictured(made: Path) -> None:
         "llava_next",
         "idefics3",
         "gemma3",
+        "internvl",
         *QWENS,
         "pix2struct",
         "pix2struct-vqa",

@@ -23,8 +23,10 @@ from transformers import (
     CLIPImageProcessorPil,
     Gemma3ImageProcessorPil,
     Gemma3Processor,
+    GotOcr2ImageProcessorPil,
     Idefics3ImageProcessorPil,
     Idefics3Processor,
+    InternVLProcessor,
     LlavaNextImageProcessorPil,
     LlavaNextProcessor,
     LlavaProcessor,
@@ -41,6 +43,8 @@ from tests.e2e.interleaved import random_pictures
 from tests.e2e.pictured import (
     GEMMA3_TEMPLATE,
     IDEFICS3_TEMPLATE,
+    INTERNVL_PLACE,
+    INTERNVL_TEMPLATE,
     QWEN_PLACE,
     QWEN_TEMPLATE,
     QWEN_VIDEO,
@@ -56,7 +60,7 @@ from triptych import Client, GrpcClient, InvalidRequest
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW_TOKENS = 8
-NAMES = ["llava", "llava_next", "idefics3", "gemma3", *QWENS]
+NAMES = ["llava", "llava_next", "idefics3", "gemma3", "internvl", *QWENS]
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +77,15 @@ def stack(folder: Path) -> Iterator[Stack]:
         yield started
 
 
-class _ImagesAlone(Qwen2VLProcessor):
-    """Without the processor of videos, which needs torchvision."""
+def _without_videos(kind: Any) -> Any:
+    """A processor without that of videos, which needs torchvision."""
 
-    def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
-        if name != "video_processor":
-            super().check_argument_for_proper_class(name, argument)
+    class ImagesAlone(kind):
+        def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
+            if name != "video_processor":
+                super().check_argument_for_proper_class(name, argument)
+
+    return ImagesAlone
 
 
 def _processor(folder: Path) -> Any:
@@ -92,7 +99,11 @@ def _processor(folder: Path) -> Any:
         return Gemma3Processor(recipe, tokenizer, GEMMA3_TEMPLATE, image_seq_length=4)
     if folder.name in QWENS:
         recipe = Qwen2VLImageProcessorPil.from_pretrained(folder)
-        return _ImagesAlone(recipe, tokenizer, chat_template=QWEN_TEMPLATE)
+        return _without_videos(Qwen2VLProcessor)(recipe, tokenizer, chat_template=QWEN_TEMPLATE)
+    if folder.name == "internvl":
+        recipe = GotOcr2ImageProcessorPil.from_pretrained(folder)
+        made = _without_videos(InternVLProcessor)
+        return made(recipe, tokenizer, image_seq_length=4, chat_template=INTERNVL_TEMPLATE)
     kind, recipe = LlavaProcessor, CLIPImageProcessorPil
     if folder.name == "llava_next":
         kind, recipe = LlavaNextProcessor, LlavaNextImageProcessorPil
@@ -131,6 +142,7 @@ def _answer(
 def _place(name: str) -> str:
     """What stands for an image in a text."""
     places = {"gemma3": "<start_of_image>", **dict.fromkeys(QWENS, QWEN_PLACE)}
+    places["internvl"] = INTERNVL_PLACE
     return places.get(name, "<image>")
 
 

@@ -128,7 +128,7 @@ def image_processor(name: str, values: Mapping[str, Any], size: tuple[int, int])
             edge = vision["image_size"]
             fields = {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}
             fields["image_grid_pinpoints"] = values["image_grid_pinpoints"]
-        case "qwen2_vl" | "qwen2_5_vl":
+        case "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl":
             fields = {
                 "patch_size": vision["patch_size"],
                 "merge_size": vision["spatial_merge_size"],
@@ -159,7 +159,7 @@ def _save_processor(
         "num_query_tokens": values.get("num_query_tokens"),
         "patch_size": (values.get("vision_config") or {}).get("patch_size"),
         "vision_feature_select_strategy": values.get("vision_feature_select_strategy"),
-        "image_seq_length": values.get("mm_tokens_per_image"),
+        "image_seq_length": values.get("mm_tokens_per_image", values.get("image_seq_length")),
     }
     if "scale_factor" in values:
         vision = values["vision_config"]

@@ -211,7 +211,9 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
     pixels = [low.graph.input(Role.PIXELS) for low in graphs.lowerings.values()]
     shapes = {port.shape[-3:] for port in pixels if port is not None}
     expected = {prepared.image.shape} if prepared.image else set()
-    has_any_size = name in ("llava_next", "qwen2_vl", "qwen2_5_vl", "grounding-dino", "vilt")
+    has_any_size = name in (
+        *("llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "grounding-dino", "vilt"),
+    )
     assert shapes == ({("height", "width", 3)} if has_any_size else expected)
 
 

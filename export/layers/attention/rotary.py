@@ -121,6 +121,10 @@ class Rotary:
     sections: tuple[int, ...] = ()
     """Positions have several axes, and so many of the w / 2 pairs in turn rotate by each of them
     (Wang et al. 2024, "Qwen2-VL", §2.1, arXiv 2409.12191); () for positions of one axis."""
+    alternates: bool = False
+    """Neighbouring pairs rotate by each axis in turn, as far as the section of each reaches; the
+    others by the first axis (Bai et al. 2025, "Qwen3-VL Technical Report", §2, arXiv
+    2511.21631)."""
 
     @cached_property
     def tables(self) -> tuple[Tensor, Tensor]:
@@ -148,6 +152,15 @@ class Rotary:
     def _by_axis(self, table: Tensor, positions: Tensor) -> Tensor:
         """Rows of a table, (R, T, w / 2), each section of them at the positions of its axis."""
         index = positions.clamp(min=0, max=self.positions - 1)
+        if self.alternates:
+            pair, read = torch.arange(table.shape[1]), table[index]
+            chosen = read[0]
+            for axis in range(1, len(self.sections)):
+                is_of_axis = (pair % len(self.sections) == axis) & (
+                    pair < self.sections[axis] * len(self.sections)
+                )
+                chosen = torch.where(is_of_axis, read[axis], chosen)
+            return chosen
         parts = table.split(list(self.sections), dim=1)
         axes = len(positions)
         return torch.cat([part[index[place % axes]] for place, part in enumerate(parts)], dim=-1)

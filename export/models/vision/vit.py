@@ -137,7 +137,7 @@ class ViT(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.positions = GridPositions(config.width, config.grid, config.leading)
         self.blocks = self.make_blocks()
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.norm: nn.Module = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
     def make_blocks(self) -> nn.ModuleList:
         """The blocks, norms in front (§3.1)."""

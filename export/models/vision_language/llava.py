@@ -55,6 +55,7 @@ LANGUAGE_MODELS: Mapping[str, Architecture] = {
     "llama": llama.LLAMA,
     "mistral": llama.LLAMA,
     "qwen2": llama.QWEN2,
+    "qwen3": llama.QWEN3,
 }
 """`model_type` of `text_config` → the decoder."""
 _SEVEN_BILLION = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
@@ -62,6 +63,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 11008},
     "mistral": {**_SEVEN_BILLION, "vocab_size": 32000, "intermediate_size": 14336},
     "qwen2": {**_SEVEN_BILLION, "vocab_size": 151936, "intermediate_size": 22016},
+    "qwen3": {**_SEVEN_BILLION, "vocab_size": 151936, "intermediate_size": 22016},
 }
 """What `transformers` takes where `text_config` says nothing, as in the published files."""
 
@@ -175,18 +177,21 @@ def read_halves(reader: ConfigReader, *, is_tied: bool) -> Config:
     return Config(_read_image(reader), language, text, token)
 
 
-def read_language(reader: ConfigReader, *, is_tied: bool) -> tuple[Architecture, DecoderConfig]:
+def read_language(
+    reader: ConfigReader, *, is_tied: bool, default: str = "llama"
+) -> tuple[Architecture, DecoderConfig]:
     """The decoder of `text_config`, and its configuration.
 
     Args:
         is_tied: Whether logits are products with the embedding table; `transformers` reads the
             field at the top, and only for some families the section's.
+        default: Of `model_type`.
 
     Raises:
         CheckpointError: another language model.
     """
     section = reader.section("text_config")
-    kind = section.choice("model_type", LANGUAGE_MODELS, "llama")
+    kind = section.choice("model_type", LANGUAGE_MODELS, default)
     values = {**_DEFAULTS[kind], **section.given, "tie_word_embeddings": is_tied}
     values["model_type"] = kind
     return LANGUAGE_MODELS[kind], LANGUAGE_MODELS[kind].read_config(values)

@@ -25,7 +25,7 @@ Decision D104.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from export.architecture import Graphs, LimitedByText
+from export.architecture import Architecture, Graphs, LimitedByText
 from export.config.config_reader import ConfigReader, key
 from export.config.weight_names import Names, Rename, WeightLayout
 from export.decoder_graphs.image_tokens import image_token_graphs
@@ -63,7 +63,6 @@ _TEXT: Mapping[str, Any] = {
     "rope_theta": 1000000.0,
 }
 """What `transformers` takes where the file says nothing."""
-_SECTIONS = {"mrope_section": [16, 24, 24]}
 EPSILON = 1e-6
 """Of the tower's norms."""
 
@@ -78,6 +77,7 @@ class TowerConfig:
         frames: Of the short video that an image is.
         merge: M.
         base: Of the rotary frequencies.
+        levels: Blocks, from 0, whose outputs the decoder's first blocks read too.
     """
 
     blocks: BlockConfig
@@ -85,6 +85,7 @@ class TowerConfig:
     frames: int = key("temporal_patch_size", 2)
     merge: int = key("spatial_merge_size", 2)
     base: float
+    levels: tuple[int, ...] = ()
 
     @property
     def grid(self) -> PatchGrid:
@@ -182,24 +183,41 @@ def read_text(reader: ConfigReader) -> llama.Config:
     """The language model, of `text_config` or, in older files, of the file itself.
 
     Raises:
-        CheckpointError: sections that are not those of its heads.
+        CheckpointError: see `open_text`.
     """
     nested = reader.values.get("text_config")
     section = reader if nested is None else reader.section("text_config")
-    given = section.given
     is_tied = any(each.flag("tie_word_embeddings", False) for each in (reader, section))
+    text, heads = open_text(section, _TEXT, (16, 24, 24), is_tied=is_tied)
+    heads = replace(heads, bias=True, out_bias=False)
+    return llama.read_shape(text, llama.set_windows(text, heads))
+
+
+def open_text(
+    section: ConfigReader, defaults: Mapping[str, Any], sections: Sequence[int], *, is_tied: bool
+) -> tuple[ConfigReader, Heads]:
+    """The reader of the language model, and its heads.
+
+    Args:
+        sections: Default of `mrope_section`.
+        is_tied: Whether logits are products with the embedding table.
+
+    Raises:
+        CheckpointError: sections that are not those of its heads.
+    """
+    given = section.given
     rope = given.pop("rope_scaling", None) or given.pop("rope_parameters", None)
     parameters = read_rope(section, rope)
     kinds = [kind for kind in ("rope_type", "type") if parameters.values.get(kind) == "mrope"]
     plain = dict.fromkeys(kinds, "default")
     values = {
-        **_TEXT,
+        **defaults,
         **given,
         "tie_word_embeddings": is_tied,
-        "rope_parameters": {**_SECTIONS, **parameters.values, **plain},
+        "rope_parameters": {"mrope_section": list(sections), **parameters.values, **plain},
     }
     text = llama.open_config(values, section.place)
-    heads = replace(llama.read_heads(text), bias=True, out_bias=False)
+    heads = llama.read_heads(text)
     assert heads.rotary is not None
     sections = text.section("rope_parameters").sizes("mrope_section")
     if sum(sections) != heads.width // 2:
@@ -207,8 +225,7 @@ def read_text(reader: ConfigReader) -> llama.Config:
             f"{text.place}: mrope_section = {list(sections)} must add up to the {heads.width // 2} "
             "pairs of a head"
         )
-    heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
-    return llama.read_shape(text, llama.set_windows(text, heads))
+    return text, replace(heads, rotary=replace(heads.rotary, sections=sections))
 
 
 # --------------------------------------------------------------------------------------- network
@@ -219,11 +236,12 @@ class SquareEmbedding(nn.Module):
 
     packed: Tensor
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: TowerConfig, *, has_bias: bool = False) -> None:
         super().__init__()
         self.patch, self.merge = config.patch, config.merge
         shape = (config.blocks.width, 3, config.frames, config.patch, config.patch)
         self.weight = nn.Parameter(torch.zeros(shape))
+        self.bias = nn.Parameter(torch.zeros(config.blocks.width)) if has_bias else None
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, height, width) → (B, N, E): the patches of a square follow each other."""
@@ -233,7 +251,8 @@ class SquareEmbedding(nn.Module):
         x = x.reshape(-1, 3, rows, self.merge, self.patch, columns, self.merge, self.patch)
         x = x.permute(0, 2, 5, 3, 6, 1, 4, 7)  # (B, rows, columns, M, M, 3, P, P)
         x = x.reshape(-1, rows * columns * self.merge**2, 3 * self.patch**2)
-        return functional.linear(x, self.packed if is_in_onnx_export() else self._sum_frames())
+        weight = self.packed if is_in_onnx_export() else self._sum_frames()
+        return functional.linear(x, weight, self.bias)
 
     def pack(self) -> None:
         """Stores the weights of one frame; called once before export."""
@@ -273,7 +292,10 @@ class ImageEncoder(nn.Module):
         """(B, height, width, 3) uint8, of whole squares → (B, L, D)."""
         edge = self.config.grid.edge
         x = self.patches(self.pixel_norm(pixels))
-        x = self.run_blocks(x, pixels.shape[1] // edge, pixels.shape[2] // edge)
+        return self.merge(self.run_blocks(x, pixels.shape[1] // edge, pixels.shape[2] // edge))
+
+    def merge(self, x: Tensor) -> Tensor:
+        """Patches (B, N, E) → the squares' vectors (B, L, D)."""
         squares = self.norm(x).unflatten(1, (-1, self.config.merge**2)).flatten(2)  # (B, L, M²·E)
         return self.second(self.activation(self.first(squares)))
 
@@ -315,7 +337,7 @@ _BLOCK: Names = {
 }
 
 
-def rename(config: Config, block: Names = _BLOCK) -> Rename:
+def rename(config: Config, block: Names = _BLOCK, language: Architecture = llama.QWEN2) -> Rename:
     """`transformers`' names → ours: those of published files, and of newer versions."""
     table: Names = {}
     own = "encoder.blocks.*"
@@ -328,7 +350,7 @@ def rename(config: Config, block: Names = _BLOCK) -> Rename:
         table[f"{prefix}.merger.ln_q"] = "encoder.norm"
         table[f"{prefix}.merger.mlp.0"] = "encoder.first"
         table[f"{prefix}.merger.mlp.2"] = "encoder.second"
-    for name, entry in llama.QWEN2.rename(config.text).table.items():
+    for name, entry in language.rename(config.text).table.items():
         table[name] = entry
         table[name.replace("model.", "model.language_model.", 1)] = entry
     return Rename(table)
@@ -346,7 +368,8 @@ def graphs(model: Qwen2VL, image: ImageSpec | None) -> Graphs:
     assert image is not None
     check_recipe(image, model.config.image)
     model.encoder.pixel_norm = PixelNorm(image)
-    return image_token_graphs(model.encoder, model.decoder, image, model.images)
+    levels = 1 + len(model.config.tower.levels)
+    return image_token_graphs(model.encoder, model.decoder, image, model.images, levels=levels)
 
 
 # ----------------------------------------------------------------------------------- declaration

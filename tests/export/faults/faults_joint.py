@@ -15,7 +15,7 @@ from torch.nn import functional
 from export.decoder_graphs import image_tokens
 from export.decoder_graphs.interleaved import ImageCounter
 from export.layers.attention import attention, cached_attention, windows
-from export.layers.attention.attention import CrossAttention, attend, within
+from export.layers.attention.attention import CrossAttention, SelfAttention, attend, within
 from export.layers.attention.cached_attention import CachedAttention
 from export.layers.attention.fused import MASKED_SCORE
 from export.layers.attention.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
@@ -25,7 +25,7 @@ from export.models.detectors import grounding_dino, grounding_dino_layers
 from export.models.dual_encoders import clip, siglip
 from export.models.encoder_decoders.bert_decoder import BertDecoder
 from export.models.vision import vit
-from export.models.vision_language import qwen2_vl, vilt
+from export.models.vision_language import internvl, qwen2_vl, qwen3_vl, vilt
 from export.models.vision_language.perceiver_resampler import LatentAttention
 from export.models.vision_language.qwen2_vl import SquareEmbedding
 from tests.export.faults.faults import Fault, change, replaced, swap_modules, swapped
@@ -317,6 +317,12 @@ def _reversed_sections(net: Any) -> None:
         block.attention.heads = replace(heads, rotary=replace(heads.rotary, sections=sections))
 
 
+def _in_turn(net: Any) -> None:
+    for block in net.decoder.blocks:
+        heads = block.attention.heads
+        block.attention.heads = replace(heads, rotary=replace(heads.rotary, alternates=False))
+
+
 def _last_alone(places: Tensor) -> Tensor:
     return places * torch.tensor([1, 1, 1, 0])
 
@@ -327,10 +333,60 @@ AXES: dict[str, Fault] = {
     "an image is a row of words": _placed(torch.zeros_like),
     "sections are read backwards": change(_reversed_sections),
     "only the first frame is read": lambda net: patch.object(
-        SquareEmbedding, "_summed", lambda own: own.weight[:, :, 0].flatten(1)
+        SquareEmbedding, "_sum_frames", lambda own: own.weight[:, :, 0].flatten(1)
     ),
     "rows and columns of patches are swapped": lambda net: patch.object(
         qwen2_vl, "axial_angles", _turned
+    ),
+}
+
+
+def _levels_swapped(encoder: qwen3_vl.LevelEncoder, pixels: Tensor) -> Tensor:
+    width = encoder.second.out_features
+    return _LEVELS(encoder, pixels).unflatten(-1, (-1, width))[..., [0, 2, 1], :].flatten(-2)
+
+
+_LEVELS, _BETWEEN = qwen3_vl.LevelEncoder.forward, qwen3_vl.between
+LEVELS: dict[str, Fault] = {
+    "levels are swapped": lambda net: patch.object(
+        qwen3_vl.LevelEncoder, "forward", _levels_swapped
+    ),
+    "a level is that of an earlier block": change(
+        lambda net: setattr(net.encoder, "config", replace(net.encoder.config, levels=(0, 1)))
+    ),
+    "positions are not interpolated": lambda net: patch.object(
+        qwen3_vl, "between", lambda count, side: _BETWEEN(count, side).round()
+    ),
+    "sections do not alternate": change(_in_turn),
+    "patches have no bias": change(lambda net: setattr(net.encoder.patches, "bias", None)),
+}
+
+
+def _columns_first(encoder: internvl.ImageEncoder, pixels: Tensor) -> Tensor:
+    s, rows = encoder.scale, encoder.side // encoder.scale
+    x = encoder.vit(pixels)[:, 1:].unflatten(1, (rows, s, rows, s)).permute(0, 1, 3, 4, 2, 5)
+    squares = encoder.norm(x.flatten(3).flatten(1, 2))
+    return encoder.second(encoder.activation(encoder.first(squares)))
+
+
+def _normalised_apart(own: Any, query: Tensor, *rest: Any) -> Tensor:
+    heads = query.unflatten(-1, (-1, own.heads.width))
+    apart = heads / heads.pow(2).mean(-1, keepdim=True).sqrt()
+    return SelfAttention.mix(own, apart.flatten(2), *rest)
+
+
+TILES: dict[str, Fault] = {
+    "a square's patches are read by columns": lambda net: patch.object(
+        internvl.ImageEncoder, "forward", _columns_first
+    ),
+    "the last norm is left out": change(
+        lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
+    ),
+    "the class token has no position": change(
+        lambda net: net.encoder.vit.positions.table.data[:, 0].zero_()
+    ),
+    "the first activation is exact": change(
+        lambda net: setattr(net.encoder, "activation", nn.GELU())
     ),
 }
 
@@ -483,6 +539,13 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
             lambda net: setattr(
                 net.encoder, "config", replace(net.encoder.config, whole=frozenset({0, 1}))
             )
+        ),
+    },
+    ("qwen3_vl", EXPORTED): LEVELS,
+    ("internvl", EXPORTED): TILES,
+    ("internvl", "the largest tower, tied"): {
+        "heads are normalised apart": lambda net: patch.object(
+            internvl.WideNormAttention, "mix", _normalised_apart
         ),
     },
     ("grounding-dino", EXPORTED): GROUNDING,

@@ -185,7 +185,7 @@ def _values(pixels: Tensor, image: ImageSpec, pair: TwinPair, tokens: Tensor) ->
     For Qwen2-VL as patches.
     """
     values = normalised(pixels, image)
-    if pair.architecture.name in ("qwen2_vl", "qwen2_5_vl"):
+    if pair.architecture.name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"):
         return patches(pair, values, tokens[None])
     if pair.architecture.name == "idefics3":
         return {"pixel_values": values[None]}

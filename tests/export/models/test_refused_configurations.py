@@ -333,6 +333,31 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"vision_config": {"fullatt_block_indexes": 3}}, "must be a list of blocks"),
         ({"vision_config": {"out_hidden_size": 30}}, "out_hidden_size = 30"),
     ],
+    "internvl plain": [
+        ({"downsample_ratio": 0.3}, "downsample_ratio = 0.3 is not supported for 4 x 4 patches"),
+        ({"downsample_ratio": 0}, "downsample_ratio = 0 is not"),
+        ({"vision_config": {"image_size": 12}}, "downsample_ratio = 0.5 .* 3 x 3 patches"),
+        ({"vision_feature_layer": -2}, "vision_feature_layer = -2"),
+        ({"vision_config": {"norm_type": "batch_norm"}}, "norm_type = 'batch_norm'"),
+        (
+            {"vision_config": {"use_absolute_position_embeddings": False}},
+            "use_absolute_position_embeddings = False",
+        ),
+        ({"text_config": {"model_type": "gpt_oss"}}, "'gpt_oss'"),
+        ({"image_token_id": 64}, "image_token_id = 64 is outside"),
+    ],
+    "qwen3_vl plain": [
+        ({"vision_config": {"out_hidden_size": 30}}, "out_hidden_size = 30"),
+        ({"vision_config": {"num_position_embeddings": 15}}, "= 15 is not a square's"),
+        ({"vision_config": {"deepstack_visual_indexes": 3}}, "growing list of at most 2 of the 2"),
+        ({"vision_config": {"deepstack_visual_indexes": [1, 0]}}, r"growing list .* not \[1, 0\]"),
+        ({"vision_config": {"deepstack_visual_indexes": [2]}}, r"growing list .* not \[2\]"),
+        (
+            {"text_config": {"rope_parameters": {"mrope_interleaved": False}}},
+            "mrope_interleaved = False",
+        ),
+        ({"text_config": {"rope_parameters": {"mrope_section": [2, 1]}}}, "add up to the 4 pairs"),
+    ],
 }
 """Architecture and configuration of its twin → changes, and what the message says."""
 

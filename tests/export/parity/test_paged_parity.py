@@ -294,7 +294,9 @@ def test_prompts_share_prefixes_and_images_only_where_they_show_the_same(
     core.fail(RuntimeError("the end of this test"))
 
 
-@pytest.mark.parametrize("name", ["llava", pytest.param("qwen2_vl", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "name", ["llava", *(pytest.param(n, marks=pytest.mark.full) for n in ("qwen2_vl", "qwen3_vl"))]
+)
 def test_gate_passes(name: str, twins: Twins, bundles: Bundles, tmp_path: Path) -> None:
     report = verify(twins(name, "odd").graphs(), staged_copy(bundles(name, "odd"), tmp_path))
     assert report.observations > 10

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
@@ -134,6 +135,24 @@ def test_longest_edge_is_bounded_as_by_the_processor(tmp_path: Path) -> None:
     processor = Idefics3ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
     wanted = processor(image, return_tensors="np")["pixel_values"][0].transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(read_image(encoded(image), ImageLimits(), spec).images, wanted)
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 12), (1, 1), (3, 4), (2, 16)])
+def test_grid_of_tiles_is_the_one_that_the_processor_takes(
+    least: int, most: int, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"size": {"height": 12, "width": 20}, "crop_to_patches": False}
+    fields |= {"min_patches": least, "max_patches": most}
+    spec, grids = read_spec(tmp_path, "GotOcr2", **fields), set()
+    processor = GotOcr2ImageProcessorPil(**fields, do_rescale=False, do_normalize=False)
+    for size in (*TILES_SIZES, (24, 12), (60, 60), (24, 24), (120, 80), (160, 40)):
+        image = noise(*size)
+        wanted = processor(image, crop_to_patches=True, return_tensors="np")
+        ours = read_image(encoded(image), ImageLimits(), spec)
+        pixels = wanted["pixel_values"].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(ours.images, pixels, err_msg=str(size))
+        grids.add(ours.grid)
+    assert len(grids) > 2 or most == 1
 
 
 @pytest.mark.parametrize(("least", "most"), [(20, 4), (12, 3), (4, 2)])
@@ -279,6 +298,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Idefics3", {"size": {"longest_edge": 0}}, "a longest edge of 0"),
     ("Idefics3", {"max_image_size": {"height": 8}}, "max_image_size"),
     ("Idefics3", {"do_resize": False}, "do_resize = false"),
+    ("GotOcr2", {"max_patches": 17}, "max_patches = 17 are not supported, only 1 to 16"),
+    ("GotOcr2", {"min_patches": 3, "max_patches": 2}, "min_patches = 3 and max_patches = 2"),
     ("Pix2Struct", {"max_patches": 0}, "max_patches must be a whole number ≥ 1"),
     ("Pix2Struct", {"max_patches": 9000}, "only 1 to 8192"),
     ("Pix2Struct", {"patch_size": {"height": 0, "width": 4}}, "patch_size: height must be"),

@@ -42,7 +42,7 @@ from tests.pictures import encoded, noise
 
 IMAGE = 61
 NEW_TOKENS = 8
-NAMES = ["qwen2_vl", "qwen2_5_vl"]
+NAMES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 PICTURES = (noise(40, 20), noise(15, 47), noise(33, 30))
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, IMAGE, 9, IMAGE, 3), (8, 11, 4), (IMAGE, 6))
 """With two pictures, none and one."""
@@ -125,8 +125,10 @@ def test_vectors_of_pictures_are_those_of_transformers(name: str, twins: Twins) 
     pictures = (*PICTURES, noise(45, 25), noise(90, 8), noise(10, 10))
     inputs = _processor(twin)(list(pictures), return_tensors="pt")
     with torch.no_grad():
-        wanted = twin.reference.model.get_image_features(**inputs, return_dict=True).pooler_output
-        for picture, want in zip(pictures, wanted, strict=True):
+        features = twin.reference.model.get_image_features(**inputs, return_dict=True)
+        levels = [features.pooler_output, *(features.get("deepstack_features") or [])]
+        for picture, *wanted in zip(pictures, *levels, strict=True):
+            want = torch.cat(wanted, dim=-1)
             pixels = read_image(encoded(picture), ImageLimits(), _spec(twin)).pixels
             given, _ = admit(torch.tensor(pixels)[None, None])
             assert difference(want, given[0]) < 1e-5, picture.size
@@ -286,7 +288,7 @@ def _newer(name: str) -> str:
 
 
 @pytest.mark.parametrize("names", [_published, _newer])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:2])
 def test_files_of_other_versions_have_other_names(
     name: str, names: Any, twins: Twins, tmp_path: Path
 ) -> None:
@@ -313,7 +315,7 @@ PUBLISHED = {
 """Of `vision_config`, beside what all have."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:2])
 def test_published_files_have_the_language_model_at_the_top(name: str) -> None:
     """`config.json` of Qwen2-VL-2B-Instruct, of which the two differ in the tower alone."""
     vision = {"depth": 32, "num_heads": 16, "in_chans": 3, "patch_size": 14}
@@ -345,3 +347,23 @@ def test_published_files_have_the_language_model_at_the_top(name: str) -> None:
     assert (config.tower.grid.edge, config.image, config.tower.blocks.width) == (28, (56, 56), 1280)
     if name == "qwen2_5_vl":
         assert (config.tower.window, config.tower.whole) == (4, {7, 15, 23, 31})
+
+
+def test_published_files_of_qwen3_vl_are_read() -> None:
+    """`config.json` of Qwen3-VL-4B-Instruct."""
+    vision = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16}
+    vision |= {"deepstack_visual_indexes": [5, 11, 17], "num_position_embeddings": 2304}
+    vision |= {"out_hidden_size": 2560, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh"}
+    text = {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36}
+    text |= {"num_attention_heads": 32, "num_key_value_heads": 8, "rope_theta": 5000000}
+    text["rope_scaling"] = {
+        "mrope_interleaved": True,
+        "mrope_section": [24, 20, 20],
+        "rope_type": "default",
+    }
+    values = {"text_config": text, "vision_config": vision, "tie_word_embeddings": True}
+    config = architecture("qwen3_vl").read_config(values)
+    heads = config.text.layers[0]
+    assert (heads.rotary.sections, heads.rotary.base) == ((24, 20, 20), 5e6)
+    assert (heads.width, heads.groups, heads.bias) == (128, 8, False)
+    assert (config.tower.side, config.tower.levels, config.tower.grid.edge) == (48, (5, 11, 17), 32)
