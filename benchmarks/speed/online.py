@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
-from inference.processing.text import load_tokenizer
 from rich.console import Console
 from rich.table import Table
 
@@ -39,6 +38,7 @@ from benchmarks.speed.work import VARIED
 from examples.demo.server import READY_TIMEOUT_S, free_port, serving
 from examples.texts.grammar import sentences
 from inference.bundle.manifest import Bundle
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results"

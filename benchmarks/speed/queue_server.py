@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from benchmarks.speed.systems import words
 from inference.bundle.reader import open_bundle
-from inference.processing.text import load_tokenizer
+from inference.processing.tokenizer_kinds import load_tokenizer
 
 MOST = 32
 """Texts of a batch."""

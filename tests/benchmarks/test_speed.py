@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import threading
+import time
 from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 from transformers import AutoTokenizer
 
 from benchmarks.full_size.shapes import save_byte_pairs
-from benchmarks.harness.closed_loop import Loop
+from benchmarks.harness.closed_loop import Loop, open_loop
 from benchmarks.harness.system import System
 from benchmarks.speed import __main__ as speed
-from benchmarks.speed import genai, llama_cpp, poisson, report, roofline, served
+from benchmarks.speed import genai, llama_cpp, online, poisson, report, roofline, served
 from benchmarks.speed.questions import (
     EDGE,
     LETTERS,
@@ -29,7 +32,17 @@ from benchmarks.speed.questions import (
     question_text,
     special_id,
 )
-from benchmarks.speed.work import Cell, Clock, Item, Result, Timing, Work, random_work
+from benchmarks.speed.work import (
+    VARIED,
+    Cell,
+    Clock,
+    Item,
+    Result,
+    Timing,
+    Work,
+    random_work,
+    varied_work,
+)
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
@@ -234,3 +247,62 @@ def test_a_peer_is_left_out_with_the_reason(
     folder.mkdir(parents=True)
     (folder / "config.json").touch()
     assert genai.missing(QWEN, "bf16", tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", VARIED)
+def test_answers_end_at_lengths_of_their_own_where_all_engines_can(kind: str) -> None:
+    low, high = VARIED[kind].sources
+    work = varied_work(kind, 32, 1, seed=3)
+    sizes = [len(item.source) for item in work.items]
+    assert low <= min(sizes) < max(sizes) <= high
+    assert work.lengths == [item.new_tokens for item in work.items]
+    assert len(set(work.lengths)) > 8
+    assert max(work.lengths) == work.new_tokens
+    assert Work.from_json(json.loads(json.dumps(asdict(work)))) == work
+    assert set(varied_work(kind, 8, 4, seed=3).lengths) == {VARIED[kind].new_tokens}
+    assert work.warm_up(2).lengths == [2] * 32
+
+
+def test_the_highest_rate_is_between_one_in_time_and_one_that_is_not() -> None:
+    asked: list[float] = []
+
+    def trial(rate: float) -> online.Trial:
+        asked.append(rate)
+        return online.Trial(rate, 10.0, 50 * rate)  # 1000 ms at 20 a second
+
+    best = online.highest(trial, 4.0)
+    assert 19 < best.rate < 20
+    assert max(asked) > 20
+    with pytest.raises(ValueError, match="too many to begin with"):
+        online.highest(trial, 21.0)
+
+
+def test_arrivals_wait_for_no_answer_and_count_from_when_they_were_due() -> None:
+    """One server thread that takes 50 ms for each request answers four that come at once."""
+
+    class Slow(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            with turn:
+                time.sleep(0.05)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    turn = threading.Lock()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"127.0.0.1:{server.server_port}"
+        latencies = open_loop(address, "/", [(0.0, b"{}")] * 4 + [(0.01, b"{}")])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len(latencies) == 5
+    assert max(latencies) >= 0.24
