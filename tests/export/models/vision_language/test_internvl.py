@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inference.engine.search.request import EngineRequest
-from inference.engine.validation import RequestValidator
 from tokenizers import Tokenizer, models
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.internvl.processing_internvl import InternVLProcessor
@@ -18,6 +16,7 @@ from export.checkpoint.checkpoint import Checkpoint
 from export.parity.torch_runner import TorchRunner
 from export.registry import architecture
 from inference.bundle.inputs import AspectTiles, ImageSpec
+from inference.engine.request import EngineRequest, RequestValidator
 from inference.errors import CheckpointError
 from inference.processing.image import ImageLimits
 from inference.processing.prepared_image import PreparedImage, read_image
