@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from inference.bundle.manifest import Bundle, Manifest
-from inference.engine.runners.cuda.device import CudaDevice
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
@@ -105,4 +104,6 @@ def _device(bundle: Bundle, device: str) -> Device:
         raise SetupError(
             f"{manifest.name} version {bundle.version} is for the CPU: export it with --device cuda"
         )
+    from inference.engine.runners.cuda.device import CudaDevice
+
     return CudaDevice(int(number or 0))
