@@ -19,12 +19,12 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from inference.bundle.manifest import Graph, Role
 from inference.bundle.self_check import OFF, PARAMETER, Arrays, SelfCheck
 from inference.errors import BundleError
 from inference.process_limits import processor_kind, processor_name
 
 if TYPE_CHECKING:
+    from inference.bundle.manifest import Graph
     from inference.engine.request import EngineRequest
     from inference.generation import Finished, Generation
 
@@ -176,6 +176,8 @@ def without_ties(outputs: Arrays, tolerance: float, scale: float) -> dict[str, N
 
 def compared_ports(graph: Graph) -> list[str]:
     """Outputs of a stateless graph that are compared: numbers, not choices among near ties."""
+    from inference.bundle.manifest import Role  # only an export compares
+
     if graph.output(Role.CHOSEN) is not None:
         scores = graph.output(Role.CHOSEN_SCORES)
         return [] if scores is None else [scores.name]

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from inference.errors import SetupError
 from inference.process_limits import thread_count
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, TensorProto
 
 _ZERO_POINTS = {"MatMulIntegerToFloat": 5, "DynamicQuantizeMatMul": 3}
 """Operator → position of its weight's zero point; the weight is the second input of each."""
@@ -39,6 +40,8 @@ def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
     Args:
         folder: Of the weights that lie beside the graph.
     """
+    from onnx import numpy_helper
+
     turned = {node.output[0]: node for node in graph.node if node.op_type == "Transpose"}
     readers: list[tuple[NodeProto, int]] = []
     for node in graph.node:
@@ -71,6 +74,9 @@ def use_unsigned_weights(graph: GraphProto, folder: Path) -> None:
 
 
 def _numbers(tensor: TensorProto, folder: Path) -> NDArray[Any]:
+    from onnx import numpy_helper
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
     if not uses_external_data(tensor):
         return numpy_helper.to_array(tensor)
     place = ExternalDataInfo(tensor)
@@ -84,6 +90,14 @@ _CPU = "CPUExecutionProvider"
 _INPUTS, _OUTPUTS = 64, 32
 _ROWS = (1, 8)
 """A single row has a kernel of its own."""
+PRODUCTS = (
+    b'\x08\t:\xef\x10\n\x1d\n\x01x\n\x06weight\x12\x01y"\rMatMulInteger\x12\x08products*\x91\x10'
+    b"\x08@\x08 \x10\x03B\x06weightJ\x80\x10%b"
+    b"Z\x17\n\x01x\x12\x12\n\x10\x08\x02\x12\x0c\n\x06\x12\x04rows\n\x02\x08@"
+    b"b\x17\n\x01y\x12\x12\n\x10\x08\x06\x12\x0c\n\x06\x12\x04rows\n\x02\x08 B\x04\n\x00\x10\x14"
+) % (b"\x7f" * _INPUTS * _OUTPUTS)
+"""A graph: bytes (rows, 64) by a matrix (64, 32) of 127. `onnx` would make it, but to import that
+takes as long as to load a small model."""
 
 
 def open_cpu_session(
@@ -150,21 +164,9 @@ def _setting(options: onnxruntime.SessionOptions, name: str) -> str:
 @cache
 def products_saturate() -> bool:
     """Whether products of unsigned by signed bytes saturate here: computed, not looked up."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    node = helper.make_node("MatMulInteger", ["x", "weight"], ["y"])
-    weight = np.full((_INPUTS, _OUTPUTS), 127, np.int8)
-    graph = helper.make_graph(
-        [node],
-        "products",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, ("rows", _INPUTS))],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, ("rows", _OUTPUTS))],
-        [numpy_helper.from_array(weight, "weight")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[_CPU])
+    session = onnxruntime.InferenceSession(PRODUCTS, options, providers=[_CPU])
     exact = 255 * 127 * _INPUTS
     return any(
         (session.run(None, {"x": np.full((rows, _INPUTS), 255, np.uint8)})[0] != exact).any()

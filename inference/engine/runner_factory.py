@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inference.bundle.manifest import Bundle, Manifest
 from inference.engine.request import RequestValidator
-from inference.engine.runners.cuda.device import CudaDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import CpuDevice
 from inference.engine.runners.protocol import Runner
@@ -109,6 +108,8 @@ def _device(bundle: Bundle, device: str) -> Device:
         raise SetupError(
             f"{manifest.name} version {bundle.version} is for the CPU: export it with --device cuda"
         )
+    from inference.engine.runners.cuda.device import CudaDevice
+
     return CudaDevice(int(number or 0))
 
 

@@ -30,7 +30,7 @@ from serving.commands.flags import with_flags
 from serving.gateway.requests.catalog import load_catalog
 from serving.load_model import load_model
 from serving.model_config import as_loaded, read_config
-from serving.settings.triton_settings import CapacitySettings
+from serving.settings.capacity_settings import CapacitySettings
 from triptych.commands.lazy_commands import single
 from triptych.commands.task_flags import check_required, request_flags, values_of
 from triptych.errors import InvalidArgument

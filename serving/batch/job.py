@@ -12,8 +12,8 @@ from pydantic_settings import SettingsConfigDict
 
 from serving.batch.places import Place
 from serving.batch.shards import Input, Shard
+from serving.settings.capacity_settings import CapacitySettings
 from serving.settings.command_settings import CommandSettings
-from serving.settings.triton_settings import CapacitySettings
 from triptych.errors import InvalidArgument
 from triptych.validation import one_line
 

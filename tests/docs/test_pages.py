@@ -20,9 +20,9 @@ from inference.engine.scheduler import Capacity
 from inference.errors import ModelNotChat, ServingError, SetupError, WrongKey
 from serving.gateway.observability.metrics import Metrics
 from serving.liveness import heartbeat
+from serving.settings.capacity_settings import CapacitySettings
 from serving.settings.command_settings import flag_of
 from serving.settings.gateway_settings import GatewaySettings
-from serving.settings.triton_settings import CapacitySettings
 from tests.docs.test_snippets import snippets
 from triptych.cli import run
 from triptych.messages import Chunk, Model

@@ -128,6 +128,21 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     return bool(request.param)
 
 
+def test_graph_that_measures_products_is_what_onnx_would_make() -> None:
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMulInteger", ["x", "weight"], ["y"])],
+            "products",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, ("rows", 64))],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, ("rows", 32))],
+            [numpy_helper.from_array(np.full((64, 32), 127, np.int8), "weight")],
+        ),
+        opset_imports=[helper.make_opsetid("", 20)],
+        ir_version=9,
+    )
+    assert onnx.load_from_string(saturation.PRODUCTS) == made
+
+
 @pytest.mark.parametrize("source", ["bytes", "file", "weights beside the file"])
 def test_products_are_exact_integers(form: bool, source: str, tmp_path: Path) -> None:
     model, path = _products(), tmp_path / "model.onnx"

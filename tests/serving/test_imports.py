@@ -49,19 +49,25 @@ MODEL_PROCESS = (
     "inference.engine.codec, inference.bundle.manifest"
 )
 
+ENCODER_PROCESS = "inference.load_check, inference.stateless.graph_sessions"
+GENERATOR_PROCESS = "inference.engine.runner_factory, serving.settings.capacity_settings"
+
 
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
         # `ssl` may not match the libpython that Triton's stub links.
         (MODEL_PROCESS, "prometheus_client psutil httpx ssl"),
+        # What a process imports is most of the time in which a model returns.
+        (ENCODER_PROCESS, "onnx pydantic google"),
+        (GENERATOR_PROCESS, "pydantic_settings inference.engine.runners.cuda.device"),
         ("serving.commands.serve", "numpy httpx grpc triptych.tasks"),
         ("serving.commands.triton", "httpx onnxruntime fastapi"),
         ("serving.commands.gateway", "inference.tasks triptych.tasks grpc fastapi"),
         ("serving.commands.versions", "numpy httpx grpc triptych.tasks"),
         ("serving.probe", "httpx pydantic asyncio"),
     ],
-    ids=["model process", "serve", "triton", "gateway", "reload", "probe"],
+    ids=["model process", "encoder", "generator", "serve", "triton", "gateway", "reload", "probe"],
 )
 def test_processes_that_start_often_load_no_more_than_they_need(modules: str, absent: str) -> None:
     found = f"set({absent.split()}) & set(sys.modules)"

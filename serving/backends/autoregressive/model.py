@@ -31,7 +31,7 @@ from serving.backends.autoregressive.request_queue import (
 )
 from serving.backends.instance import TritonMetrics, assert_interpreter, log_to_triton
 from serving.liveness.heartbeat import COUNTERS, GAUGES, Heartbeat
-from serving.settings.triton_settings import CapacitySettings
+from serving.settings.capacity_settings import CapacitySettings
 from triptych.garbage import without_collection
 
 
