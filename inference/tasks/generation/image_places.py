@@ -35,7 +35,7 @@ class TileTexts(TaskConfig):
     single: str
     """For an image without tiles."""
 
-    def written(self, grid: Grid) -> str:
+    def write(self, grid: Grid) -> str:
         """The text of one image."""
         rows, columns = grid
         if not rows:
@@ -87,7 +87,7 @@ class ImagePlaces(TaskConfig):
         """
         if self.tiles is not None:
             first, *rest = text.split(self.place)
-            texts = map(self.tiles.written, grids)
+            texts = map(self.tiles.write, grids)
             return first + "".join(map("".join, zip(texts, rest, strict=True)))
         if self.around is None:
             return text
@@ -147,7 +147,7 @@ class ImagePlaces(TaskConfig):
         written = self.laid_out(text, [layout.grid for layout in layouts])
         ids = model.encode(written, field, special=special)
         sizes = (layout.size for layout in layouts)
-        return ids if images is None else images.expanded(ids, sizes)
+        return ids if images is None else images.expand(ids, sizes)
 
     def instruction(self, text: str, field: str, model: LoadedModel) -> dict[str, Array]:
         """What the image encoder reads of a text, as an input of its call; {} where it reads none.
