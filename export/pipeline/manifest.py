@@ -124,7 +124,8 @@ def build_manifest(
             has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
-        size = fields["vocabulary_size"] = _vocabulary_size(network)
+        generator: Any = network
+        size = fields["vocabulary_size"] = int(generator.decoder.vocabulary_size)
         fields["generation"], lines = usable_rules(fields["generation"], size, checkpoint.folder)
         warnings += [*unsupported, *lines]
     manifest = Manifest(
@@ -174,10 +175,6 @@ def _check_image_tokens(images: PromptImages | None, limits: Limits) -> None:
             f"config.json: an image takes {images.tokens} tokens of a prompt, "
             f"and the model reads {positions} in all"
         )
-
-
-def _vocabulary_size(generator: Any) -> int:
-    return int(generator.decoder.vocabulary_size)
 
 
 def _sections(model: SourceModel, wanted: str | None) -> dict[str, dict[str, Any]]:

@@ -220,7 +220,7 @@ class PromptImages(Frozen):
         """Source positions of an image of that size."""
         return self.positions if self.grid is None else self.grid.tokens(height, width)
 
-    def expand(
+    def expanded(
         self, ids: Sequence[int], sizes: Iterable[tuple[int, int]] | None = None
     ) -> list[int]:
         """Ids with one token for each image → as the model reads them.

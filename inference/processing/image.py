@@ -102,7 +102,7 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     if spec.patches is not None:
         return flatten(image, spec.patches, spec.size[0])
     size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
-    pixels: Pixels = np.asarray(resize_image(image, size, spec.resample), dtype=np.uint8)
+    pixels: Pixels = np.asarray(resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:
         pixels = centre_crop(pixels, spec.crop, spec.crop_start)
     return np.ascontiguousarray(pixels)
@@ -190,11 +190,11 @@ def _fit(image: Image.Image, spec: ImageSpec) -> Pixels:
     height, width = spec.size
     if spec.is_turned and (width - height) * (image.width - image.height) < 0:
         image = image.transpose(Image.Transpose.ROTATE_270)  # counted against the clock
-    image = resize_image(image, _to_edge(image.size, min(spec.size)), spec.resample)
+    image = resized(image, _to_edge(image.size, min(spec.size)), spec.resample)
     inside = _inside(image.size, spec.size)
     if inside != (image.height, image.width):
         # 0, the nearest pixel, counts as no choice in `transformers`
-        image = resize_image(image, inside, spec.resample or Image.Resampling.BICUBIC)
+        image = resized(image, inside, spec.resample or Image.Resampling.BICUBIC)
     pixels = np.zeros(spec.shape, dtype=np.uint8)
     top, left = (height - image.height) // 2, (width - image.width) // 2
     pixels[top : top + image.height, left : left + image.width] = np.asarray(image, np.uint8)
@@ -214,7 +214,7 @@ def _inside(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
     return inner_height, inner_width
 
 
-def resize_image(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
+def resized(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
     """An image of (height, width).
 
     Raises:

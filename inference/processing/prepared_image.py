@@ -13,13 +13,7 @@ from PIL import Image
 from inference.bundle.inputs import ImageSpec, PanAndScan, PixelRange, Resolutions, Tiling
 from inference.errors import UnsupportedImage
 from inference.processing.flattened_patches import with_header
-from inference.processing.image import (
-    ImageLimits,
-    Pixels,
-    decode_image,
-    prepare_image,
-    resize_image,
-)
+from inference.processing.image import ImageLimits, Pixels, decode_image, prepare_image, resized
 
 MOST_PIXELS_A_SIDE = 4096
 """Of an image in tiles, whatever its recipe says, as in `transformers`."""
@@ -88,14 +82,10 @@ def read_image(
     image = decode_image(data, limits)
     if spec.pixels is not None:
         size = size_within(image.size, spec.pixels)
-        return PreparedImage(
-            np.asarray(resize_image(image, size, spec.resample), np.uint8), image.size
-        )
+        return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if spec.edges is not None:
         size = size_by_edges(image.size, spec.edges)
-        return PreparedImage(
-            np.asarray(resize_image(image, size, spec.resample), np.uint8), image.size
-        )
+        return PreparedImage(np.asarray(resized(image, size, spec.resample), np.uint8), image.size)
     if header is not None:
         image = with_header(image, header)
     if spec.tiles is None:
@@ -156,16 +146,16 @@ def divide_image(image: Image.Image, spec: ImageSpec, tiles: Tiling) -> tuple[Pi
 
     As `Idefics3ImageProcessor`, whose steps each resize what the one before has left.
     """
-    image = resize_image(image, _to_longest_edge(image.size, tiles.longest_edge), spec.resample)
+    image = resized(image, _to_longest_edge(image.size, tiles.longest_edge), spec.resample)
     height, width = spec.size
     if not tiles.is_divided:
-        return np.asarray(resize_image(image, spec.size, spec.resample), np.uint8)[None], UNDIVIDED
-    image = resize_image(image, _to_multiples(image.size, spec.size), spec.resample)
+        return np.asarray(resized(image, spec.size, spec.resample), np.uint8)[None], UNDIVIDED
+    image = resized(image, _to_multiples(image.size, spec.size), spec.resample)
     rows, columns = image.height // height, image.width // width
     if (rows, columns) == (1, 1):
         return np.asarray(image, np.uint8)[None], UNDIVIDED
     parts = np.asarray(image, np.uint8).reshape(rows, height, columns, width, 3).swapaxes(1, 2)
-    whole = np.asarray(resize_image(image, spec.size, spec.resample), np.uint8)
+    whole = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
     return np.concatenate([parts.reshape(-1, *spec.shape), whole[None]]), (rows, columns)
 
 
@@ -182,7 +172,7 @@ def pan_and_scan(image: Image.Image, spec: ImageSpec, scan: PanAndScan) -> tuple
     else:
         step = ceil(height / max(count, 1))
         boxes += [(0, n * step, width, min((n + 1) * step, height)) for n in range(count)]
-    read = [resize_image(image.crop(box), spec.size, spec.resample) for box in boxes]
+    read = [resized(image.crop(box), spec.size, spec.resample) for box in boxes]
     grid = (1, count) if count else UNDIVIDED
     return np.stack([np.asarray(each, np.uint8) for each in read]), grid
 
@@ -212,9 +202,9 @@ def fit_resolution(image: Image.Image, spec: ImageSpec, tiles: Resolutions) -> P
         inside = height, min(ceil(image.width * scale_height), width)
     top, left = _left_out(image.size, height // edge * side, width // edge * side)
     canvas = np.zeros((edge + height + top, width + left, 3), np.uint8)
-    canvas[:edge, :edge] = np.asarray(resize_image(image, spec.size, spec.resample), np.uint8)
+    canvas[:edge, :edge] = np.asarray(resized(image, spec.size, spec.resample), np.uint8)
     first, start = edge + (height - inside[0]) // 2, (width - inside[1]) // 2
-    pixels = np.asarray(resize_image(image, inside, spec.resample), np.uint8)
+    pixels = np.asarray(resized(image, inside, spec.resample), np.uint8)
     canvas[first : first + inside[0], start : start + inside[1]] = pixels
     return canvas
 

@@ -233,13 +233,13 @@ class SquareEmbedding(nn.Module):
         x = x.reshape(-1, 3, rows, self.merge, self.patch, columns, self.merge, self.patch)
         x = x.permute(0, 2, 5, 3, 6, 1, 4, 7)  # (B, rows, columns, M, M, 3, P, P)
         x = x.reshape(-1, rows * columns * self.merge**2, 3 * self.patch**2)
-        return functional.linear(x, self.packed if is_in_onnx_export() else self._summed())
+        return functional.linear(x, self.packed if is_in_onnx_export() else self._sum_frames())
 
     def pack(self) -> None:
         """Stores the weights of one frame; called once before export."""
-        self.register_buffer("packed", self._summed().detach().clone(), persistent=False)
+        self.register_buffer("packed", self._sum_frames().detach().clone(), persistent=False)
 
-    def _summed(self) -> Tensor:
+    def _sum_frames(self) -> Tensor:
         """(E, 3·P·P): what all frames together are multiplied with, which are alike."""
         return self.weight.sum(dim=2).flatten(1)
 

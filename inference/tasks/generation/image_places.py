@@ -147,7 +147,7 @@ class ImagePlaces(TaskConfig):
         written = self.laid_out(text, [layout.grid for layout in layouts])
         ids = model.encode(written, field, special=special)
         sizes = (layout.size for layout in layouts)
-        return ids if images is None else images.expand(ids, sizes)
+        return ids if images is None else images.expanded(ids, sizes)
 
     def instruction(self, text: str, field: str, model: LoadedModel) -> dict[str, Array]:
         """What the image encoder reads of a text, as an input of its call; {} where it reads none.

@@ -20,7 +20,7 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
     if images is not None:
         inputs = {
             PIXELS: np.zeros((1, *model.image.shape), np.uint8),
-            PROMPT_IDS: np.array(images.expand([images.token_id]), dtype=np.int64),
+            PROMPT_IDS: np.array(images.expanded([images.token_id]), dtype=np.int64),
         }
         if model.reads_instructions:
             inputs[SOURCE_IDS] = np.zeros(1, np.int64)
@@ -28,7 +28,7 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
         inputs = {PIXELS: np.zeros(model.image.shape, model.image.dtype)}
         source = model.manifest.source_image
         if source is not None:
-            inputs[SOURCE_IDS] = np.array(source.expand([source.token_id]), dtype=np.int64)
+            inputs[SOURCE_IDS] = np.array(source.expanded([source.token_id]), dtype=np.int64)
     else:
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         ids = model.tokenizer.encode(_TEXT) or [model.pad_token_id]

@@ -148,7 +148,7 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
     images = bundle.manifest.images
     if images is not None and bundle.manifest.image is not None:
         shape = (1, *bundle.manifest.image.shape)
-        prompt_ids = tuple(images.expand([images.token_id]))
+        prompt_ids = tuple(images.expanded([images.token_id]))
         return EngineRequest(
             rules,
             source_ids=np.zeros(1, np.int64) if has_source else None,
@@ -156,7 +156,7 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
             prompt_ids=prompt_ids,
         )
     held = bundle.manifest.source_image
-    source = np.array(held.expand([held.token_id]) if held else [0], np.int64)
+    source = np.array(held.expanded([held.token_id]) if held else [0], np.int64)
     return EngineRequest(
         rules,
         source_ids=source if has_source else None,

@@ -324,7 +324,7 @@ AXES: dict[str, Fault] = {
     "an image is a row of words": _placed(torch.zeros_like),
     "sections are read backwards": change(_reversed_sections),
     "only the first frame is read": lambda net: patch.object(
-        SquareEmbedding, "_summed", lambda own: own.weight[:, :, 0].flatten(1)
+        SquareEmbedding, "_sum_frames", lambda own: own.weight[:, :, 0].flatten(1)
     ),
     "rows and columns of patches are swapped": lambda net: patch.object(
         qwen2_vl, "axial_angles", _turned

@@ -168,8 +168,8 @@ def test_engine_refuses_other_than_the_tokens_of_each_image(twins: Twins) -> Non
 
 def test_ids_hold_a_token_for_each_image_until_they_are_expanded() -> None:
     images = PromptImages(positions=3, token_id=9, tokens=3)
-    assert images.expand([1, 9, 2, 9, 9]) == [1, 9, 9, 9, 2, *[9] * 6]
-    assert PromptImages(positions=3, token_id=9).expand([1, 9, 9]) == [1, 9, 9]
+    assert images.expanded([1, 9, 2, 9, 9]) == [1, 9, 9, 9, 2, *[9] * 6]
+    assert PromptImages(positions=3, token_id=9).expanded([1, 9, 9]) == [1, 9, 9]
 
 
 NAMES = {
@@ -264,7 +264,7 @@ def _requests_llava_next(manifest: Manifest, spec: ImageSpec, beams: int) -> lis
     for prompt in LLAVA_NEXT_PROMPTS:
         shown = [next(pictures) for _ in range(prompt.count(IMAGE))]
         images = [PreparedImage(fit_resolution(p, spec, spec.tiles), p.size) for p in shown]
-        ids = manifest.images.expand(prompt, [image.layout.size for image in images])
+        ids = manifest.images.expanded(prompt, [image.layout.size for image in images])
         tensors = {PROMPT_IDS: np.array(ids), **held_images(images)}
         requests.append(decode_request(encode_request(tensors, Overrides()), rules))
     return requests

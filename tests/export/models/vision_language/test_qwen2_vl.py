@@ -78,7 +78,7 @@ def _requests(twin: TwinPair, manifest: Manifest, beams: int) -> list[EngineRequ
     for prompt in PROMPTS:
         shown = [encoded(next(pictures)) for _ in range(prompt.count(IMAGE))]
         images = [read_image(picture, ImageLimits(), spec) for picture in shown]
-        ids = manifest.images.expand(prompt, [image.layout.size for image in images])
+        ids = manifest.images.expanded(prompt, [image.layout.size for image in images])
         tensors = {PROMPT_IDS: np.array(ids), **held_images(images)}
         request = decode_request(encode_request(tensors, Overrides()), rules)
         requests.append(RequestValidator(manifest).validate(request))
