@@ -299,7 +299,7 @@ class Finished:
         """Tokens over all hypotheses."""
         return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
 
-    def written(
+    def with_texts(
         self, texts: Sequence[str], pieces: Iterable[str], weights: NDArray[Any] | None
     ) -> Finished:
         """The same with the texts of its hypotheses.

@@ -20,7 +20,7 @@ from codegen.protobuf import (
     proto_methods,
     proto_text,
     read_lock,
-    updated,
+    update_lock,
 )
 from triptych import __version__, triptych_pb2
 from triptych.task import Task
@@ -42,12 +42,12 @@ def generate(output: Path, tasks: Mapping[str, Task] = TASKS) -> None:
     lock = read_lock(ROOT / LOCK)
     check_published(lock, triptych_pb2.DESCRIPTOR)
     messages = proto_messages(declared)
-    lock = updated(lock, messages)
+    lock = update_lock(lock, messages)
     files = {
         f"clients/{PROTO}": proto_text(messages, proto_methods(declared), lock),
         LOCK: lock_text(lock),
-        METHODS: formatted(methods_text(declared), METHODS),
-        SUMMARIES: formatted(summaries_text(declared), SUMMARIES),
+        METHODS: format_code(methods_text(declared), METHODS),
+        SUMMARIES: format_code(summaries_text(declared), SUMMARIES),
     }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def summaries_text(tasks: Iterable[Task]) -> str:
     )
 
 
-def formatted(code: str, name: str) -> str:
+def format_code(code: str, name: str) -> str:
     """`code` with sorted imports and formatted lines.
 
     Args:

@@ -91,7 +91,7 @@ def lock_text(lock: Lock) -> str:
     return "{\n" + ",\n".join(messages) + "\n}\n"
 
 
-def updated(lock: Lock, messages: Iterable[ProtoMessage]) -> Lock:
+def update_lock(lock: Lock, messages: Iterable[ProtoMessage]) -> Lock:
     """The lock with new fields numbered and vanished ones marked as removed.
 
     Raises:

@@ -322,7 +322,7 @@ def _encode(sample: TextSample, model: LoadedModel) -> tuple[EncodedText, bool]:
         raise SetupError(f"--calibration {sample.place}: {error.message}") from None
     if not whole.ids:
         raise SetupError(f"--calibration {sample.place}: the text has no tokens")
-    return whole.truncated(limit), len(whole) > limit
+    return whole.truncate(limit), len(whole) > limit
 
 
 def _image(path: Any, graph: Graph, model: LoadedModel) -> Feeds:

@@ -22,7 +22,7 @@ from inference.processing.terms import WordEdges
 class GrammarState(Protocol):
     """A grammar after the tokens of one output."""
 
-    def banned(self) -> NDArray[np.int64]:
+    def find_banned(self) -> NDArray[np.int64]:
         """Tokens that cannot follow, in order; end tokens where the output is not complete.
 
         Equal ones are often the same array.

@@ -236,7 +236,7 @@ class GrammarCompiler:
             raise _refusal(source, matcher.get_error())
         compiled = LlGrammar(matcher, self._vocabulary, source.field)
         state = compiled.start()
-        if len(state.banned()) == compiled.vocabulary_size or state.is_complete:
+        if len(state.find_banned()) == compiled.vocabulary_size or state.is_complete:
             raise _refusal(source, "no output can match it")
         return compiled
 
@@ -259,7 +259,7 @@ class LlGrammar:
     def start(self) -> LlState:
         return LlState(self, self._matcher.deep_copy())
 
-    def banned(self, mask: bytes) -> NDArray[np.int64]:
+    def find_banned(self, mask: bytes) -> NDArray[np.int64]:
         """Tokens whose bit is not set."""
         found = self._bans.get(mask)
         if found is None:
@@ -275,13 +275,13 @@ class LlState:
     def __init__(self, grammar: LlGrammar, matcher: Any) -> None:
         self._grammar, self._matcher = grammar, matcher
 
-    def banned(self) -> NDArray[np.int64]:
+    def find_banned(self) -> NDArray[np.int64]:
         forced = self._matcher.compute_ff_bytes()
         if forced and not self._grammar.vocabulary.writes(forced):
             self._grammar.vocabulary.check(forced, self._grammar.field)
         mask = self._matcher.compute_bitmask()
         self._check()
-        return self._grammar.banned(mask)
+        return self._grammar.find_banned(mask)
 
     def take(self, token_id: int) -> None:
         self._matcher.consume_token(token_id)

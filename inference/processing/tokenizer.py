@@ -135,7 +135,7 @@ class EncodedText:
         each = zip(self.sequences, self.offsets, strict=True)
         return [offset for which, offset in each if which == sequence]
 
-    def truncated(self, limit: int, end: TruncationDirection = "right") -> EncodedText:
+    def truncate(self, limit: int, end: TruncationDirection = "right") -> EncodedText:
         """At most `limit` tokens, cut at the ends of the texts, of a pair the longer one first.
 
         The lengths are those of the strategy `longest_first` of `tokenizers`, which `transformers`
@@ -196,7 +196,7 @@ class SpanTokenizer(Tokenizer, Protocol):
 def cut_texts(
     tokenizer: SpanTokenizer, texts: Sequence[str], limit: int, end: TruncationDirection, most: int
 ) -> EncodedText | None:
-    """A text or a pair, cut to at most `limit` tokens; see `EncodedText.truncated`.
+    """A text or a pair, cut to at most `limit` tokens; see `EncodedText.truncate`.
 
     Args:
         end: Where texts are cut.
@@ -208,7 +208,7 @@ def cut_texts(
     """
     read = [text[:most] if end == "right" else text[-most:] for text in texts]
     whole = tokenizer.encode_text(*read, with_offsets=True)
-    kept = whole.truncated(limit, end)
+    kept = whole.truncate(limit, end)
     cut, unread = 0, [len(text) - len(part) for text, part in zip(texts, read, strict=True)]
     for which, part in enumerate(read):
         places = whole.places(which)

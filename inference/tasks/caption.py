@@ -117,7 +117,7 @@ class CaptionSection(WithImages):
         """Whether the prompt is a question, which the caption does not repeat."""
         return self.layout is not None or bool(self.images and self.images.end)
 
-    def written(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
+    def write_prompt(self, places: ImagePlaces, prompt: str | None) -> tuple[str, bool]:
         """The text that the model reads, and whether it has all special tokens."""
         if self.layout is None:
             return places.place + (prompt or self.prompt), False
@@ -147,7 +147,7 @@ class CaptionTask(ServedTask[CaptionRequest, CaptionSection]):
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         instruction: dict[str, Array] = {}
         if section.images is not None:
-            text, _ = section.written(section.images, request.prompt)
+            text, _ = section.write_prompt(section.images, request.prompt)
             instruction = section.images.instruction(text, "prompt", model)
         has_one = model.manifest.images is None
         calls: list[GenerateCall] = []
@@ -223,7 +223,7 @@ def _prompt_ids(
         if places.count(prompt or ""):
             message = f"prompt has {places.place}: the image has its place"
             raise InvalidRequest(message, field="prompt")
-        text, is_complete = section.written(places, prompt)
+        text, is_complete = section.write_prompt(places, prompt)
         ids = places.encode(text, "prompt", model, layouts=[layout], is_complete=is_complete)
     elif prompt:
         ids = model.encode(prompt, "prompt", special=False)

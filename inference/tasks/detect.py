@@ -1,7 +1,7 @@
 """`detect`: regions of images against label texts (OWL-ViT, arXiv 2205.06230, section 3).
 
-A generator that writes boxes is asked in `detection/written.py`, a detector that reads the text of
-all labels with the image in `detection/grounded.py`.
+What a generator writes is read in `detection/generated_boxes.py`; `detection/grounding.py` is for a
+detector that reads the text of all labels with the image.
 
 Images and labels are two graphs, and the gateway multiplies their vectors: labels are embedded
 once, and images of requests with other labels share a call. Overlapping boxes are not suppressed,
@@ -18,7 +18,8 @@ import numpy as np
 from inference.bundle.manifest import Manifest, Role
 from inference.errors import InvalidRequest, ServingError
 from inference.processing.prepared_image import PreparedImage
-from inference.tasks.detection.grounded import READS_LABELS, plan_grounded
+from inference.tasks.detection.generated_boxes import LABELS, WRITES_BOXES, plan_written
+from inference.tasks.detection.grounding import READS_LABELS, plan_grounded
 from inference.tasks.detection.regions import (
     DetectSection,
     Floats,
@@ -27,7 +28,6 @@ from inference.tasks.detection.regions import (
     box,
     sigmoid,
 )
-from inference.tasks.detection.written import LABELS, WRITES_BOXES, plan_written
 from inference.tasks.embedding.embedding_calls import EmbeddedTexts, EmbeddingCalls
 from inference.tasks.shared.canaries import generator_canary, part_canaries
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
@@ -73,7 +73,7 @@ class DetectPlan(Plan):
 
     def finish(self, outcomes: Sequence[Outcome]) -> DetectResponse:
         """The boxes of each image; new text embeddings enter the cache."""
-        texts = {text: self.texts.embedded(text, outcomes) for text in self.labels}
+        texts = {text: self.texts.find_embedding(text, outcomes) for text in self.labels}
         labels = np.stack([texts[label].vector for label in self.labels])
 
         def detect(index: int, known: SizedRow) -> Detection:

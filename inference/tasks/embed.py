@@ -181,7 +181,7 @@ def _text_readers(
     rows = calls.batch_texts()
 
     def reader(text: str) -> Read:
-        return lambda outcomes: rows.embedded(text, outcomes)
+        return lambda outcomes: rows.find_embedding(text, outcomes)
 
     return map_valid(valid, reader)
 

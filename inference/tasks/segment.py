@@ -63,7 +63,7 @@ class SegmentPlan(Plan):
         """The calls of the images; new text embeddings enter the cache."""
         if self.rows is not None:
             return None
-        texts = {label: self.texts.embedded(label, outcomes) for label in self.labels}
+        texts = {label: self.texts.find_embedding(label, outcomes) for label in self.labels}
         vectors = np.stack([texts[label].vector for label in self.labels])
         calls: list[InferCall] = []
         rows = image_rows(

@@ -257,7 +257,7 @@ class Sentence:
         texts = [tokenizer.decode(one.token_ids) for one in finished.hypotheses]
         best = finished.best
         pieces = () if best.alignment is None else tokenizer.pieces(best.token_ids)
-        return finished.written(texts, pieces, best.alignment)
+        return finished.with_texts(texts, pieces, best.alignment)
 
 
 @dataclass(frozen=True)

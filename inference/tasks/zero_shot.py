@@ -67,7 +67,7 @@ class ZeroShotPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
         """The labels of each image; new text embeddings enter the cache."""
         rendered = dict.fromkeys(render(t, label) for label in self.labels for t in self.templates)
-        texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
+        texts = {text: self.texts.find_embedding(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
         def classify(index: int, row: Row) -> Classification:

@@ -31,7 +31,7 @@ MAX_CHILDREN = 5_000
 """Elements of a paragraph."""
 
 
-def limited(pieces: Iterable[T], most: int = MAX_PIECES) -> Iterator[T]:
+def take_at_most(pieces: Iterable[T], most: int = MAX_PIECES) -> Iterator[T]:
     """The pieces, as long as there are not too many.
 
     Raises:
@@ -104,7 +104,7 @@ class Archive:
             raise PayloadTooLarge(f"file has more than {MAX_XML_BYTES} bytes of text and markup")
         return self._content(self._zip.getinfo(name))
 
-    def written(self, replaced: Mapping[str, bytes]) -> bytes:
+    def write(self, replaced: Mapping[str, bytes]) -> bytes:
         """The archive with some files replaced; order and compression stay.
 
         Raises:

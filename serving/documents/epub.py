@@ -60,7 +60,7 @@ class Epub:
         texts = [self._title, *(page for page, _ in self._pages.values())]
         self.segments = [segment for text in texts for segment in text.segments]
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
 
         def render(text: Html) -> str:
@@ -71,4 +71,4 @@ class Epub:
         replaced = {self._package: listing.encode(self._encoding)}
         for name, (page, encoding) in self._pages.items():
             replaced[name] = render(page).encode(encoding)
-        return self._archive.written(replaced)
+        return self._archive.write(replaced)

@@ -47,11 +47,11 @@ class Office:
             check_segments(len(part.segments))
         self.segments = [segment for part in self._parts.values() for segment in part.segments]
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
-        return self._archive.written(
+        return self._archive.write(
             {
-                name: part.written([next(others) for _ in part.segments])
+                name: part.write([next(others) for _ in part.segments])
                 for name, part in self._parts.items()
                 if part.segments
             }

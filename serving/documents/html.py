@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serving.documents.archive import limited
+from serving.documents.archive import take_at_most
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
 
 # HTML and XHTML as they are written: tags, comments and texts, each with its characters.
@@ -147,7 +147,7 @@ class Html:
             part if isinstance(part, str) else self._render(next(others)) for part in self._parts
         )
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         """The document, where what the encoding lacks is a numeric entity."""
         return self.text(segments).encode(self._encoding, "xmlcharrefreplace")
 
@@ -183,7 +183,7 @@ class _Reader:
 
     def parts(self, source: str) -> list[str | Inline]:
         """Segments, and the text around them."""
-        for piece in limited(pieces(source)):
+        for piece in take_at_most(pieces(source)):
             if self._opaque:
                 self._inside_opaque(piece)
             else:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lxml import etree
 
-from serving.documents.archive import MAX_CHILDREN, limited
+from serving.documents.archive import MAX_CHILDREN, take_at_most
 from serving.documents.paragraphs import Element, Group
 from serving.documents.segment import Inline
 
@@ -122,7 +122,7 @@ class Runs:
         paragraph[:] = [*first, *nodes, *last]
 
     def _elements(self, content: Iterable[Element]) -> Iterator[Inline]:
-        for child in limited(content, MAX_CHILDREN):
+        for child in take_at_most(content, MAX_CHILDREN):
             if child.tag == self._names.run:
                 yield from self._run(child)
             elif child.tag in self._names.containers and not self._fields:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lxml import etree
 
-from serving.documents.archive import MAX_CHILDREN, limited
+from serving.documents.archive import MAX_CHILDREN, take_at_most
 from serving.documents.paragraphs import Element, Group
 from serving.documents.segment import Inline
 
@@ -46,7 +46,7 @@ class Spans:
 def _content(element: Element) -> Iterator[Inline | str]:
     if element.text:
         yield _WHITE.sub(" ", element.text)
-    for child in limited(element, MAX_CHILDREN):
+    for child in take_at_most(element, MAX_CHILDREN):
         if child.tag in _CONTAINERS:
             yield Inline(child, tuple(_content(child)))
         elif child.tag == _SPACES:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from lxml import etree
 
 from inference.errors import InvalidRequest
-from serving.documents.archive import limited
+from serving.documents.archive import take_at_most
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
 
 Element: TypeAlias = etree._Element
@@ -80,7 +80,7 @@ class XmlPart:
         self._tree: ElementTree = parse_xml(content)
         self._vocabulary = vocabulary
         found = vocabulary.paragraphs(self._tree.getroot())
-        paragraphs = [(one, vocabulary.groups(one)) for one in limited(found)]
+        paragraphs = [(one, vocabulary.groups(one)) for one in take_at_most(found)]
         self._paragraphs = [
             (one, groups) for one, groups in paragraphs if any(group.has_words for group in groups)
         ]
@@ -90,7 +90,7 @@ class XmlPart:
         for segment in self.segments:
             _check_size(segment)
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         for paragraph, groups in self._paragraphs:
             content = [next(others) if group.has_words else group for group in groups]

@@ -76,7 +76,7 @@ def translated_file(name: str, content: bytes, found: Sequence[TranslatedPassage
         InvalidRequest: a part of it is damaged.
     """
     document = read(name, content)
-    return document.written(_translate_segments(document.segments, found))
+    return document.write(_translate_segments(document.segments, found))
 
 
 def page_passages(texts: Sequence[str]) -> list[list[Passage]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from inference.errors import InvalidRequest
-from serving.documents.archive import limited
+from serving.documents.archive import take_at_most
 from serving.documents.html import Characters, Html
 from serving.documents.segment import Inline
 
@@ -45,10 +45,10 @@ class PlainText:
 
     def __init__(self, content: bytes) -> None:
         text, self._encoding = decode_text(content)
-        self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
+        self._parts = [Inline(None, (one.group(),)) for one in take_at_most(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         return "".join(
             next(others).text if part.has_words else part.text for part in self._parts
@@ -68,7 +68,7 @@ class Subtitles:
         text, self._encoding = decode_text(content)
         self._parts: list[str | _Cue] = []
         place = 0
-        for match in limited(_CUE.finditer(text)):
+        for match in take_at_most(_CUE.finditer(text)):
             self._parts += [text[place : match.start("body")], *_cues(match["body"])]
             place = match.end()
         if place == 0:
@@ -77,7 +77,7 @@ class Subtitles:
         cues = (part for part in self._parts if isinstance(part, _Cue))
         self.segments = [segment for cue in cues for segment in cue.markup.segments]
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         return "".join(
             part

@@ -54,7 +54,7 @@ class Document(Protocol):
         """What there is to translate, each with words."""
         ...
 
-    def written(self, segments: Sequence[Inline]) -> bytes:
+    def write(self, segments: Sequence[Inline]) -> bytes:
         """The document with other segments in the place of its own."""
         ...
 

@@ -25,7 +25,7 @@ from codegen.protobuf import (
     proto_messages,
     proto_text,
     read_lock,
-    updated,
+    update_lock,
 )
 from triptych import Client
 from triptych import triptych_pb2 as pb
@@ -148,7 +148,7 @@ def test_two_messages_of_one_name_are_refused() -> None:
 def test_removed_fields_are_reserved_in_the_text() -> None:
     lock = {"M": {"a": LockedField(1, "string"), "b": LockedField(2, "bool")}}
     message = ProtoMessage("M", (ProtoField("c", "bool", "Whether."),), "A message.")
-    text = proto_text([message], [], updated(lock, [message]))
+    text = proto_text([message], [], update_lock(lock, [message]))
     assert 'reserved 1, 2;\n  reserved "a", "b";\n  // Whether.\n  bool c = 3;\n}' in text
     assert "// A message.\nmessage M {" in text
 
@@ -163,7 +163,7 @@ def message(**fields: str) -> list[ProtoMessage]:
 def test_committed_lock_has_every_message_and_changes_nothing() -> None:
     lock = read_lock(ROOT / LOCK)
     check_published(lock, pb.DESCRIPTOR)
-    assert updated(lock, proto_messages(TASKS.values())) == lock
+    assert update_lock(lock, proto_messages(TASKS.values())) == lock
     assert lock_text(lock) == (ROOT / LOCK).read_text(encoding="utf-8")
 
 
@@ -177,7 +177,7 @@ def test_first_published_numbers_stay() -> None:
 
 
 def test_new_field_takes_the_next_number() -> None:
-    after = updated(LOCKED, message(a="string", c="bool", b="optional int32"))
+    after = update_lock(LOCKED, message(a="string", c="bool", b="optional int32"))
     assert after["M"]["c"] == LockedField(3, "bool")
     assert {name: after["M"][name] for name in LOCKED["M"]} == LOCKED["M"]
 
@@ -186,38 +186,38 @@ def test_numbers_are_not_filled_in() -> None:
     """A gap may have had a field once; 19,000 to 19,999 belong to protobuf."""
     for last, following in ((7, 8), (18_999, 20_000)):
         lock = {"M": {"a": LockedField(last, "string")}}
-        assert updated(lock, message(a="string", c="bool"))["M"]["c"].number == following
+        assert update_lock(lock, message(a="string", c="bool"))["M"]["c"].number == following
 
 
 def test_new_message_is_numbered_from_one() -> None:
-    assert updated({}, message(x="string", y="bool")) == {
+    assert update_lock({}, message(x="string", y="bool")) == {
         "M": {"x": LockedField(1, "string"), "y": LockedField(2, "bool")}
     }
 
 
 def test_removed_field_stays_reserved_and_its_number_is_not_given_again() -> None:
-    after = updated(LOCKED, message(a="string"))
+    after = update_lock(LOCKED, message(a="string"))
     assert after["M"]["b"] == LockedField(2, "optional int32", is_removed=True)
-    later = updated(after, message(a="string", c="bool"))
+    later = update_lock(after, message(a="string", c="bool"))
     assert later["M"]["c"].number == 3
     assert later["M"]["b"].is_removed
 
 
 def test_removed_message_keeps_its_numbers() -> None:
-    after = updated(LOCKED, [])
+    after = update_lock(LOCKED, [])
     assert all(field.is_removed for field in after["M"].values())
     with pytest.raises(LockError, match=r"M\.a was removed and its number 1 is reserved"):
-        updated(after, message(a="string"))
+        update_lock(after, message(a="string"))
 
 
 @pytest.mark.parametrize("type_", ["bool", "optional string", "repeated string", "bytes"])
 def test_changed_type_is_refused(type_: str) -> None:
     with pytest.raises(LockError, match=r"M\.a is locked as string and cannot become"):
-        updated(LOCKED, message(a=type_, b="optional int32"))
+        update_lock(LOCKED, message(a=type_, b="optional int32"))
 
 
 def test_locked_width_of_an_integer_stands() -> None:
-    assert updated(LOCKED, message(a="string", b="optional int64")) == LOCKED
+    assert update_lock(LOCKED, message(a="string", b="optional int64")) == LOCKED
 
 
 def test_number_given_twice_is_refused(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_number_given_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_lock_survives_its_file(tmp_path: Path) -> None:
-    lock = updated(LOCKED, message(a="string", c="map<int64, double>"))
+    lock = update_lock(LOCKED, message(a="string", c="map<int64, double>"))
     path = tmp_path / "lock.json"
     path.write_text(lock_text(lock))
     assert read_lock(path) == lock

@@ -30,7 +30,7 @@ def shouted(document: Document) -> bytes:
         transfer_markup(one, one.text.upper(), links(one.text, one.text.upper(), None))
         for one in document.segments
     ]
-    return document.written(done)
+    return document.write(done)
 
 
 def upper(texts: list[str]) -> list[str]:
@@ -162,7 +162,7 @@ def test_page_is_written_in_its_encoding() -> None:
     document = read("a.html", source)
     assert shouted(document) == source.replace(b"jard\xedn", b"JARD\xcdN")
     (segment,) = document.segments
-    other = document.written([transfer_markup(segment, "сад", links("jardín", "сад", None))])
+    other = document.write([transfer_markup(segment, "сад", links("jardín", "сад", None))])
     assert b"&#1089;" in other
 
 
@@ -286,7 +286,7 @@ def test_files_that_stay_are_copied_as_they_are_packed(monkeypatch: pytest.Monke
         return content(self, entry)
 
     monkeypatch.setattr(Archive, "_content", counted)
-    result = document.written(document.segments)
+    result = document.write(document.segments)
     assert unpacked == []
     with (
         zipfile.ZipFile(io.BytesIO(source)) as before,

@@ -45,7 +45,7 @@ from inference.bundle.inputs import ImageSpec
 from inference.bundle.manifest import Graph, Role
 from inference.bundle.manifest import Tensor as Port
 from inference.errors import CheckpointError
-from inference.tasks.detection.grounded import count_places
+from inference.tasks.detection.grounding import count_places
 
 _TEXT_BASE = 10_000
 _OUTSIDE = 1e4  # logit of a side that is left out: its sigmoid is 1 in every precision

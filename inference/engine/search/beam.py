@@ -145,9 +145,9 @@ class BeamSearch(Search):
             for history, token in zip(self._histories, token_ids, strict=True):
                 history.accept(token)
         old_rows = self._beams.rows
-        placed = place(tuple([old_rows[parent] for parent in parents]), self._width)
-        self._follow(placed.rows, [best.scores[index] for index in going])
-        return StepResult([token_ids[beam] for beam in placed.beams], placed.copies)
+        placement = place(tuple([old_rows[parent] for parent in parents]), self._width)
+        self._follow(placement.rows, [best.scores[index] for index in going])
+        return StepResult([token_ids[beam] for beam in placement.beams], placement.copies)
 
     def _follow(self, rows: Sequence[int], scores: Sequence[float]) -> None:
         """Sets the running beams; their tokens are in the last step."""

@@ -353,7 +353,7 @@ class LogitsProcessors:
         words = {word[-1] for word in self._long_words if history.ends_with(word[:-1])}
         banned |= history.repeated_ngram_ends() | words
         if self._grammar is not None:
-            return self._within(self._grammar.banned(), history.edit(banned))
+            return self._within(self._grammar.find_banned(), history.edit(banned))
         return self._constraint(banned, history)
 
     def replay(self, history: TokenHistory, token_ids: Sequence[int]) -> str | None:

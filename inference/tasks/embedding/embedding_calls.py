@@ -99,7 +99,7 @@ class EmbeddedTexts:
     known: Mapping[str, Embedded]
     rows: Mapping[str, tuple[Row, EncodedText]]
 
-    def embedded(self, text: str, outcomes: Sequence[Outcome]) -> Embedded:
+    def find_embedding(self, text: str, outcomes: Sequence[Outcome]) -> Embedded:
         """A text's embedding; a new one enters the cache, unless the text was cut.
 
         Raises:

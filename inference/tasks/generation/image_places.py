@@ -35,7 +35,7 @@ class TileTexts(TaskConfig):
     single: str
     """For an image without tiles."""
 
-    def written(self, grid: Grid) -> str:
+    def write(self, grid: Grid) -> str:
         """The text of one image."""
         rows, columns = grid
         if not rows:
@@ -87,7 +87,7 @@ class ImagePlaces(TaskConfig):
         """
         if self.tiles is not None:
             first, *rest = text.split(self.place)
-            texts = map(self.tiles.written, grids)
+            texts = map(self.tiles.write, grids)
             return first + "".join(map("".join, zip(texts, rest, strict=True)))
         if self.around is None:
             return text

@@ -16,7 +16,7 @@ ImageInput = str | bytes | PreparedImage | ServingError
 """Base64 or a data URI, a file's bytes, an image at the model's size, or why there is none."""
 
 
-def measured(
+def measure_images(
     images: Sequence[ImageInput], limits: TaskLimits
 ) -> tuple[Sequence[ImageInput], Sequence[int]]:
     """Images as bytes, or why there are none, and the pixels of each that are to be decoded.

@@ -270,7 +270,7 @@ class GlossaryCalls:
         decode = model.tokenizer.decode
         texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
         pieces = map(self.sentence.restored, model.tokenizer.pieces(forced.best.token_ids))
-        return forced.written(texts, pieces, forced.best.alignment)
+        return forced.with_texts(texts, pieces, forced.best.alignment)
 
     def _place_terms(self, plain: Finished, model: LoadedModel) -> Finished:
         targets: list[Target] = []
@@ -279,7 +279,7 @@ class GlossaryCalls:
             targets.append(place_terms(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
         pieces = map(self.sentence.restored, targets[0].pieces)
-        return plain.written(texts, pieces, targets[0].weights)
+        return plain.with_texts(texts, pieces, targets[0].weights)
 
 
 def with_terms(

@@ -347,7 +347,7 @@ class Admission:
                 self._idle.set()
             self._counts.add(key, Usage(requests=-1))
 
-    async def drained(self, timeout_s: float) -> bool:
+    async def wait_until_drained(self, timeout_s: float) -> bool:
         """Wait until no request of this process is admitted; False if the time is up before."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -364,7 +364,7 @@ class Admission:
         return len(self._admitted)
 
     @contextmanager
-    def reserved(self, tokens: int) -> Iterator[None]:
+    def reserve_tokens(self, tokens: int) -> Iterator[None]:
         """Reservation of the tokens of a request's calls.
 
         Raises:

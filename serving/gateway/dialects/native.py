@@ -82,7 +82,7 @@ class NativeDialect(RouteTable):
             yield self._task_route(task)
         yield Route(
             "/v1/models",
-            self.keyed(self._models),
+            self.require_key(self._models),
             "List the served models with their limits.",
             ModelList,
             (401, 500),
@@ -90,7 +90,7 @@ class NativeDialect(RouteTable):
         )
         yield Route(
             "/v1/models/{name:path}",  # a name with a slash is unknown as a model, not as a path
-            self.keyed(self._model),
+            self.require_key(self._model),
             "One served model with its limits.",
             Model,
             (404, 500, 401),
@@ -115,7 +115,7 @@ class NativeDialect(RouteTable):
         )
         yield Route(
             _GLOSSARIES,
-            self.keyed(self._glossaries),
+            self.require_key(self._glossaries),
             "The stored glossaries, without terms.",
             GlossaryList,
             (404, 500, 401),
@@ -172,7 +172,7 @@ class NativeDialect(RouteTable):
     ) -> Route:
         return Route(
             f"{_GLOSSARIES}/{{name}}",
-            self.keyed(handler),
+            self.require_key(handler),
             summary,
             answer,
             (404, 500, *statuses, 401, 400, 412),

@@ -329,7 +329,7 @@ class _Gate(grpc.GenericRpcHandler):  # type: ignore[misc]
             kept = [(name, value) for name, value in metadata if name == "authorization"]
         elif self._has_key(dict(metadata).get("authorization")):
             return handler
-        return handler and self._refusing(handler_call_details.method.rpartition("/")[2], kept)
+        return handler and self._refuse(handler_call_details.method.rpartition("/")[2], kept)
 
     def _has_key(self, given: str | None) -> bool:
         try:

@@ -212,7 +212,7 @@ def _form(message: type[BaseModel]) -> dict[str, Any]:
     schema.pop("$defs", None)
     properties = schema["properties"]
     for name, field in properties.items():
-        properties[name] = without_null(field)
+        properties[name] = drop_null(field)
     properties[IMAGES] = {
         "type": "array",
         "items": {"type": "string", "format": "binary"},
@@ -222,7 +222,7 @@ def _form(message: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def without_null(field: dict[str, Any]) -> dict[str, Any]:
+def drop_null(field: dict[str, Any]) -> dict[str, Any]:
     """A field of a form, from one of a message: absent, or text; there is no null."""
     field = {name: value for name, value in field.items() if name != "default"}
     kinds = [kind for kind in field.pop("anyOf", []) if kind != {"type": "null"}]

@@ -169,7 +169,7 @@ class RouteTable(ABC):
         """Check `Authorization: Bearer KEY`."""
         self._keys.check_header(headers.get("authorization"))
 
-    def keyed(self, handler: Handler) -> Handler:
+    def require_key(self, handler: Handler) -> Handler:
         """The handler behind a check of the key, before the body is read."""
 
         async def check(request: Request, service: Service) -> Response:

@@ -77,7 +77,7 @@ class Catalog:
             InvalidRequest: the model does not accept the request, or several do.
         """
         if request.model is not None:
-            return self._find(request.model, task, request)
+            return self._find_fitting(request.model, task, request)
         able = [model for model in self.models if task.name in model.sections]
         if not able:
             raise UnknownModel(f"no model is served for {task.name}: export one")
@@ -95,7 +95,7 @@ class Catalog:
         names = ", ".join(model.name for model in fitting)
         raise InvalidRequest(f"several models fit, give model: one of {names}", field="model")
 
-    def named(self, name: str) -> LoadedModel:
+    def find(self, name: str) -> LoadedModel:
         """The model of that name.
 
         Raises:
@@ -107,8 +107,8 @@ class Catalog:
             raise UnknownModel(f"no such model; served are: {names}", field="model")
         return model
 
-    def _find(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
-        model = self.named(name)
+    def _find_fitting(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
+        model = self.find(name)
         if task.name not in model.sections:
             tasks = ", ".join(model.sections)
             raise InvalidRequest(f"{name} is for {tasks}, not for {task.name}", field="model")

@@ -180,7 +180,7 @@ class GlossaryStore:
             path.unlink()
         return info
 
-    def kept(self, owner: str, name: str) -> StoredTerms | None:
+    def find_cached(self, owner: str, name: str) -> StoredTerms | None:
         """The terms, if they are in memory and the file has not changed since.
 
         Raises:
@@ -365,7 +365,7 @@ class Glossaries:
             ServingError: see `GlossaryStore.read`; none are stored here.
         """
         try:
-            known = self._store.kept(_owner(), name)
+            known = self._store.find_cached(_owner(), name)
             if known is None:
                 known = await asyncio.to_thread(self._store.read, _owner(), name)
         except UnknownGlossary as error:

@@ -80,7 +80,7 @@ class PlanRun:
     async def run(self) -> None:
         """Run all calls; their tokens are reserved until the last one has ended."""
         calls = self.plan.calls
-        with self._admission.reserved(sum(call.tokens for call in calls)):
+        with self._admission.reserve_tokens(sum(call.tokens for call in calls)):
             await self._admission.agree("tokens")
             if len(calls) == 1:  # most requests: a task of its own takes longer to make
                 await self._run(0, calls[0])

@@ -29,7 +29,7 @@ from inference.errors import (
     UnknownModel,
 )
 from inference.processing.prepared_image import read_image
-from inference.tasks.shared.image_inputs import ImageInput, measured
+from inference.tasks.shared.image_inputs import ImageInput, measure_images
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.served_task import AnyTask, Plan
@@ -267,7 +267,7 @@ class Service:
             raise UnknownModel(
                 f"the model {name} is not served: GET /v1/models lists those that are"
             )
-        return self.catalog.entry(self.catalog.named(name))
+        return self.catalog.entry(self.catalog.find(name))
 
     async def is_served_again(self, before: LoadedModel, unloaded: Call) -> bool:
         """Wait for the version that replaced the one which a request was planned for.
@@ -320,7 +320,7 @@ class Service:
             if self.fetcher.fetches(images):
                 images = await self.fetcher.fetch(images)
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
-            images, pixels = await self.in_pool(work, measured, images, model.task_limits)
+            images, pixels = await self.in_pool(work, measure_images, images, model.task_limits)
             await reserve(sum(pixels))
             header = request.task.header(request.message, model)
             images = await self._decode_images(images, pixels, model, header)

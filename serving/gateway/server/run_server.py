@@ -213,7 +213,7 @@ async def _until_signal(
         loop = asyncio.get_running_loop()
         loop.call_later(grace_s + _OVERDUE_S, _log_overdue)
         async with asyncio.TaskGroup() as waits:
-            drained = waits.create_task(service.admission.drained(grace_s))
+            drained = waits.create_task(service.admission.wait_until_drained(grace_s))
             drained.add_done_callback(lambda _: hurrying.set())
             await hurrying.wait()
             if left := service.admission.abort_all():

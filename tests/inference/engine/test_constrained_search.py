@@ -543,7 +543,7 @@ def test_tokens_that_the_model_does_not_score_are_in_no_grammar(kind: str, tmp_p
     compiler = GrammarCompiler(Bundle(tmp_path, manifest))
     for source in (GrammarSource(choices=names), GrammarSource(regex="plain[a-z]+")):
         state = compiler.compile(source).start()
-        banned = state.banned()
+        banned = state.find_banned()
         assert banned.max() < last
         free = sorted(set(range(last)) - set(banned.tolist()))
         assert free

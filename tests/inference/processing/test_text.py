@@ -316,7 +316,7 @@ def test_pairs_equal_those_of_transformers(
     for a, b in ((first, second), (second, first)):
         found = ours.encode_text(a, b)
         if limit is not None:
-            found = found.truncated(limit)
+            found = found.truncate(limit)
         expected = theirs(
             a, b, truncation="longest_first" if limit else False, max_length=limit,
             return_token_type_ids=True,
@@ -336,7 +336,7 @@ def test_either_end_is_cut_as_by_transformers(
     theirs.truncation_side = end
     try:
         for texts in ((NASTY[0], second), (LONG, second), (second or "a", LONG)):
-            found = ours.encode_text(*texts).truncated(limit, end)
+            found = ours.encode_text(*texts).truncate(limit, end)
             expected = theirs(
                 *texts, truncation="longest_first", max_length=limit, return_token_type_ids=True
             )

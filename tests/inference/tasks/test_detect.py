@@ -24,8 +24,8 @@ from inference.generation import Finished, Hypothesis
 from inference.tasks import TASKS
 from inference.tasks.detect import TASK as DETECT
 from inference.tasks.detect import DetectPlan
-from inference.tasks.detection.grounded import GroundedPlan, count_places, join_labels
-from inference.tasks.detection.written import WrittenPlan
+from inference.tasks.detection.generated_boxes import WrittenPlan
+from inference.tasks.detection.grounding import GroundedPlan, count_places, join_labels
 from inference.tasks.segment import TASK as SEGMENT
 from inference.tasks.segment import SegmentPlan
 from inference.tasks.shared.loaded_model import LoadedModel, TaskLimits

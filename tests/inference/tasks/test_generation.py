@@ -265,8 +265,8 @@ def test_a_prefix_begins_and_ends_as_the_processor_writes_it() -> None:
 
 def test_tiles_are_named_by_row_and_column() -> None:
     texts = TileTexts(tile="r{row}c{column}", between=" ", row_end="|", whole="w", single="s")
-    assert texts.written((2, 3)) == "r1c1 r1c2 r1c3|r2c1 r2c2 r2c3|w"
-    assert texts.written((0, 0)) == "s"
+    assert texts.write((2, 3)) == "r1c1 r1c2 r1c3|r2c1 r2c2 r2c3|w"
+    assert texts.write((0, 0)) == "s"
 
 
 def test_source_stands_behind_the_instruction_of_its_image() -> None:

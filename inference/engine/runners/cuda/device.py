@@ -268,9 +268,9 @@ class AddressDevice(Device):
 
     def _place(self, tensor: DeviceTensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Memory, element type, shape and address, as bindings take them."""
-        placed = as_addressed(tensor)
-        kind = _BFLOAT16 if placed.dtype == "bfloat16" else np.dtype(placed.dtype)
-        return self._memory_name, self._number, kind, placed.shape, placed.address
+        addressed = as_addressed(tensor)
+        kind = _BFLOAT16 if addressed.dtype == "bfloat16" else np.dtype(addressed.dtype)
+        return self._memory_name, self._number, kind, addressed.shape, addressed.address
 
 
 class CudaDevice(AddressDevice):

@@ -268,8 +268,8 @@ def _replace_attention(
     rows = [_flatten_heads(each) for each in (query, key, value)]
     scale = attributes["scale"] or width**-0.5
     window = max(0, attributes["local_window_size"])
-    placed = [controls[each] for each in (PAST_LENS, BEGINS, BLOCKS, BLOCK_BEGINS)]
-    inputs = [*rows, *(each.output(0) for each in (*caches, *placed))]
+    block_inputs = [controls[each] for each in (PAST_LENS, BEGINS, BLOCKS, BLOCK_BEGINS)]
+    inputs = [*rows, *(each.output(0) for each in (*caches, *block_inputs))]
     inputs += [_constant(scale, np.float32), _constant(window, np.int32), _empty(np.float32)]
     inputs += [controls[LONGEST].output(0), *_unused_inputs()]
     attended = PagedAttention(inputs)

@@ -230,8 +230,8 @@ class PagedGroup(RaggedGroup):
         copies: list[tuple[int, int]] = []
         spans: list[Span] = []
         tokens: list[int] = []
-        placed = zip(self._tables, self._sources.lengths, self._shifts, rows, strict=True)
-        for table, past, shift, row in placed:
+        each_row = zip(self._tables, self._sources.lengths, self._shifts, rows, strict=True)
+        for table, past, shift, row in each_row:
             copies += table.extend(past, len(row))
             places = [*range(len(row))]
             if self.pads_rows:

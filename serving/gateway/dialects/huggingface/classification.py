@@ -84,7 +84,7 @@ class ClassifyRoute(HuggingFaceRoute):
         given = None if isinstance(body, bytes) else body.parameters
         if isinstance(body, bytes) or given is None or given.candidate_labels is None:
             return super().convert(body, request, service)
-        model = service.catalog.named(request.path_params["model"])
+        model = service.catalog.find(request.path_params["model"])
         hypotheses = Hypotheses.of(given, model)
         message = ClassifyRequest(
             model=model.name,

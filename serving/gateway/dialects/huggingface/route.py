@@ -176,7 +176,7 @@ class HuggingFaceRoute(TaskRoute):
     def convert(self, body: Any, request: Request, service: Service) -> TaskRequest:
         """The fields that the body has; the task's defaults for others."""
         name = request.path_params.get("model")
-        model = None if name is None else service.catalog.named(name)
+        model = None if name is None else service.catalog.find(name)
         fields = self.take(body, model)
         images = [fields[IMAGES]] if IMAGES in fields else []
         if images:
@@ -267,7 +267,7 @@ class FirstTaskRoute(RouteTable):
         summary = "The first task of a model, for `huggingface_hub.InferenceClient`."
         route = Route(
             "/hf/{model}",
-            self.keyed(self._serve),
+            self.require_key(self._serve),
             summary,
             Any,
             TASK_ERRORS,
@@ -279,7 +279,7 @@ class FirstTaskRoute(RouteTable):
         return [route]
 
     async def _serve(self, request: Request, service: Service) -> Response:
-        model = service.catalog.named(request.path_params["model"])
+        model = service.catalog.find(request.path_params["model"])
         first = next(iter(model.sections))
         route = self._routes.get(first)
         if route is None:

@@ -94,7 +94,7 @@ class Downloads:
         self._forget(self._clock())
         file = self._files.get(key)
         if file is None:
-            raise forgotten()
+            raise unknown_file()
         file.is_fetched = True
         return own_name(key), file.content
 
@@ -138,7 +138,7 @@ def full(free_in_s: float) -> Overloaded:
     )
 
 
-def forgotten() -> UnknownRoute:
+def unknown_file() -> UnknownRoute:
     """The error of a name without a file."""
     return UnknownRoute("no such file: translated files are kept for minutes only")
 
@@ -225,14 +225,14 @@ class FolderDownloads:
         """
         self.forget()
         if not _KEY.fullmatch(key):
-            raise forgotten()
+            raise unknown_file()
         for file in self._waiting.glob(f"{key}{_OWNED_BY}*"):
             with contextlib.suppress(FileNotFoundError):
                 file.rename(self._fetched / file.name)
         for file in self._fetched.glob(f"{key}{_OWNED_BY}*"):
             with contextlib.suppress(FileNotFoundError):
                 return own_name(key), file.read_bytes()
-        raise forgotten()
+        raise unknown_file()
 
     def forget(self) -> None:
         """Remove the files whose time is over."""

@@ -22,7 +22,7 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.languages import Identifier
 from serving.gateway.dialects.libretranslate.messages import FORM, Body, read_authorised, validate
 from serving.gateway.http.bodies import MULTIPART
-from serving.gateway.http.openapi import json_content, without_null
+from serving.gateway.http.openapi import drop_null, json_content
 from serving.gateway.http.router import RouteTable, json_error, unless_disconnected
 from serving.gateway.requests.service import TIMEOUT_S, Service
 
@@ -136,7 +136,7 @@ def any_form(body: type[BaseModel]) -> dict[str, Any]:
 def form_of(body: type[BaseModel], *files: str) -> dict[str, Any]:
     """The message as a form, with further fields that are files."""
     schema = body.model_json_schema()
-    properties = {name: without_null(field) for name, field in schema["properties"].items()}
+    properties = {name: drop_null(field) for name, field in schema["properties"].items()}
     properties |= {name: {"type": "string", "format": "binary"} for name in files}
     required = [*schema.get("required", ()), *files]
     return schema | {"properties": properties, "required": required}

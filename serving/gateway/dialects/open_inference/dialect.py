@@ -44,7 +44,7 @@ class OpenInferenceDialect(RouteTable):
         model = [path_parameter("model")]
         yield Route(
             "/v2",
-            self.keyed(self._server),
+            self.require_key(self._server),
             "Describe the server.",
             ServerMetadata,
             (500, 401),
@@ -52,7 +52,7 @@ class OpenInferenceDialect(RouteTable):
         )
         yield Route(
             "/v2/models/{model}",
-            self.keyed(self._model),
+            self.require_key(self._model),
             "Describe a model's tensors.",
             ModelMetadata,
             (404, 500, 401),
@@ -61,7 +61,7 @@ class OpenInferenceDialect(RouteTable):
         )
         yield Route(
             "/v2/models/{model}/ready",
-            self.keyed(self._ready),
+            self.require_key(self._ready),
             "Whether a model responds.",
             ModelReady,
             (404, 500, 503, 401),
@@ -70,7 +70,7 @@ class OpenInferenceDialect(RouteTable):
         )
         yield Route(
             PATH,
-            self.keyed(self._infer),
+            self.require_key(self._infer),
             "Run a stateless model on tensors.",
             InferAnswer,
             TASK_ERRORS,

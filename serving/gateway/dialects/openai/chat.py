@@ -96,7 +96,7 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
     return CaptionRequest(
         model=name,
         images=first.images,
-        prompt=first.written(None) or None,
+        prompt=first.write(None) or None,
         max_new_tokens=body.new_tokens,
         stream=body.stream,
         **given,
@@ -191,7 +191,7 @@ def _message(body: ChatCompletionRequest, places: ImagePlaces | None) -> ChatReq
         raise InvalidRequest("top_logprobs needs logprobs: true", field="top_logprobs")
     place = None if places is None else places.place
     return ChatRequest(
-        messages=[ChatMessage(role=one.role, content=one.written(place)) for one in body.messages],
+        messages=[ChatMessage(role=one.role, content=one.write(place)) for one in body.messages],
         images=[image for message in body.messages for image in message.images] or None,
         max_new_tokens=body.new_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,

@@ -63,7 +63,7 @@ class CompletionMessage(ClosedMessage):
     role: Role
     content: Annotated[_Parts, BeforeValidator(_as_parts, json_schema_input_type=str | _Parts)]
 
-    def written(self, place: str | None) -> str:
+    def write(self, place: str | None) -> str:
         """The content as one text; words beside words are in lines of their own.
 
         Args:

@@ -16,8 +16,8 @@ from export.registry import architecture
 from inference.bundle.reader import newest_bundle
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.generation import Hypothesis
+from inference.tasks.detection.generated_boxes import phrases_of
 from inference.tasks.detection.regions import written_boxes
-from inference.tasks.detection.written import phrases_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from serving.load_model import load_model
 from tests.export.florence2_folder import (

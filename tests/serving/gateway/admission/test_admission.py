@@ -57,8 +57,8 @@ async def test_tokens_are_released_after_a_failure_and_after_a_refusal() -> None
     gate = admission(counts)
 
     def serve() -> None:
-        with gate.reserved(6):
-            with pytest.raises(Overloaded), gate.reserved(5):
+        with gate.reserve_tokens(6):
+            with pytest.raises(Overloaded), gate.reserve_tokens(5):
                 pytest.fail("they were admitted")
             assert counts.total().tokens == 6
             raise ZeroDivisionError
@@ -69,7 +69,7 @@ async def test_tokens_are_released_after_a_failure_and_after_a_refusal() -> None
 
 
 def test_tokens_that_never_fit_are_the_requests_fault() -> None:
-    with pytest.raises(InvalidRequest, match="at most 10"), admission().reserved(11):
+    with pytest.raises(InvalidRequest, match="at most 10"), admission().reserve_tokens(11):
         pytest.fail("they were admitted")
 
 
@@ -115,11 +115,11 @@ async def test_shutdown_ends_requests_with_an_error_and_admits_no_more() -> None
 
     serving = asyncio.create_task(serve())
     await settled()
-    assert not await gate.drained(0)
+    assert not await gate.wait_until_drained(0)
     assert gate.abort_all() == 1
     with pytest.raises(Unavailable):
         await serving
-    assert await gate.drained(0)
+    assert await gate.wait_until_drained(0)
     with pytest.raises(Unavailable):
         gate.check()
 
@@ -138,7 +138,7 @@ async def test_cancelled_request_is_cancelled_and_released() -> None:
     with pytest.raises(asyncio.CancelledError):
         await serving
     assert counts.total().requests == 0
-    assert await gate.drained(0)
+    assert await gate.wait_until_drained(0)
 
 
 class Harness:

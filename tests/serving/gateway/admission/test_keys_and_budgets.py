@@ -188,7 +188,11 @@ async def test_tokens_are_freed_while_other_requests_of_the_key_run() -> None:
     KEY.set(ApiKey(name="alice", sha256="0" * 64, max_concurrent_tokens=6))
     with admission.request():
         for _ in range(2):
-            with admission.reserved(6), pytest.raises(Overloaded), admission.reserved(1):
+            with (
+                admission.reserve_tokens(6),
+                pytest.raises(Overloaded),
+                admission.reserve_tokens(1),
+            ):
                 pass
 
 

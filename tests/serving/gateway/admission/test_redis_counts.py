@@ -87,7 +87,7 @@ class Gateway:
             if pixels:
                 reserve(pixels)
                 await admission.agree("pixels")
-            with admission.reserved(tokens):
+            with admission.reserve_tokens(tokens):
                 await admission.agree("tokens")
                 yield
 

@@ -170,7 +170,7 @@ async def test_log_probabilities_accompany_their_tokens(gateway: Gateway) -> Non
     told = await stream(gateway, "generate", prompts="one", logprobs=1)
     entries = [entry for piece in told for entry in piece.logprobs or ()]
     top = [TopToken(token="one", logprob=-0.25, token_id=4, bytes=list(b"one"))]
-    (one,) = gateway.service.catalog.named("tiny-generate").tokenizer.encode(
+    (one,) = gateway.service.catalog.find("tiny-generate").tokenizer.encode(
         "one", add_special_tokens=False
     )
     assert entries == [

@@ -366,7 +366,7 @@ def store(tmp_path: Path) -> GlossaryStore:
 
 
 def rendering(store: GlossaryStore, owner: str = "alice") -> str:
-    stored = store.kept(owner, "kitchen") or store.read(owner, "kitchen")
+    stored = store.find_cached(owner, "kitchen") or store.read(owner, "kitchen")
     found = stored.table.found("restaurante", "restaurante", 0, 11)
     return found.rendering
 
@@ -400,9 +400,9 @@ def test_folders_are_closed_to_other_users(store: GlossaryStore, tmp_path: Path)
 
 def test_unchanged_glossary_is_read_once(store: GlossaryStore) -> None:
     store.put("alice", glossary())
-    assert store.kept("alice", "kitchen") is None
+    assert store.find_cached("alice", "kitchen") is None
     stored = store.read("alice", "kitchen")
-    assert store.kept("alice", "kitchen") is stored
+    assert store.find_cached("alice", "kitchen") is stored
 
 
 def test_memory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,14 +411,14 @@ def test_memory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("a", "b", "c"):
         store.put("alice", glossary(name))
         store.read("alice", name)
-    assert store.kept("alice", "a") is None
-    assert store.kept("alice", "b")
+    assert store.find_cached("alice", "a") is None
+    assert store.find_cached("alice", "b")
 
 
 def test_owners_do_not_share(store: GlossaryStore) -> None:
     store.put("alice", glossary())
     assert store.listing("bob") == []
-    for use in (store.get, store.read, store.delete, store.kept):
+    for use in (store.get, store.read, store.delete, store.find_cached):
         with pytest.raises(UnknownGlossary):
             use("bob", "kitchen")
     store.put("bob", glossary(rendering="eatery"))

@@ -257,14 +257,14 @@ async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
     answer = asyncio.create_task(running.service.answer_plan(ROUTE, planner.plan))
     stream = running.service.stream_plan(ROUTE, planner.plan)
     await until(lambda: running.inference.running == 2)
-    assert not await running.service.admission.drained(0)
+    assert not await running.service.admission.wait_until_drained(0)
     assert running.service.admission.abort_all() == 2
     with pytest.raises(Unavailable):
         await answer
     with pytest.raises(Unavailable):
         await stream.first()
     await stream.close()
-    assert await running.service.admission.drained(0)
+    assert await running.service.admission.wait_until_drained(0)
     assert (running.inference.running, running.held) == (0, (0, 0))
     await running.service.close()
 

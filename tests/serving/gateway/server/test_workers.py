@@ -354,11 +354,19 @@ async def test_limits_of_a_key_hold_over_all_workers(path: Path) -> None:
     with of_key(ALICE), one.request(), two.request():
         with pytest.raises(Overloaded, match="2 requests with this key"):
             one.check()
-        with one.reserved(6), pytest.raises(Overloaded, match="6 tokens"), two.reserved(5):
+        with (
+            one.reserve_tokens(6),
+            pytest.raises(Overloaded, match="6 tokens"),
+            two.reserve_tokens(5),
+        ):
             pass
-        with of_key(ALICE.model_copy(update={"name": "bob"})), one.request(), two.reserved(10):
+        with (
+            of_key(ALICE.model_copy(update={"name": "bob"})),
+            one.request(),
+            two.reserve_tokens(10),
+        ):
             pass
-    with of_key(ALICE), one.request(), two.request(), two.reserved(10):
+    with of_key(ALICE), one.request(), two.request(), two.reserve_tokens(10):
         pass
 
 

@@ -59,7 +59,7 @@ async def run(counts: SharedCounts, kind: str, limit: int, run_s: float) -> list
                         async with admission.turn():
                             await held()
                     elif kind == "tokens":
-                        with admission.reserved(1):
+                        with admission.reserve_tokens(1):
                             await held()
                     else:
                         await held()

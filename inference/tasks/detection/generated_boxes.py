@@ -121,10 +121,10 @@ def plan_written(
         calls.append(model.generate_call(inputs, options))
         return SizedCall(len(calls) - 1, image.size)
 
-    placed = attempt_each(prepare_images(images, model), add_call, calls)
+    items = attempt_each(prepare_images(images, model), add_call, calls)
     ignored = section.ignored if request.labels else ()
     threshold = request.threshold or 0.0
-    return WrittenPlan(model, placed, tuple(calls), ignored, threshold, request.top_k)
+    return WrittenPlan(model, items, tuple(calls), ignored, threshold, request.top_k)
 
 
 def phrases_of(answer: Hypothesis, tokenizer: Tokenizer) -> list[Phrase]:
