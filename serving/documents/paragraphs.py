@@ -81,6 +81,7 @@ class XmlPart:
         self._vocabulary = vocabulary
         found = vocabulary.paragraphs(self._tree.getroot())
         paragraphs = [(one, vocabulary.groups(one)) for one in limited(found)]
+        self._all = paragraphs
         self._paragraphs = [
             (one, groups) for one, groups in paragraphs if any(group.has_words for group in groups)
         ]
@@ -89,6 +90,11 @@ class XmlPart:
         ]
         for segment in self.segments:
             _check_size(segment)
+
+    @property
+    def lines(self) -> list[str]:
+        """As of `Document`."""
+        return [group.text for _, groups in self._all for group in groups if group.is_read]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)

@@ -48,6 +48,10 @@ class PlainText:
         self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
+    @property
+    def lines(self) -> list[str]:
+        return [part.text for part in self._parts if part.is_read]
+
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         return "".join(
@@ -74,8 +78,12 @@ class Subtitles:
         if place == 0:
             raise InvalidRequest("file has no subtitles: a cue begins with a time and -->")
         self._parts.append(text[place:])
-        cues = (part for part in self._parts if isinstance(part, _Cue))
-        self.segments = [segment for cue in cues for segment in cue.markup.segments]
+        self._cues = [part for part in self._parts if isinstance(part, _Cue)]
+        self.segments = [segment for cue in self._cues for segment in cue.markup.segments]
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for cue in self._cues for line in cue.markup.lines]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
