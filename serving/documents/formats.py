@@ -47,10 +47,6 @@ class Office:
             check_segments(len(part.segments))
         self.segments = [segment for part in self._parts.values() for segment in part.segments]
 
-    @property
-    def lines(self) -> list[str]:
-        return [line for part in self._parts.values() for line in part.lines]
-
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         return self._archive.written(
@@ -60,6 +56,10 @@ class Office:
                 if part.segments
             }
         )
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for part in self._parts.values() for line in part.lines]
 
 
 def word(content: bytes) -> Office:

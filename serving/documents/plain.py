@@ -48,15 +48,15 @@ class PlainText:
         self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
-    @property
-    def lines(self) -> list[str]:
-        return [part.text for part in self._parts if part.is_read]
-
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
         return "".join(
             next(others).text if part.has_words else part.text for part in self._parts
         ).encode(self._encoding)
+
+    @property
+    def lines(self) -> list[str]:
+        return [part.text for part in self._parts if part.is_read]
 
 
 class Subtitles:
@@ -78,12 +78,8 @@ class Subtitles:
         if place == 0:
             raise InvalidRequest("file has no subtitles: a cue begins with a time and -->")
         self._parts.append(text[place:])
-        self._cues = [part for part in self._parts if isinstance(part, _Cue)]
-        self.segments = [segment for cue in self._cues for segment in cue.markup.segments]
-
-    @property
-    def lines(self) -> list[str]:
-        return [line for cue in self._cues for line in cue.markup.lines]
+        cues = (part for part in self._parts if isinstance(part, _Cue))
+        self.segments = [segment for cue in cues for segment in cue.markup.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
         others = iter(segments)
@@ -93,6 +89,11 @@ class Subtitles:
             else part.text([next(others) for _ in part.markup.segments])
             for part in self._parts
         ).encode(self._encoding)
+
+    @property
+    def lines(self) -> list[str]:
+        cues = (part for part in self._parts if isinstance(part, _Cue))
+        return [line for cue in cues for line in cue.markup.lines]
 
 
 class _Cue:

@@ -59,13 +59,13 @@ class Document(Protocol):
         """What there is to translate, each with words."""
         ...
 
+    def written(self, segments: Sequence[Inline]) -> bytes:
+        """The document with other segments in the place of its own."""
+        ...
+
     @property
     def lines(self) -> Sequence[str]:
         """Texts of the segments, and of what has digits and no words between them."""
-        ...
-
-    def written(self, segments: Sequence[Inline]) -> bytes:
-        """The document with other segments in the place of its own."""
         ...
 
 
